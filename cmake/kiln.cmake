@@ -1,0 +1,66 @@
+# Targets of this tree are declared through the four functions below, so that a folder's CMakeLists.txt says
+# only what it holds and what it may use.
+
+set(KILN_WARNINGS -Wall -Wextra -Werror -Wno-missing-field-initializers)
+
+function(_kiln_compile_options target)
+  target_compile_options(${target} PRIVATE ${KILN_WARNINGS})
+  target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
+endfunction()
+
+# kiln_library(NAME SOURCES a.cc … [DEPS targets…]): a static library of one folder.
+function(kiln_library name)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
+  if(arg_SOURCES)
+    add_library(${name} STATIC ${arg_SOURCES})
+    _kiln_compile_options(${name})
+    target_link_libraries(${name} PUBLIC ${arg_DEPS})
+  else()
+    add_library(${name} INTERFACE)
+    target_include_directories(${name} INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
+    target_link_libraries(${name} INTERFACE ${arg_DEPS})
+  endif()
+endfunction()
+
+# kiln_binary(NAME SOURCES main.cc [DEPS targets…]): an executable under build/<preset>/bin.
+function(kiln_binary name)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  _kiln_compile_options(${name})
+  target_link_libraries(${name} PRIVATE ${arg_DEPS})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+endfunction()
+
+# kiln_test(NAME SOURCES a_test.cc … [DEPS targets…] [LABELS labels…] [TIMEOUT seconds]): one GoogleTest program, one ctest entry.
+function(kiln_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  _kiln_compile_options(${name})
+  target_link_libraries(${name} PRIVATE ${arg_DEPS} GTest::gmock GTest::gtest GTest::gtest_main)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/test-bin)
+  target_compile_definitions(${name} PRIVATE KILN_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+                                             KILN_BIN_DIR="${PROJECT_BINARY_DIR}/bin")
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+endfunction()
+
+# kiln_schemas(NAME a.fbs …): generated/<dir>/<name>_generated.h for each FlatBuffers schema of this folder.
+function(kiln_schemas name)
+  set(outputs)
+  foreach(schema ${ARGN})
+    get_filename_component(stem ${schema} NAME_WE)
+    set(output ${PROJECT_BINARY_DIR}/generated/schemas/${stem}_generated.h)
+    add_custom_command(OUTPUT ${output}
+      COMMAND ${FLATC} --cpp --cpp-std c++17 --scoped-enums -I ${CMAKE_CURRENT_SOURCE_DIR}
+              -o ${PROJECT_BINARY_DIR}/generated/schemas ${CMAKE_CURRENT_SOURCE_DIR}/${schema}
+      DEPENDS ${ARGN} VERBATIM)
+    list(APPEND outputs ${output})
+  endforeach()
+  add_custom_target(${name}_headers DEPENDS ${outputs})
+  add_library(${name} INTERFACE)
+  add_dependencies(${name} ${name}_headers)
+  target_include_directories(${name} INTERFACE ${PROJECT_BINARY_DIR}/generated)
+endfunction()
