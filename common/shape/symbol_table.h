@@ -1,0 +1,136 @@
+// Symbolic dimensions: symbols with bounds and divisors, integer expressions over them, and constraints.
+//
+// A Dim is a small handle; what it means lives in the SymbolTable that made it. Expressions are hash-consed in a normal
+// form (a sum of integer coefficients times products of atoms; an atom is a symbol or a floordiv, mod, min, max of
+// expressions), so that two Dims that are equal as polynomials are equal as handles. Constants never need a table:
+// operations on constants alone are as cheap as integers.
+//
+// Not thread-safe while it is being extended; const members are safe to call concurrently.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/result.h"
+
+namespace kiln {
+
+using SymbolId = int32_t;
+
+class Dim {
+ public:
+  enum class Kind : uint8_t { kConst, kSymbol, kExpr };
+  constexpr Dim() = default;
+  static constexpr Dim Const(int64_t value) { return Dim(Kind::kConst, value); }
+  constexpr Kind kind() const { return kind_; }
+  constexpr bool is_const() const { return kind_ == Kind::kConst; }
+  constexpr int64_t value() const { return payload_; }                 // precondition: is_const()
+  constexpr SymbolId symbol() const { return static_cast<SymbolId>(payload_); }   // precondition: kSymbol
+  constexpr bool operator==(const Dim&) const = default;
+
+ private:
+  friend class SymbolTable;
+  constexpr Dim(Kind kind, int64_t payload) : kind_(kind), payload_(payload) {}
+  Kind kind_ = Kind::kConst;
+  int64_t payload_ = 0;
+};
+
+// Closed integer interval; `max` may be kNoBound.
+struct Interval {
+  static constexpr int64_t kNoBound = INT64_MAX;
+  int64_t min = 0;
+  int64_t max = kNoBound;
+  bool operator==(const Interval&) const = default;
+};
+
+struct Symbol {
+  std::string name;      // unique in its table; canonical forms drop it
+  Interval range;        // every value it may take
+  int64_t divisor = 1;   // every value is a multiple of it
+};
+
+enum class ConstraintKind : uint8_t {
+#define KILN_CONSTRAINT(value, name, text, doc) k##name = value,
+#include "common/shape/constraints.def"
+#undef KILN_CONSTRAINT
+};
+
+// A fact that must hold between expressions; checked at entry, and assumed by whatever was derived under it.
+struct Constraint {
+  ConstraintKind kind;
+  Dim left;
+  Dim right;
+  bool operator==(const Constraint&) const = default;
+};
+
+class SymbolTable {
+ public:
+  SymbolTable();
+  ~SymbolTable();
+  SymbolTable(const SymbolTable&);
+  SymbolTable& operator=(const SymbolTable&);
+  SymbolTable(SymbolTable&&) noexcept;
+  SymbolTable& operator=(SymbolTable&&) noexcept;
+
+  // --- symbols ---
+  // AlreadyExists if the name is taken with other facts. Empty name: a fresh one is made ("s3").
+  Result<Dim> AddSymbol(std::string_view name, Interval range = {}, int64_t divisor = 1);
+  Dim FreshSymbol(Interval range = {}, int64_t divisor = 1);
+  std::optional<Dim> FindSymbol(std::string_view name) const;
+  size_t symbol_count() const;
+  const Symbol& symbol(SymbolId id) const;
+  Dim SymbolDim(SymbolId id) const;
+
+  // --- expressions; constants fold, results are in normal form. A constant overflow saturates at the int64 limits,
+  // which every consumer rejects as too large. Division and modulus round towards minus infinity; divisor > 0. ---
+  Dim Add(Dim a, Dim b);
+  Dim Sub(Dim a, Dim b);
+  Dim Mul(Dim a, Dim b);
+  Dim FloorDiv(Dim a, Dim b);
+  Dim CeilDiv(Dim a, Dim b);
+  Dim Mod(Dim a, Dim b);
+  Dim Min(Dim a, Dim b);
+  Dim Max(Dim a, Dim b);
+  // a / b where b divides a exactly for every value (Reshape's -1); folds polynomials, else FloorDiv.
+  Dim ExactDiv(Dim a, Dim b);
+
+  // --- questions ---
+  // Proven equal / proven different for every legal value; neither means it depends.
+  bool ProvenEqual(Dim a, Dim b) const;
+  bool ProvenDifferent(Dim a, Dim b) const;
+  Interval Bounds(Dim dim) const;
+  int64_t Divisor(Dim dim) const;   // largest known divisor; >= 1
+  // Symbols that occur in it, ascending, each once.
+  std::vector<SymbolId> SymbolsOf(Dim dim) const;
+  // Value for the given symbol values (indexed by SymbolId). Fails on overflow or a division by a non-positive value.
+  Result<int64_t> Evaluate(Dim dim, std::span<const int64_t> symbol_values) const;
+  // The same expression over another table: symbol i becomes `mapping[i]`.
+  Dim Translate(Dim dim, const SymbolTable& from, std::span<const Dim> mapping);
+
+  // --- constraints ---
+  void AddConstraint(Constraint constraint);
+  const std::vector<Constraint>& constraints() const;
+  // Checks ranges, divisors and constraints. The error names the symbol or expression, its value and the limit.
+  Status Check(std::span<const int64_t> symbol_values) const;
+
+  // --- text: "n", "2*n + 1", "floordiv(n, 8)", "min(n, 16)"; Parse accepts what ToString prints, symbols must exist ---
+  std::string ToString(Dim dim) const;
+  Result<Dim> Parse(std::string_view text);
+  std::string ToString(const Constraint& constraint) const;
+
+  // --- serialisation: expressions as a flat, table-independent list; see program.fbs ---
+  // Canonical postfix code of an expression: pairs (operation, operand). Stable across tables with equal symbol ids.
+  std::vector<int64_t> Encode(Dim dim) const;
+  Result<Dim> Decode(std::span<const int64_t> code);   // rejects hostile code with a reason
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kiln
