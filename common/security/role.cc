@@ -1,0 +1,26 @@
+#include "common/security/role.h"
+
+#include <string>
+
+namespace kiln {
+
+std::string_view RoleName(Role role) {
+  switch (role) {
+#define KILN_ROLE(value, name, text, doc) \
+  case Role::k##name:                     \
+    return text;
+#include "common/security/roles.def"
+#undef KILN_ROLE
+  }
+  return "unknown";
+}
+
+Result<Role> RoleFromName(std::string_view name) {
+#define KILN_ROLE(value, role, text, doc) \
+  if (name == text) return Role::k##role;
+#include "common/security/roles.def"
+#undef KILN_ROLE
+  return Fail(ErrorCode::kInvalidArgument, "role '" + std::string(name) + "' is unknown; use worker, compile or admin");
+}
+
+}  // namespace kiln
