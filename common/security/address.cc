@@ -25,8 +25,8 @@ Result<EndpointKind> ClassifyEndpoint(std::string_view endpoint) {
     if (colon != std::string_view::npos && colon > 0 && colon + 1 < rest.size())
       return IsLoopbackHost(rest.substr(0, colon)) ? EndpointKind::kTcpLoopback : EndpointKind::kTcpOther;
   }
-  return Fail(ErrorCode::kInvalidArgument, "endpoint '" + std::string(endpoint) +
-                                               "' is none of tcp://host:port, ipc://path, inproc://name");
+  return Fail(ErrorCode::kInvalidArgument,
+              "endpoint '" + std::string(endpoint) + "' is none of tcp://host:port, ipc://path, inproc://name");
 }
 
 Status CheckPlaintextEndpoint(std::string_view endpoint, bool insecure) {
@@ -37,12 +37,14 @@ Status CheckPlaintextEndpoint(std::string_view endpoint, bool insecure) {
     case EndpointKind::kIpc:
     case EndpointKind::kTcpLoopback:
       if (insecure) return {};
-      return Fail(ErrorCode::kPermissionDenied, "endpoint '" + std::string(endpoint) +
-                                                    "' without keys needs --insecure; or name a key directory with --keys");
-    case EndpointKind::kTcpOther:
       return Fail(ErrorCode::kPermissionDenied,
                   "endpoint '" + std::string(endpoint) +
-                      "' is reachable from other hosts and plaintext is refused there; name a key directory with --keys");
+                      "' without keys needs --insecure; or name a key directory with --keys");
+    case EndpointKind::kTcpOther:
+      return Fail(
+          ErrorCode::kPermissionDenied,
+          "endpoint '" + std::string(endpoint) +
+              "' is reachable from other hosts and plaintext is refused there; name a key directory with --keys");
   }
   return Fail(ErrorCode::kInternal, "unknown endpoint kind");
 }
@@ -52,15 +54,17 @@ Status CheckSocketDirectory(std::string_view endpoint) {
   if (kind != EndpointKind::kIpc) return {};
   const std::string path(endpoint.substr(6));
   if (path[0] == '@')
-    return Fail(ErrorCode::kPermissionDenied, "abstract socket '" + path + "' can be reached by every user; use a path");
+    return Fail(ErrorCode::kPermissionDenied,
+                "abstract socket '" + path + "' can be reached by every user; use a path");
   const size_t slash = path.rfind('/');
   const std::string directory = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
   struct stat info;
   if (::stat(directory.c_str(), &info) != 0)
     return Fail(ErrorCode::kNotFound, "socket directory '" + directory + "': " + std::strerror(errno));
   if (info.st_uid != ::geteuid() || (info.st_mode & 077) != 0)
-    return Fail(ErrorCode::kPermissionDenied, "socket directory '" + directory +
-                                                  "' is open to other users; use a directory of your own with mode 0700");
+    return Fail(
+        ErrorCode::kPermissionDenied,
+        "socket directory '" + directory + "' is open to other users; use a directory of your own with mode 0700");
   return {};
 }
 

@@ -15,7 +15,8 @@ Result<EndpointKind> ClassifyEndpoint(std::string_view endpoint);
 // OK if `endpoint` may be used without CURVE: inproc always; ipc and loopback tcp with `insecure`; other tcp never.
 Status CheckPlaintextEndpoint(std::string_view endpoint, bool insecure);
 
-// For a listener on ipc://: the socket's directory must be closed to other users, because a plaintext ipc socket has no other guard.
+// For a listener on ipc://: the socket's directory must be closed to other users, because a plaintext ipc socket has no
+// other guard.
 Status CheckSocketDirectory(std::string_view endpoint);
 
 }  // namespace kiln

@@ -156,8 +156,12 @@ Result<SigningKey> KeyDirectory::LoadOrCreateSigning(std::string_view name) cons
   return key;
 }
 
-Result<AllowList> KeyDirectory::LoadAllowList() const { return AllowList::Load(path_ + "/allow.list"); }
-Result<TrustedSigners> KeyDirectory::LoadTrustedSigners() const { return LoadSigners(path_ + "/signers.list"); }
+Result<AllowList> KeyDirectory::LoadAllowList() const {
+  return AllowList::Load(path_ + "/allow.list");
+}
+Result<TrustedSigners> KeyDirectory::LoadTrustedSigners() const {
+  return LoadSigners(path_ + "/signers.list");
+}
 
 Status KeyDirectory::Allow(Role role, std::string_view public_z85, std::string_view label) const {
   RETURN_IF_ERROR(CheckCurveKey(public_z85));

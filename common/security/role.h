@@ -16,7 +16,9 @@ enum class Role : uint8_t {
 
 // A set of roles, as method tables use it.
 using RoleSet = uint8_t;
-constexpr RoleSet RoleBit(Role role) { return static_cast<RoleSet>(1u << static_cast<unsigned>(role)); }
+constexpr RoleSet RoleBit(Role role) {
+  return static_cast<RoleSet>(1u << static_cast<unsigned>(role));
+}
 constexpr RoleSet kAnyRole = RoleBit(Role::kWorker) | RoleBit(Role::kCompile) | RoleBit(Role::kAdmin);
 constexpr RoleSet kCompileUp = RoleBit(Role::kCompile) | RoleBit(Role::kAdmin);
 constexpr RoleSet kAdminOnly = RoleBit(Role::kAdmin);

@@ -19,9 +19,13 @@ Digest SignedDigest(std::string_view domain, std::span<const uint8_t> message) {
 
 }  // namespace
 
-std::string SignPublicKey::Hex() const { return Digest{bytes}.Hex(); }
+std::string SignPublicKey::Hex() const {
+  return Digest{bytes}.Hex();
+}
 
-SigningKey::~SigningKey() { sodium_memzero(secret_.data(), secret_.size()); }
+SigningKey::~SigningKey() {
+  sodium_memzero(secret_.data(), secret_.size());
+}
 
 SigningKey SigningKey::Generate() {
   KILN_CHECK(sodium_init() >= 0);

@@ -1,5 +1,5 @@
-// Ed25519 signatures over domain-tagged messages. The domain keeps a signature made for one purpose from being valid for another.
-// All functions are thread-safe.
+// Ed25519 signatures over domain-tagged messages. The domain keeps a signature made for one purpose from being valid
+// for another. All functions are thread-safe.
 #pragma once
 
 #include <array>

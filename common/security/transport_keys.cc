@@ -28,8 +28,7 @@ Result<std::string> CurvePublicKey(std::string_view secret_z85) {
 
 Status CheckCurveKey(std::string_view z85) {
   if (z85.size() != kZ85KeyChars)
-    return Fail(ErrorCode::kMalformed,
-                "CURVE key has " + std::to_string(z85.size()) + " characters; a z85 key has 40");
+    return Fail(ErrorCode::kMalformed, "CURVE key has " + std::to_string(z85.size()) + " characters; a z85 key has 40");
   std::array<uint8_t, 32> raw;
   if (zmq_z85_decode(raw.data(), std::string(z85).c_str()) == nullptr)
     return Fail(ErrorCode::kMalformed, "CURVE key has characters outside the z85 alphabet");

@@ -1,4 +1,5 @@
-// CURVE keys of the transport, in the z85 text form that ZeroMQ takes (40 characters), and how a server or client uses them.
+// CURVE keys of the transport, in the z85 text form that ZeroMQ takes (40 characters), and how a server or client uses
+// them.
 #pragma once
 
 #include <memory>

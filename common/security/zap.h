@@ -12,12 +12,13 @@
 namespace kiln {
 
 struct ZapDecision {
-  bool well_formed = false;   // false: the request follows no known format; nothing should be answered
+  bool well_formed = false;  // false: the request follows no known format; nothing should be answered
   bool accepted = false;
   std::vector<std::string> reply;  // the six reply frames
 };
 
-// `frames`: version, request id, domain, address, identity, mechanism, credentials. The accepted peer's user id is "<role>:<z85 key>".
+// `frames`: version, request id, domain, address, identity, mechanism, credentials. The accepted peer's user id is
+// "<role>:<z85 key>".
 ZapDecision DecideZap(const std::vector<std::string>& frames, const AllowList* allow_list);
 
 // A peer as ZeroMQ reports it on each message.

@@ -1,0 +1,16 @@
+// What a method's caller and handler exchange: an encoded payload and raw blobs.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace kiln {
+
+using Bytes = std::vector<uint8_t>;
+
+struct Message {
+  Bytes payload;             // a FlatBuffer of the method's schema, unverified until its codec decoded it
+  std::vector<Bytes> blobs;  // further message parts
+};
+
+}  // namespace kiln

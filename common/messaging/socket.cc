@@ -1,0 +1,229 @@
+#include "common/messaging/socket.h"
+
+#include <zmq.h>
+
+#include <cerrno>
+
+#include "common/base/check.h"
+#include "common/messaging/loop_impl.h"
+#include "common/security/address.h"
+
+namespace kiln {
+namespace {
+
+// Messages handled in one turn before other sockets and timers of the loop get theirs.
+constexpr int kMessagesPerTurn = 64;
+
+std::unexpected<Error> FailZmq(const std::string& what) {
+  return Fail(ErrorCode::kIoError, what + ": " + zmq_strerror(zmq_errno()));
+}
+
+void FreeBytes(void*, void* hint) {
+  delete static_cast<Bytes*>(hint);
+}
+
+}  // namespace
+
+struct Socket::Impl : std::enable_shared_from_this<Socket::Impl> {
+  Impl(Loop& owner, void* handle, const SocketLimits& bounds)
+      : loop(owner), socket(handle), descriptor(owner.impl().io), limits(bounds) {}
+
+  int Events() const {
+    int events = 0;
+    size_t size = sizeof events;
+    if (zmq_getsockopt(socket, ZMQ_EVENTS, &events, &size) != 0) return 0;
+    return events;
+  }
+
+  void SchedulePump() {
+    if (pump_posted || !started) return;
+    pump_posted = true;
+    loop.Post([weak = weak_from_this()] {
+      if (auto self = weak.lock()) {
+        self->pump_posted = false;
+        self->Pump();
+      }
+    });
+  }
+
+  void Pump() {
+    for (int handled = 0; socket != nullptr; ++handled) {
+      const int events = Events();
+      if (blocked && (events & ZMQ_POLLOUT) != 0) {
+        blocked = false;
+        if (on_writable) on_writable();
+        continue;
+      }
+      if ((events & ZMQ_POLLIN) == 0) break;
+      if (handled >= kMessagesPerTurn) return SchedulePump();
+      SocketMessage message;
+      if (Receive(message)) on_message(std::move(message));
+    }
+    Wait();
+  }
+
+  void Wait() {
+    if (waiting || socket == nullptr) return;
+    waiting = true;
+    descriptor.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                          [weak = weak_from_this()](const boost::system::error_code& error) {
+                            auto self = weak.lock();
+                            if (!self || error) return;
+                            self->waiting = false;
+                            self->Pump();
+                          });
+  }
+
+  // One whole multipart message. False if none was there after all.
+  bool Receive(SocketMessage& message) {
+    size_t bytes = 0;
+    for (;;) {
+      zmq_msg_t part;
+      zmq_msg_init(&part);
+      if (zmq_msg_recv(&part, socket, ZMQ_DONTWAIT) < 0) {
+        zmq_msg_close(&part);
+        return false;
+      }
+      const auto* data = static_cast<const uint8_t*>(zmq_msg_data(&part));
+      const size_t size = zmq_msg_size(&part);
+      bytes += size;
+      if (message.frames.size() >= limits.parts_max || bytes > limits.message_bytes_max) message.too_large = true;
+      if (!message.too_large) message.frames.emplace_back(data, data + size);
+      const bool more = zmq_msg_more(&part) != 0;
+      if (!more) {
+        const char* user_id = zmq_msg_gets(&part, "User-Id");
+        if (user_id != nullptr) message.user_id = user_id;
+      }
+      zmq_msg_close(&part);
+      if (!more) return true;
+    }
+  }
+
+  Loop& loop;
+  void* socket;
+  boost::asio::posix::stream_descriptor descriptor;
+  SocketLimits limits;
+  std::function<void(SocketMessage)> on_message;
+  std::function<void()> on_writable;
+  bool started = false, waiting = false, pump_posted = false, blocked = false;
+  std::string zap_domain;
+};
+
+Socket::Socket(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Result<std::unique_ptr<Socket>> Socket::Open(Loop& loop, int type, const SocketLimits& limits) {
+  KILN_CHECK(loop.OnLoopThread());
+  void* handle = zmq_socket(loop.impl().zmq, type);
+  if (handle == nullptr) return FailZmq("cannot open a socket");
+  loop.impl().live_sockets.fetch_add(1);
+  std::unique_ptr<Socket> socket(new Socket(std::make_unique<Impl>(loop, handle, limits)));
+  RETURN_IF_ERROR(socket->SetInt(ZMQ_LINGER, 0));
+  RETURN_IF_ERROR(socket->SetInt(ZMQ_SNDHWM, limits.queue_messages));
+  RETURN_IF_ERROR(socket->SetInt(ZMQ_RCVHWM, limits.queue_messages));
+  const int64_t part_bytes_max = static_cast<int64_t>(limits.part_bytes_max);
+  if (zmq_setsockopt(handle, ZMQ_MAXMSGSIZE, &part_bytes_max, sizeof part_bytes_max) != 0)
+    return FailZmq("cannot bound the message size");
+  int fd = -1;
+  size_t size = sizeof fd;
+  if (zmq_getsockopt(handle, ZMQ_FD, &fd, &size) != 0) return FailZmq("cannot read the socket's descriptor");
+  socket->impl_->descriptor.assign(fd);
+  return socket;
+}
+
+Socket::~Socket() {
+  KILN_CHECK(impl_->loop.OnLoopThread());
+  if (impl_->descriptor.is_open()) impl_->descriptor.release();  // the descriptor belongs to ZeroMQ
+  if (!impl_->zap_domain.empty() && impl_->loop.impl().zap) impl_->loop.impl().zap->Remove(impl_->zap_domain);
+  zmq_close(impl_->socket);
+  impl_->socket = nullptr;
+  impl_->loop.impl().live_sockets.fetch_sub(1);
+}
+
+Status Socket::SetInt(int option, int value) {
+  if (zmq_setsockopt(impl_->socket, option, &value, sizeof value) != 0)
+    return FailZmq("cannot set socket option " + std::to_string(option));
+  return {};
+}
+
+Status Socket::SetText(int option, const std::string& value) {
+  if (zmq_setsockopt(impl_->socket, option, value.data(), value.size()) != 0)
+    return FailZmq("cannot set socket option " + std::to_string(option));
+  return {};
+}
+
+Result<std::string> Socket::Bind(const std::string& endpoint, const ServerSecurity& security) {
+  if (security.allow_list != nullptr) {
+    if (impl_->zap_domain.empty()) {
+      auto& loop = impl_->loop.impl();
+      if (!loop.zap) {
+        ASSIGN_OR_RETURN(loop.zap, ZapHandler::Start(impl_->loop));
+      }
+      impl_->zap_domain = loop.zap->Add(security.allow_list);
+      RETURN_IF_ERROR(SetText(ZMQ_ZAP_DOMAIN, impl_->zap_domain));
+      RETURN_IF_ERROR(SetInt(ZMQ_CURVE_SERVER, 1));
+      RETURN_IF_ERROR(SetText(ZMQ_CURVE_SECRETKEY, security.keys.secret_z85));
+    }
+  } else {
+    RETURN_IF_ERROR(CheckPlaintextEndpoint(endpoint, security.insecure));
+    RETURN_IF_ERROR(CheckSocketDirectory(endpoint));
+  }
+  if (zmq_bind(impl_->socket, endpoint.c_str()) != 0) return FailZmq("cannot listen on '" + endpoint + "'");
+  char last[512];
+  size_t size = sizeof last;
+  if (zmq_getsockopt(impl_->socket, ZMQ_LAST_ENDPOINT, last, &size) != 0 || size == 0) return endpoint;
+  return std::string(last, size - 1);
+}
+
+Status Socket::Connect(const std::string& endpoint, const ClientSecurity& security) {
+  if (!security.server_public_z85.empty()) {
+    RETURN_IF_ERROR(CheckCurveKey(security.server_public_z85));
+    RETURN_IF_ERROR(SetText(ZMQ_CURVE_SERVERKEY, security.server_public_z85));
+    RETURN_IF_ERROR(SetText(ZMQ_CURVE_PUBLICKEY, security.keys.public_z85));
+    RETURN_IF_ERROR(SetText(ZMQ_CURVE_SECRETKEY, security.keys.secret_z85));
+  } else {
+    RETURN_IF_ERROR(CheckPlaintextEndpoint(endpoint, security.insecure));
+  }
+  if (zmq_connect(impl_->socket, endpoint.c_str()) != 0) return FailZmq("cannot connect to '" + endpoint + "'");
+  return {};
+}
+
+void Socket::Start(std::function<void(SocketMessage)> on_message, std::function<void()> on_writable) {
+  impl_->on_message = std::move(on_message);
+  impl_->on_writable = std::move(on_writable);
+  impl_->started = true;
+  impl_->SchedulePump();
+}
+
+SendOutcome Socket::Send(std::vector<Bytes>& frames) {
+  for (size_t i = 0; i < frames.size(); ++i) {
+    auto* bytes = new Bytes(std::move(frames[i]));
+    zmq_msg_t part;
+    zmq_msg_init_data(&part, bytes->data(), bytes->size(), FreeBytes, bytes);
+    const int flags = ZMQ_DONTWAIT | (i + 1 < frames.size() ? ZMQ_SNDMORE : 0);
+    if (zmq_msg_send(&part, impl_->socket, flags) >= 0) continue;
+    const int error = zmq_errno();
+    if (i == 0) frames[0] = std::move(*bytes);  // the buffer goes back; closing the part frees only its empty holder
+    zmq_msg_close(&part);
+    impl_->SchedulePump();
+    if (i > 0) return SendOutcome::kFailed;  // ZeroMQ drops the rest of a message whose pipe went away
+    if (error == EAGAIN) {
+      impl_->blocked = true;
+      return SendOutcome::kWouldBlock;
+    }
+    return error == EHOSTUNREACH ? SendOutcome::kNoRoute : SendOutcome::kFailed;
+  }
+  impl_->SchedulePump();
+  return SendOutcome::kSent;
+}
+
+Result<std::unique_ptr<Socket>> Socket::OpenMonitor(int events) {
+  const std::string endpoint = "inproc://kiln.monitor." + std::to_string(impl_->loop.impl().next_name++);
+  if (zmq_socket_monitor(impl_->socket, endpoint.c_str(), events) != 0) return FailZmq("cannot monitor a socket");
+  ASSIGN_OR_RETURN(std::unique_ptr<Socket> monitor,
+                   Open(impl_->loop, ZMQ_PAIR,
+                        {.part_bytes_max = 4096, .message_bytes_max = 8192, .parts_max = 4, .queue_messages = 1000}));
+  RETURN_IF_ERROR(monitor->Connect(endpoint, {}));
+  return monitor;
+}
+
+}  // namespace kiln

@@ -1,0 +1,117 @@
+// Peers that speak ZeroMQ but not the protocol, and peers that lie in it.
+#include <gtest/gtest.h>
+#include <zmq.h>
+
+#include <random>
+
+#include "common/messaging/envelope.h"
+#include "tests/common/messaging/fixture.h"
+
+namespace kiln {
+namespace {
+
+// A blocking raw socket outside of any loop.
+class RawSocket {
+ public:
+  explicit RawSocket(int type) : context_(zmq_ctx_new()), socket_(zmq_socket(context_, type)) {
+    const int linger = 0, wait_ms = 2000;
+    zmq_setsockopt(socket_, ZMQ_LINGER, &linger, sizeof linger);
+    zmq_setsockopt(socket_, ZMQ_RCVTIMEO, &wait_ms, sizeof wait_ms);
+    zmq_setsockopt(socket_, ZMQ_SNDTIMEO, &wait_ms, sizeof wait_ms);
+  }
+  ~RawSocket() {
+    zmq_close(socket_);
+    zmq_ctx_term(context_);
+  }
+  void Connect(const std::string& endpoint) { ASSERT_EQ(zmq_connect(socket_, endpoint.c_str()), 0); }
+  void Bind(const std::string& endpoint) { ASSERT_EQ(zmq_bind(socket_, endpoint.c_str()), 0); }
+  void Send(const std::vector<Bytes>& frames) {
+    for (size_t i = 0; i < frames.size(); ++i)
+      zmq_send(socket_, frames[i].data(), frames[i].size(), i + 1 < frames.size() ? ZMQ_SNDMORE : 0);
+  }
+  std::vector<Bytes> Receive() {
+    std::vector<Bytes> frames;
+    for (int more = 1; more != 0;) {
+      zmq_msg_t part;
+      zmq_msg_init(&part);
+      if (zmq_msg_recv(&part, socket_, 0) < 0) return {};
+      const auto* data = static_cast<const uint8_t*>(zmq_msg_data(&part));
+      frames.emplace_back(data, data + zmq_msg_size(&part));
+      more = zmq_msg_more(&part);
+      zmq_msg_close(&part);
+    }
+    return frames;
+  }
+
+ private:
+  void* context_;
+  void* socket_;
+};
+
+TEST_F(MessagingTest, GarbageIsCountedAndTheServerLivesOn) {
+  auto server = StartServer(Ipc("a"));
+  RawSocket raw(ZMQ_DEALER);
+  raw.Connect(Ipc("a"));
+  std::mt19937 random(20261129);
+  for (int i = 0; i < 200; ++i) {
+    Bytes noise(random() % 300);
+    for (uint8_t& byte : noise) byte = static_cast<uint8_t>(random());
+    raw.Send({noise});
+  }
+  Bytes envelope = EncodeEnvelope({.request_id = 1, .method = kEcho, .deadline_ms = 1000});
+  for (size_t i = 0; i < envelope.size(); ++i) {
+    Bytes bad = envelope;
+    bad[i] ^= 0xff;
+    raw.Send({bad, ToBytes("blob")});
+  }
+  raw.Send({EncodeEnvelope({.kind = EnvelopeKind::kReply, .request_id = 1})});
+  auto client = StartClient(Ipc("a"));
+  EXPECT_EQ(Echo(*client, "alive"), "alive");
+  EXPECT_TRUE(Eventually([&] { return server->Stats().malformed > 200; }));
+}
+
+TEST_F(MessagingTest, TooManyPartsAndTooLargePartsAreDropped) {
+  auto server = StartServer({.endpoints = {Ipc("a")}, .security = {.insecure = true}, .part_bytes_max = 1 << 16});
+  RawSocket many(ZMQ_DEALER);
+  many.Connect(Ipc("a"));
+  std::vector<Bytes> parts(limits::kMessagePartsMax + 10, ToBytes("x"));
+  parts[0] = EncodeEnvelope({.request_id = 1, .method = kEcho, .deadline_ms = 1000});
+  many.Send(parts);
+  EXPECT_TRUE(Eventually([&] { return server->Stats().malformed == 1; }));
+  auto client = StartClient(Ipc("a"));
+  EXPECT_FALSE(client->CallSync(kEcho, {Bytes(1 << 17, 1), {}}, 300));
+  EXPECT_TRUE(Eventually([&] { return Echo(*client, "alive", 500) == "alive"; }));
+}
+
+TEST_F(MessagingTest, ExpiredRequestsAreDroppedAndOtherVersionsRefused) {
+  auto server = StartServer(Ipc("a"));
+  RawSocket raw(ZMQ_DEALER);
+  raw.Connect(Ipc("a"));
+  raw.Send({EncodeEnvelope({.request_id = 1, .method = kEcho, .deadline_ms = 0})});
+  raw.Send({EncodeEnvelope({.version = kProtocolVersion + 1, .request_id = 2, .method = kEcho, .deadline_ms = 1000})});
+  const auto frames = raw.Receive();
+  ASSERT_EQ(frames.size(), 1u);
+  const Envelope reply = DecodeEnvelope(frames[0]).value();
+  EXPECT_EQ(reply.request_id, 2u);
+  EXPECT_EQ(reply.status, static_cast<uint8_t>(ErrorCode::kUnsupported));
+  EXPECT_EQ(server->Stats().expired, 1u);
+}
+
+TEST_F(MessagingTest, LyingServerCannotCompleteAnotherCallOrHoldOne) {
+  RawSocket liar(ZMQ_ROUTER);
+  liar.Bind(Ipc("liar"));
+  auto client = StartClient(Ipc("liar"));
+  std::atomic<int> code{0};
+  client->Call(kEcho, {ToBytes("q"), {}}, 400,
+               [&](Result<RpcReply> reply) { code = reply ? -1 : static_cast<int>(reply.error().code); });
+  const auto request = liar.Receive();
+  ASSERT_EQ(request.size(), 2u);
+  liar.Send({request[0], ToBytes("garbage")});
+  liar.Send({request[0], EncodeEnvelope({.kind = EnvelopeKind::kReply, .request_id = 999'999})});
+  liar.Send({request[0], request[1]});  // our own request as the reply
+  EXPECT_TRUE(Eventually([&] { return code.load() == static_cast<int>(ErrorCode::kDeadlineExceeded); }));
+  EXPECT_EQ(client->Stats().malformed, 2u);
+}
+
+}  // namespace
+}  // namespace kiln

@@ -1,0 +1,199 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "tests/common/messaging/fixture.h"
+
+namespace kiln {
+namespace {
+
+TEST_F(MessagingTest, PayloadAndBlobsComeBackOverEveryTransport) {
+  for (const std::string& endpoint : {Ipc("a"), std::string("tcp://127.0.0.1:*")}) {
+    auto server = StartServer(endpoint);
+    auto client = StartClient(server->endpoints()[0]);
+    Message request{ToBytes("hello"), {ToBytes("blob"), {}, Bytes(3 << 20, 7)}};
+    const auto reply = client->CallSync(kEcho, request, 5000);
+    ASSERT_TRUE(reply) << ToString(reply.error());
+    EXPECT_EQ(reply->message.payload, request.payload);
+    EXPECT_EQ(reply->message.blobs, request.blobs);
+  }
+}
+
+TEST_F(MessagingTest, InprocReachesAPeerOnTheSameLoop) {
+  auto server =
+      RpcServer::Listen(*server_loop_, {.endpoints = {"inproc://svc"}, .security = {.insecure = true}}).value();
+  RegisterTestMethods(*server);
+  auto client = RpcClient::Connect(*server_loop_, {.endpoint = "inproc://svc", .security = {.insecure = true}}).value();
+  EXPECT_EQ(Echo(*client, "x"), "x");
+}
+
+TEST_F(MessagingTest, AnswersMayComeLaterFromAnyThread) {
+  std::vector<std::jthread> workers;
+  auto server = RpcServer::Listen(*server_loop_, {.endpoints = {Ipc("a")}, .security = {.insecure = true}}).value();
+  server->Register(kEcho, kAnyRole, [&](const RequestContext&, Message request, Replier reply) {
+    workers.emplace_back([request = std::move(request), reply = std::move(reply)] { reply.Ok(request); });
+  });
+  server->Serve();
+  auto client = StartClient(Ipc("a"));
+  std::atomic<int> good{0};
+  for (int i = 0; i < 50; ++i)
+    client->Call(kEcho, {ToBytes(std::to_string(i)), {}}, 5000, [&good, i](Result<RpcReply> reply) {
+      if (reply && ToText(reply->message.payload) == std::to_string(i)) good.fetch_add(1);
+    });
+  EXPECT_TRUE(Eventually([&] { return good.load() == 50; }));
+}
+
+TEST_F(MessagingTest, ManyCallersShareOneClient) {
+  auto server = StartServer({.endpoints = {Ipc("a")}, .security = {.insecure = true}, .pending_max = 4096});
+  auto client = StartClient(Ipc("a"));
+  std::atomic<int> wrong{0};
+  {
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < 4; ++t)
+      threads.emplace_back([&, t] {
+        for (int i = 0; i < 100; ++i) {
+          const std::string text = std::to_string(t) + "/" + std::to_string(i);
+          if (Echo(*client, text) != text) wrong.fetch_add(1);
+        }
+      });
+  }
+  EXPECT_EQ(wrong.load(), 0);
+  EXPECT_EQ(server->Stats().requests, 400u);
+}
+
+TEST_F(MessagingTest, HungServerCostsTheDeadlineAndThenTheBreakerAnswers) {
+  std::vector<Replier> held;
+  auto server = StartServer(Ipc("a"), &held);
+  auto client = StartClient(Ipc("a"));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(client->CallSync(kSilent, {}, 30).error().code, ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(client->CallSync(kSilent, {}, 30).error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(client->Stats().rejected_by_breaker, 1u);
+  EXPECT_TRUE(Eventually([&] { return Echo(*client, "x") == "x"; }));  // half-open probe closes it again
+  EXPECT_TRUE(Eventually([&] { return server->Stats().pending == 0; }));
+  server_loop_->RunSync([&] { held.clear(); });
+}
+
+TEST_F(MessagingTest, AbsentServerEndsByDeadlineAndIsReachedWhenItAppears) {
+  auto client = StartClient(Ipc("late"));
+  EXPECT_EQ(client->CallSync(kEcho, {}, 50).error().code, ErrorCode::kDeadlineExceeded);
+  std::unique_ptr<RpcServer> server;
+  std::atomic<bool> done{false};
+  client->Call(kEcho, {ToBytes("waited"), {}}, 10'000, [&](Result<RpcReply> reply) { done = reply.has_value(); });
+  server = StartServer(Ipc("late"));
+  EXPECT_TRUE(Eventually([&] { return done.load(); }));
+}
+
+TEST_F(MessagingTest, ServerRestartFailsCallsInFlightAtOnceAndServiceResumes) {
+  std::vector<Replier> held;
+  auto server = StartServer(Ipc("a"), &held);
+  auto client = StartClient(Ipc("a"));
+  EXPECT_EQ(Echo(*client, "before"), "before");
+  std::atomic<int> code{0};
+  client->Call(kSilent, {}, 600'000,
+               [&](Result<RpcReply> reply) { code = reply ? -1 : static_cast<int>(reply.error().code); });
+  EXPECT_TRUE(Eventually([&] { return server->Stats().pending == 1; }));
+  server.reset();
+  EXPECT_TRUE(Eventually([&] { return code.load() == static_cast<int>(ErrorCode::kUnavailable); }));
+  server = StartServer(Ipc("a"));
+  EXPECT_TRUE(Eventually([&] { return Echo(*client, "after", 500) == "after"; }));
+  held.clear();  // a reply after the server's end goes nowhere
+}
+
+TEST_F(MessagingTest, FullServerAnswersBusyWithATime) {
+  std::vector<Replier> held;
+  auto server = StartServer(
+      {.endpoints = {Ipc("a")}, .security = {.insecure = true}, .pending_max = 2, .busy_retry_after_ms = 123}, &held);
+  auto client = StartClient(Ipc("a"));
+  for (int i = 0; i < 2; ++i) client->Call(kSilent, {}, 60'000, [](Result<RpcReply>) {});
+  EXPECT_TRUE(Eventually([&] { return server->Stats().pending == 2; }));
+  std::atomic<uint32_t> retry{0};
+  std::atomic<int> code{0};
+  client->CallDetailed(kEcho, {}, 5000, [&](std::expected<RpcReply, RpcFailure> outcome) {
+    retry = outcome ? 0 : outcome.error().retry_after_ms;
+    code = outcome ? -1 : static_cast<int>(outcome.error().error.code);
+  });
+  EXPECT_TRUE(Eventually([&] { return code.load() == static_cast<int>(ErrorCode::kBusy); }));
+  EXPECT_EQ(retry.load(), 123u);
+  server_loop_->RunSync([&] {
+    for (const Replier& reply : held) reply.Ok({});
+    held.clear();
+  });
+  EXPECT_TRUE(Eventually([&] { return Echo(*client, "x") == "x"; }));
+}
+
+TEST_F(MessagingTest, EveryBadEndOfAHandlerIsAnError) {
+  auto server = StartServer(Ipc("a"));
+  auto client = StartClient(Ipc("a"));
+  EXPECT_NE(client->CallSync(kThrow, {}, 5000).error().message.find("boom"), std::string::npos);
+  EXPECT_EQ(client->CallSync(kForget, {}, 5000).error().code, ErrorCode::kInternal);
+  EXPECT_EQ(client->CallSync(999, {}, 5000).error().code, ErrorCode::kUnsupported);
+  EXPECT_EQ(client->CallSync(kEcho, {}, 0).error().code, ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(Echo(*client, "alive"), "alive");
+}
+
+TEST_F(MessagingTest, DrainingServerRefusesNewWorkAndFinishesTheOld) {
+  std::vector<Replier> held;
+  auto server = StartServer(Ipc("a"), &held);
+  auto client = StartClient(Ipc("a"));
+  std::atomic<bool> finished{false};
+  client->Call(kSilent, {}, 60'000, [&](Result<RpcReply> reply) { finished = reply.has_value(); });
+  EXPECT_TRUE(Eventually([&] { return server->Stats().pending == 1; }));
+  server->Drain();
+  EXPECT_EQ(client->CallSync(kEcho, {}, 5000).error().code, ErrorCode::kUnavailable);
+  server_loop_->RunSync([&] {
+    held[0].Ok({});
+    held.clear();
+  });
+  EXPECT_TRUE(Eventually([&] { return finished.load(); }));
+}
+
+TEST_F(MessagingTest, OpTablesMustAgreeAndRepliesCarryTheLogHead) {
+  auto server = StartServer({.endpoints = {Ipc("a")},
+                             .security = {.insecure = true},
+                             .table_compatible = [](TablePrefix peer) { return peer.hash == 7; },
+                             .log_head = [] { return uint64_t{42}; }});
+  auto connect = [&](uint64_t hash) {
+    return RpcClient::Connect(*client_loop_, {.endpoint = Ipc("a"), .security = {.insecure = true}, .table = {3, hash}})
+        .value();
+  };
+  EXPECT_EQ(connect(7)->CallSync(kEcho, {}, 5000)->log_head, 42u);
+  EXPECT_EQ(connect(8)->CallSync(kEcho, {}, 5000).error().code, ErrorCode::kUnsupported);
+}
+
+TEST_F(MessagingTest, ClosingTheClientCancelsItsCalls) {
+  auto client = StartClient(Ipc("nobody"));
+  std::atomic<int> code{0};
+  client->Call(kEcho, {}, 60'000, [&](Result<RpcReply> reply) { code = static_cast<int>(reply.error().code); });
+  EXPECT_TRUE(Eventually([&] { return client->Stats().pending == 1; }));
+  client.reset();
+  EXPECT_EQ(code.load(), static_cast<int>(ErrorCode::kCancelled));
+}
+
+TEST_F(MessagingTest, ClientBoundsItsPendingCalls) {
+  auto client =
+      RpcClient::Connect(*client_loop_, {.endpoint = Ipc("nobody"), .security = {.insecure = true}, .pending_max = 3})
+          .value();
+  std::atomic<int> busy{0};
+  for (int i = 0; i < 10; ++i)
+    client->Call(kEcho, {}, 60'000, [&](Result<RpcReply> reply) { busy += reply.error().code == ErrorCode::kBusy; });
+  EXPECT_TRUE(Eventually([&] { return busy.load() == 7; }));
+}
+
+TEST_F(MessagingTest, BadAddressesAreRefusedWithAReason) {
+  EXPECT_EQ(
+      RpcServer::Listen(*server_loop_, {.endpoints = {"tcp://0.0.0.0:*"}, .security = {.insecure = true}}).error().code,
+      ErrorCode::kPermissionDenied);
+  EXPECT_EQ(RpcServer::Listen(*server_loop_, {.endpoints = {Ipc("a")}}).error().code, ErrorCode::kPermissionDenied);
+  EXPECT_EQ(RpcServer::Listen(*server_loop_, {.endpoints = {"ipc:///tmp/kiln-open"}, .security = {.insecure = true}})
+                .error()
+                .code,
+            ErrorCode::kPermissionDenied);
+  EXPECT_EQ(
+      RpcClient::Connect(*client_loop_, {.endpoint = "tcp://10.1.2.3:1", .security = {.insecure = true}}).error().code,
+      ErrorCode::kPermissionDenied);
+  EXPECT_EQ(RpcClient::Connect(*client_loop_, {.endpoint = "nonsense", .security = {.insecure = true}}).error().code,
+            ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace kiln
