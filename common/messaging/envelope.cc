@@ -1,6 +1,6 @@
 #include "common/messaging/envelope.h"
 
-#include "common/messaging/flatbuffer.h"
+#include "common/base/flatbuffer.h"
 #include "schemas/envelope_generated.h"
 
 namespace kiln {

@@ -1,12 +1,11 @@
 // What a method's caller and handler exchange: an encoded payload and raw blobs.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
-namespace kiln {
+#include "common/base/bytes.h"
 
-using Bytes = std::vector<uint8_t>;
+namespace kiln {
 
 struct Message {
   Bytes payload;             // a FlatBuffer of the method's schema, unverified until its codec decoded it

@@ -6,8 +6,8 @@
 
 #include <span>
 
+#include "common/base/bytes.h"
 #include "common/base/result.h"
-#include "common/messaging/message.h"
 
 namespace kiln {
 
