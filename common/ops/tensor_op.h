@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "common/base/hash.h"
@@ -50,6 +51,18 @@ std::optional<TensorOp> TensorOpFromName(std::string_view name);
 // Number of rows, for loops over the table; row i in table order.
 int TensorOpCount();
 const TensorOpInfo& TensorOpRow(int index);
+// Types of node attributes; the alternatives of AttributeValue (common/bytecode/program.h), in their order.
+enum class AttributeType : uint8_t { kInt, kFloat, kText, kInts, kFloats, kTexts, kConstant, kDims };
+
+struct OpAttributeInfo {
+  TensorOp op;
+  std::string_view name;
+  AttributeType type;
+};
+// The attributes an op knows (op_attributes.def), and one of them by name (nullptr: it has no such attribute).
+std::span<const OpAttributeInfo> OpAttributes(TensorOp op);
+const OpAttributeInfo* FindOpAttribute(TensorOp op, std::string_view name);
+
 // Hash of the first `rows` rows: peers are compatible when one table is a prefix of the other's.
 Digest TensorOpTablePrefix(int rows);
 

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/checked_math.h"
 #include "common/base/result.h"
 
 namespace kiln {
@@ -87,7 +88,9 @@ class SymbolTable {
   Dim SymbolDim(SymbolId id) const;
 
   // --- expressions; constants fold, results are in normal form. A constant overflow saturates at the int64 limits,
-  // which every consumer rejects as too large. Division and modulus round towards minus infinity; divisor > 0. ---
+  // which absorb what is added to them and which every consumer rejects as too large; an expression that grows past
+  // the limits of this module becomes one that never evaluates. Division and modulus round towards minus infinity; the
+  // divisor must be positive (a constant that is not gives INT64_MAX). ---
   Dim Add(Dim a, Dim b);
   Dim Sub(Dim a, Dim b);
   Dim Mul(Dim a, Dim b);
@@ -100,11 +103,13 @@ class SymbolTable {
   Dim ExactDiv(Dim a, Dim b);
 
   // --- questions ---
+  // Whether the handle is one of this table's: verifiers ask it before they trust a Dim.
+  bool Owns(Dim dim) const;
   // Proven equal / proven different for every legal value; neither means it depends.
   bool ProvenEqual(Dim a, Dim b) const;
   bool ProvenDifferent(Dim a, Dim b) const;
   Interval Bounds(Dim dim) const;
-  int64_t Divisor(Dim dim) const;   // largest known divisor; >= 1
+  int64_t Divisor(Dim dim) const;   // largest known divisor; >= 1, and 2^40 for the constant 0
   // Symbols that occur in it, ascending, each once.
   std::vector<SymbolId> SymbolsOf(Dim dim) const;
   // Value for the given symbol values (indexed by SymbolId). Fails on overflow or a division by a non-positive value.
@@ -120,6 +125,7 @@ class SymbolTable {
 
   // --- text: "n", "2*n + 1", "floordiv(n, 8)", "min(n, 16)"; Parse accepts what ToString prints, symbols must exist ---
   std::string ToString(Dim dim) const;
+  std::string SymbolText(SymbolId id) const;   // its name, quoted where the grammar needs it
   Result<Dim> Parse(std::string_view text);
   std::string ToString(const Constraint& constraint) const;
 
@@ -130,7 +136,49 @@ class SymbolTable {
 
  private:
   struct Impl;
+  void EncodeInto(Dim dim, std::vector<int64_t>& code) const;
+  Dim AddSlow(Dim a, Dim b, int64_t b_factor);
+  Dim MulSlow(Dim a, Dim b);
+  Dim FloorDivSlow(Dim a, Dim b);
+  Dim ModSlow(Dim a, Dim b);
+  Dim MinMaxSlow(Dim a, Dim b, bool is_min);
+
   std::unique_ptr<Impl> impl_;
 };
+
+// The paths of constants, which bound programs take almost always. INT64_MAX and INT64_MIN (saturated) go the slow way.
+namespace dim_internal {
+inline bool AreSmall(Dim a, Dim b) {
+  constexpr int64_t kSmall = int64_t{1} << 31;
+  return a.is_const() && b.is_const() && a.value() > -kSmall && a.value() < kSmall && b.value() > -kSmall &&
+         b.value() < kSmall;
+}
+}  // namespace dim_internal
+
+inline Dim SymbolTable::Add(Dim a, Dim b) {
+  return dim_internal::AreSmall(a, b) ? Dim::Const(a.value() + b.value()) : AddSlow(a, b, 1);
+}
+inline Dim SymbolTable::Sub(Dim a, Dim b) {
+  return dim_internal::AreSmall(a, b) ? Dim::Const(a.value() - b.value()) : AddSlow(a, b, -1);
+}
+inline Dim SymbolTable::Mul(Dim a, Dim b) {
+  return dim_internal::AreSmall(a, b) ? Dim::Const(a.value() * b.value()) : MulSlow(a, b);
+}
+inline Dim SymbolTable::FloorDiv(Dim a, Dim b) {
+  if (dim_internal::AreSmall(a, b) && b.value() > 0) return Dim::Const(kiln::FloorDiv(a.value(), b.value()));
+  return FloorDivSlow(a, b);
+}
+inline Dim SymbolTable::Mod(Dim a, Dim b) {
+  if (dim_internal::AreSmall(a, b) && b.value() > 0) return Dim::Const(FloorMod(a.value(), b.value()));
+  return ModSlow(a, b);
+}
+inline Dim SymbolTable::Min(Dim a, Dim b) {
+  if (a.is_const() && b.is_const()) return a.value() <= b.value() ? a : b;
+  return MinMaxSlow(a, b, true);
+}
+inline Dim SymbolTable::Max(Dim a, Dim b) {
+  if (a.is_const() && b.is_const()) return a.value() >= b.value() ? a : b;
+  return MinMaxSlow(a, b, false);
+}
 
 }  // namespace kiln

@@ -1,6 +1,7 @@
 // Run-time tensors: dims, a strided non-owning view, and an owning value.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <initializer_list>
