@@ -1,0 +1,88 @@
+// Pieces shared by the codec's source files; not for others.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/artifact/digest_wire.h"
+#include "common/base/flatbuffer.h"
+#include "common/cache_api/codec.h"
+#include "schemas/cache_generated.h"
+
+namespace kiln::cache {
+
+using Builder = flatbuffers::FlatBufferBuilder;
+using WireDigests = flatbuffers::Vector<const wire::Digest32*>;
+
+template <class Table>
+Message Finish(Builder& builder, flatbuffers::Offset<Table> root, std::vector<Bytes> blobs = {}) {
+  builder.Finish(root);
+  return {FinishedBytes(builder), std::move(blobs)};
+}
+
+inline Digest ReadDigest(const wire::Digest32* digest) {
+  return digest == nullptr ? Digest{} : FromWire(*digest);
+}
+
+inline std::string ReadText(const flatbuffers::String* text) {
+  return text == nullptr ? std::string() : text->str().substr(0, kTextBytesMax);
+}
+
+inline Bytes ReadBytes(const flatbuffers::Vector<uint8_t>* bytes) {
+  return bytes == nullptr ? Bytes() : Bytes(bytes->begin(), bytes->end());
+}
+
+inline flatbuffers::Offset<WireDigests> WriteDigests(Builder& builder, const std::vector<Digest>& digests) {
+  std::vector<wire::Digest32> wire;
+  wire.reserve(digests.size());
+  for (const Digest& digest : digests) wire.push_back(ToWire(digest));
+  return builder.CreateVectorOfStructs(wire);
+}
+
+inline Status CheckCount(size_t count, size_t limit, const char* what) {
+  if (count <= limit) return {};
+  return Fail(ErrorCode::kLimitExceeded,
+              std::string(what) + ": " + std::to_string(count) + " entries; the limit is " + std::to_string(limit));
+}
+
+inline Status ReadDigests(const WireDigests* wire, std::vector<Digest>& out, const char* what) {
+  out.clear();
+  if (wire == nullptr) return {};
+  RETURN_IF_ERROR(CheckCount(wire->size(), kKeysMax, what));
+  for (const wire::Digest32* digest : *wire) out.push_back(FromWire(*digest));
+  return {};
+}
+
+inline Message EncodeDigestList(const std::vector<Digest>& digests) {
+  Builder builder;
+  return Finish(builder, wire::CreateDigestList(builder, WriteDigests(builder, digests)));
+}
+
+inline Status DecodeDigestList(const Message& message, std::vector<Digest>& out, const char* what) {
+  ASSIGN_OR_RETURN(const auto* table, VerifiedRoot<wire::DigestList>(message.payload, what));
+  return ReadDigests(table->digests(), out, what);
+}
+
+// A number from the wire as an enumerator of a closed set, whose name function knows all members.
+template <class Enum>
+Status ReadKind(uint8_t wire, Enum& out, std::string_view (*name)(Enum), const char* what) {
+  out = static_cast<Enum>(wire);
+  if (name(out) == "unknown")
+    return Fail(ErrorCode::kUnsupported, std::string(what) + ": kind " + std::to_string(wire) + " is unknown");
+  return {};
+}
+
+inline Status ReadEvidence(uint8_t validation, uint32_t shadow_runs, Evidence& out) {
+  if (validation > static_cast<uint8_t>(ValidationKind::kExecuted))
+    return Fail(ErrorCode::kUnsupported, "validation kind " + std::to_string(validation) + " is unknown");
+  out = {static_cast<ValidationKind>(validation), shadow_runs};
+  return {};
+}
+
+// Messages without fields.
+inline Status DecodeEmpty(const Message&) {
+  return {};
+}
+
+}  // namespace kiln::cache
