@@ -347,6 +347,12 @@ Status VerifyConstants(const Program& program) {
     if (!elements) return FailIn(where, elements.error());
     if (!constant.tensor.ref.IsContiguous()) return Fail(ErrorCode::kMalformed, where + " is not contiguous");
     if (*elements > 0 && constant.tensor.ref.data == nullptr) return Fail(ErrorCode::kMalformed, where + " has no data");
+    if (constant.tensor.dtype() == DType::kBool) {
+      // Other bytes than 0 and 1 in a bool are undefined behaviour for whoever reads it.
+      const uint8_t* bytes = constant.tensor.ref.as<const uint8_t>();
+      const bool valid = std::all_of(bytes, bytes + *elements, [](uint8_t byte) { return byte <= 1; });
+      if (!valid) return Fail(ErrorCode::kMalformed, where + " holds a bool that is neither 0 nor 1");
+    }
   }
   return {};
 }

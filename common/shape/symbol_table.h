@@ -127,6 +127,7 @@ class SymbolTable {
   std::string ToString(Dim dim) const;
   std::string SymbolText(SymbolId id) const;   // its name, quoted where the grammar needs it
   Result<Dim> Parse(std::string_view text);
+  Dim TooLarge();   // what an expression past the limits becomes: absorbs everything, never evaluates
   std::string ToString(const Constraint& constraint) const;
 
   // --- serialisation: expressions as a flat, table-independent list; see program.fbs ---

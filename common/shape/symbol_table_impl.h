@@ -111,7 +111,4 @@ struct SymbolTable::Impl {
   void CollectSymbols(Dim dim, std::vector<SymbolId>& out) const;
 };
 
-// Whether a symbol name can stand in text without quotes.
-bool IsPlainSymbolName(std::string_view name);
-
 }  // namespace kiln
