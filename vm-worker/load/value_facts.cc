@@ -1,0 +1,84 @@
+#include "vm-worker/load/value_facts.h"
+
+#include <limits>
+
+#include "common/ops/infer.h"
+
+namespace kiln {
+namespace {
+
+template <class T>
+std::optional<KnownValues> IntegersOf(const Tensor& tensor) {
+  KnownValues known;
+  for (T value : tensor.values<T>()) {
+    if constexpr (std::is_same_v<T, uint64_t>) {
+      if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return std::nullopt;
+    }
+    known.push_back(Dim::Const(static_cast<int64_t>(value)));
+  }
+  return known;
+}
+
+template <class T>
+bool StoreInteger(int64_t value, T& slot) {
+  slot = static_cast<T>(value);
+  if constexpr (std::is_same_v<T, uint64_t>) return value >= 0;
+  return static_cast<int64_t>(slot) == value;
+}
+
+}  // namespace
+
+void ValueFacts::Resize(size_t values) {
+  constant.resize(values, -1);
+  known.resize(values);
+}
+
+std::optional<KnownValues> KnownOfTensor(const Tensor& tensor) {
+  if (tensor.ref.elements() > kKnownElementsMax || IsFloat(tensor.dtype())) return std::nullopt;
+  return DispatchDType(tensor.dtype(), [&]<class T>() -> std::optional<KnownValues> {
+    if constexpr (std::is_integral_v<T>) return IntegersOf<T>(tensor);
+    return std::nullopt;
+  });
+}
+
+std::optional<Tensor> TensorOfKnown(const KnownValues& known, DType dtype, const Dims& dims) {
+  if (IsFloat(dtype) || NumElements(dims) != static_cast<int64_t>(known.size())) return std::nullopt;
+  Tensor tensor = Tensor::Allocate(dtype, dims);
+  const bool fits = DispatchDType(dtype, [&]<class T>() -> bool {
+    if constexpr (std::is_integral_v<T>) {
+      std::span<T> slots = tensor.values<T>();
+      for (size_t i = 0; i < known.size(); ++i) {
+        if (!known[i].is_const() || !StoreInteger<T>(known[i].value(), slots[i])) return false;
+      }
+      return true;
+    }
+    return false;
+  });
+  if (!fits) return std::nullopt;
+  return tensor;
+}
+
+Result<NodeFacts> InferNode(Program& program, const Function& function, const Node& node, const ValueFacts& facts) {
+  std::vector<const TensorDesc*> inputs;
+  for (ValueId input : node.inputs) {
+    inputs.push_back(input == kNoValue ? nullptr : &function.values[static_cast<size_t>(input)].desc);
+  }
+  InferContext context{.symbols = program.symbols,
+                       .op = node.op,
+                       .attributes = node.attributes,
+                       .constants = program.constants,
+                       .inputs = inputs,
+                       .known = [&](int input) -> std::optional<KnownValues> {
+                         if (input < 0 || static_cast<size_t>(input) >= node.inputs.size()) return std::nullopt;
+                         const ValueId value = node.inputs[static_cast<size_t>(input)];
+                         if (value == kNoValue) return std::nullopt;
+                         return facts.known[static_cast<size_t>(value)];
+                       }};
+  context.outputs.resize(node.outputs.size());
+  context.known_outputs.resize(node.outputs.size());
+  RETURN_IF_ERROR(InferShapes(context));
+  context.known_outputs.resize(node.outputs.size());
+  return NodeFacts{std::move(context.outputs), std::move(context.known_outputs)};
+}
+
+}  // namespace kiln

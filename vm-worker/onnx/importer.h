@@ -1,0 +1,52 @@
+// ONNX models to Programs.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/base/result.h"
+#include "common/bytecode/program.h"
+
+namespace kiln {
+
+// The span of ai.onnx operator sets whose operator forms the importer knows.
+inline constexpr int64_t kOnnxOpsetMin = 6;
+inline constexpr int64_t kOnnxOpsetMax = 26;
+
+struct ImportOptions {
+  // Every input dim becomes a symbol of its own, except lengths of 1-D inputs that determine a rank (a Reshape shape, a
+  // Squeeze axes list…).
+  bool all_dims_dynamic = false;
+};
+
+// An input or output as the model declares it.
+struct ImportedValue {
+  std::string name;
+  TensorDesc desc;   // dims refer to the program's symbol table
+};
+
+struct ImportedModel {
+  Program program;                       // verified; entry inputs and outputs in the order of the lists below
+  std::vector<ImportedValue> inputs;
+  std::vector<ImportedValue> outputs;    // as inferred; the declared output shapes are not trusted
+  // Initialisers that the model also lists as inputs: callers of the model may override them in ONNX, Kiln treats
+  // them as constants.
+  std::vector<std::string> overridable;
+  int64_t opset = 0;                     // of domain ai.onnx
+};
+
+// Reads, imports, prepares (see PrepareProgram) and verifies a model. Errors:
+//   NotFound, IoError       the file, or one of its external data files, cannot be read
+//   Malformed               not an ONNX model: truncated, damaged, contradictory; the message names the place
+//   Unsupported             well-formed; the message names node, operator, domain and opset
+//   LimitExceeded           a bound of common/base/limits.h
+//   InvalidArgument, ShapeMismatch, OutOfRange   a node that cannot be right for any input
+Result<ImportedModel> ImportOnnx(const std::filesystem::path& path, const ImportOptions& options = {});
+// As above for bytes in memory; external data is not available. `name` appears in messages.
+Result<ImportedModel> ImportOnnxBytes(std::span<const uint8_t> bytes, std::string_view name,
+                                      const ImportOptions& options = {});
+
+}  // namespace kiln

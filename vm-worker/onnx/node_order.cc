@@ -1,0 +1,70 @@
+#include "vm-worker/onnx/node_order.h"
+
+#include <functional>
+#include <queue>
+#include <string_view>
+#include <unordered_map>
+
+#include "schemas/onnx.pb.h"
+
+namespace kiln::onnx {
+namespace {
+
+// Calls `visit` for every name that the node, or a graph inside it, reads. Names that an inner graph defines itself are
+// visited too: they are not produced by the nodes that are being ordered, or the order merely gets stricter.
+void ForEachRead(const NodeProto& node, const std::function<void(const std::string&)>& visit) {
+  for (const std::string& input : node.input()) visit(input);
+  for (const AttributeProto& attribute : node.attribute()) {
+    if (!attribute.has_g()) continue;
+    for (const NodeProto& inner : attribute.g().node()) ForEachRead(inner, visit);
+    for (const ValueInfoProto& output : attribute.g().output()) visit(output.name());
+  }
+}
+
+}  // namespace
+
+Result<std::vector<int>> ExecutionOrder(const google::protobuf::RepeatedPtrField<NodeProto>& nodes) {
+  std::unordered_map<std::string_view, int> producer;
+  std::vector<bool> overridden(static_cast<size_t>(nodes.size()), false);
+  for (int i = 0; i < nodes.size(); ++i) {
+    for (const std::string& output : nodes[i].output()) {
+      if (output.empty()) continue;
+      const auto [found, inserted] = producer.emplace(output, i);
+      if (inserted || nodes[i].op_type() != "Constant" || nodes[found->second].op_type() != "Constant") continue;
+      overridden[static_cast<size_t>(found->second)] = true;
+      found->second = i;
+    }
+  }
+  std::vector<std::vector<int>> readers(static_cast<size_t>(nodes.size()));
+  std::vector<int> missing(static_cast<size_t>(nodes.size()), 0);
+  for (int i = 0; i < nodes.size(); ++i) {
+    ForEachRead(nodes[i], [&](const std::string& name) {
+      const auto found = producer.find(name);
+      if (found == producer.end()) return;
+      readers[static_cast<size_t>(found->second)].push_back(i);
+      ++missing[static_cast<size_t>(i)];
+    });
+  }
+  std::priority_queue<int, std::vector<int>, std::greater<>> ready;
+  for (int i = 0; i < nodes.size(); ++i) {
+    if (missing[static_cast<size_t>(i)] == 0 && !overridden[static_cast<size_t>(i)]) ready.push(i);
+  }
+  std::vector<int> order;
+  while (!ready.empty()) {
+    const int next = ready.top();
+    ready.pop();
+    order.push_back(next);
+    for (int reader : readers[static_cast<size_t>(next)]) {
+      if (--missing[static_cast<size_t>(reader)] == 0) ready.push(reader);
+    }
+  }
+  for (int i = 0; i < nodes.size(); ++i) {
+    if (missing[static_cast<size_t>(i)] > 0) {
+      return Fail(ErrorCode::kMalformed, "node '" + nodes[i].name() + "' (" + nodes[i].op_type() +
+                                             ") reads its own output, directly or through other nodes");
+    }
+  }
+  return order;
+}
+
+}  // namespace kiln::onnx

@@ -1,0 +1,90 @@
+// Builds the one function of an imported Program, node by node, in execution order. Every node is inferred when it is
+// emitted; a node over constants becomes a constant and integer arithmetic over dims becomes a ShapeVector, so that what
+// follows is imported with the best shapes that are known.
+//
+// Not thread-safe.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/result.h"
+#include "common/bytecode/program.h"
+#include "vm-worker/load/value_facts.h"
+
+namespace kiln::onnx {
+
+using ValueList = std::vector<ValueId>;
+
+class ProgramBuilder {
+ public:
+  explicit ProgramBuilder(std::string_view name);
+
+  Program& program() { return program_; }
+  SymbolTable& symbols() { return program_.symbols; }
+  const TensorDesc& Desc(ValueId value) const { return function().values[static_cast<size_t>(value)].desc; }
+  // Precondition: the value is no constant; its desc is what a caller knows better (a declared input, a joined state).
+  void SetDesc(ValueId value, TensorDesc desc) { function().values[static_cast<size_t>(value)].desc = std::move(desc); }
+  void Rename(ValueId value, std::string_view name) { function().values[static_cast<size_t>(value)].name = name; }
+  const std::string& Name(ValueId value) const { return function().values[static_cast<size_t>(value)].name; }
+
+  // --- what is known ---
+  const Tensor* ConstantTensor(ValueId value) const;                       // nullptr: not a constant
+  const std::optional<KnownValues>& Known(ValueId value) const { return facts_.known[static_cast<size_t>(value)]; }
+  // Known contents of which every element is a constant.
+  std::optional<std::vector<int64_t>> KnownInts(ValueId value) const;
+
+  // --- nodes ---
+  // One node; returns its outputs. Adds the node to the innermost open region.
+  Result<ValueList> Emit(TensorOp op, ValueList inputs, Attributes attributes = {}, int outputs = 1);
+  Result<ValueId> EmitOne(TensorOp op, ValueList inputs, Attributes attributes = {});
+  // A node with regions, whose output descs the caller gives.
+  ValueList EmitControl(TensorOp op, ValueList inputs, Attributes attributes, std::vector<RegionId> regions,
+                        std::vector<TensorDesc> outputs);
+  ValueId EmitConstant(Tensor tensor, std::string_view name = {});
+  ValueId EmitInts(std::span<const int64_t> values);                       // 1-D int64
+  ValueId EmitInt(int64_t value);                                          // rank 0
+  ValueId EmitScalar(double value, DType dtype);                           // rank 0, any dtype
+  ConstantId AddConstant(Tensor tensor, std::string_view name);
+  // Name of the source node, given to the nodes and values that follow.
+  void SetNodeName(std::string_view name) { node_name_ = name; }
+
+  // --- regions ---
+  RegionId OpenRegion();
+  ValueId AddRegionInput(std::string_view name, TensorDesc desc);
+  // Outputs must be visible; one that the region does not define itself is passed through an Identity.
+  Result<ValueList> CloseRegion(ValueList outputs);
+  bool DefinedHere(ValueId value) const { return region_of_[static_cast<size_t>(value)] == open_.back(); }
+  bool IsRegionInput(ValueId value) const;
+
+  // State of the builder, to import a loop body again under wider descs. Precondition: the same regions are open.
+  struct Snapshot {
+    size_t values, regions, constants, nodes;
+    SymbolTable symbols;
+  };
+  Snapshot Save() const;
+  void Restore(Snapshot snapshot);
+  ValueId value_count() const { return static_cast<ValueId>(function().values.size()); }
+  // Nodes emitted so far, the discarded ones included: the bound on import work.
+  size_t emitted_nodes() const { return emitted_nodes_; }
+
+  Program Take() { return std::move(program_); }
+
+ private:
+  Function& function() { return program_.functions.front(); }
+  const Function& function() const { return program_.functions.front(); }
+  Region& region() { return function().regions[static_cast<size_t>(open_.back())]; }
+  ValueId NewValue(std::string_view name, TensorDesc desc);
+  ValueList TryFold(const Node& node, const NodeFacts& facts);
+
+  Program program_;
+  ValueFacts facts_;
+  std::vector<RegionId> region_of_;   // per value: where it is defined
+  std::vector<RegionId> open_;
+  std::string node_name_;
+  size_t emitted_nodes_ = 0;
+};
+
+}  // namespace kiln::onnx

@@ -1,0 +1,261 @@
+// Forms of general operators: attributes that became inputs, old broadcasting, constants, casts.
+#include <algorithm>
+
+#include "schemas/onnx.pb.h"
+#include "vm-worker/onnx/graph_importer.h"
+#include "vm-worker/onnx/rewrite.h"
+#include "vm-worker/onnx/tensor_proto.h"
+
+namespace kiln::onnx {
+
+Result<ValueList> Direct(NodeContext& node) {
+  ASSIGN_OR_RETURN(Attributes attributes, node.Translated());
+  return node.b.Emit(node.rule.op, node.inputs, std::move(attributes), node.outputs);
+}
+
+Result<ValueList> Alias(NodeContext& node) {
+  RETURN_IF_ERROR(node.Require(1));
+  return ValueList{node.In(0)};
+}
+
+// Opset 6: with `broadcast`, the second operand's dims align with the first's from `axis` on, or at the end.
+Result<ValueList> LegacyBroadcast(NodeContext& node) {
+  RETURN_IF_ERROR(node.Require(2));
+  ASSIGN_OR_RETURN(Attributes all, node.Translated());
+  Attributes attributes;
+  for (const Attribute& attribute : all.all()) {
+    if (attribute.name != "axis" && attribute.name != "broadcast") attributes.Set(attribute.name, attribute.value);
+  }
+  ValueList inputs = node.inputs;
+  if (node.attributes.Int("broadcast", 0) != 0 && node.attributes.Has("axis")) {
+    const int rank = node.RankOf(node.In(0));
+    const int other = node.RankOf(node.In(1));
+    if (rank < 0 || other < 0) return Fail(ErrorCode::kUnsupported, "broadcasting from an axis needs known ranks");
+    int64_t axis = node.attributes.Int("axis", 0);
+    if (axis < 0) axis += rank;
+    const int64_t trailing = rank - axis - other;
+    if (axis < 0 || trailing < 0) {
+      return Fail(ErrorCode::kShapeMismatch, "axis " + std::to_string(axis) + " cannot align rank " +
+                                                 std::to_string(other) + " with rank " + std::to_string(rank));
+    }
+    std::vector<int64_t> axes;
+    for (int64_t i = 0; i < trailing; ++i) axes.push_back(other + i);
+    if (!axes.empty()) {
+      ASSIGN_OR_RETURN(inputs[1], node.b.EmitOne(TensorOp::kUnsqueeze, {inputs[1], node.b.EmitInts(axes)}));
+    }
+  }
+  return node.b.Emit(node.rule.op, std::move(inputs), std::move(attributes));
+}
+
+// Opset 6: a slope of rank 1 belongs to the channels, dim 1.
+Result<ValueList> LegacyPRelu(NodeContext& node) {
+  RETURN_IF_ERROR(node.Require(2));
+  ValueId slope = node.In(1);
+  const int rank = node.RankOf(node.In(0));
+  if (node.RankOf(slope) == 1 && rank > 2 && !(*node.b.Desc(slope).dims)[0].is_const()) {
+    return Fail(ErrorCode::kUnsupported, "the slope's length must be a constant");
+  }
+  if (node.RankOf(slope) == 1 && rank > 2 && (*node.b.Desc(slope).dims)[0].value() != 1) {
+    std::vector<int64_t> axes;
+    for (int64_t i = 1; i < rank - 1; ++i) axes.push_back(i);
+    ASSIGN_OR_RETURN(slope, node.b.EmitOne(TensorOp::kUnsqueeze, {slope, node.b.EmitInts(axes)}));
+  }
+  return node.b.Emit(TensorOp::kPRelu, {node.In(0), slope});
+}
+
+// Squeeze, Unsqueeze, reductions: `axes` becomes input 1.
+Result<ValueList> AttributeToInts(NodeContext& node) {
+  RETURN_IF_ERROR(node.Require(1));
+  ValueList inputs = {node.In(0)};
+  if (const auto axes = node.attributes.Ints("axes")) inputs.push_back(node.b.EmitInts(*axes));
+  Attributes attributes;
+  if (node.attributes.Has("keepdims")) attributes.Set("keepdims", node.attributes.Int("keepdims", 1));
+  return node.b.Emit(node.rule.op, std::move(inputs), std::move(attributes));
+}
+
+Result<ValueList> SliceFromAttributes(NodeContext& node) {
+  RETURN_IF_ERROR(node.Require(1));
+  const auto starts = node.attributes.Ints("starts");
+  const auto ends = node.attributes.Ints("ends");
+  if (!starts || !ends) return Fail(ErrorCode::kMalformed, "Slice needs the attributes starts and ends");
+  ValueList inputs = {node.In(0), node.b.EmitInts(*starts), node.b.EmitInts(*ends)};
+  if (const auto axes = node.attributes.Ints("axes")) inputs.push_back(node.b.EmitInts(*axes));
+  return node.b.Emit(TensorOp::kSlice, std::move(inputs));
+}
+
+Result<ValueList> SplitNode(NodeContext& node) {
+  RETURN_IF_ERROR(node.Require(1));
+  ValueList inputs = {node.In(0)};
+  if (const auto split = node.attributes.Ints("split")) {
+    inputs.push_back(node.b.EmitInts(*split));
+  } else if (node.Has(1)) {
+    inputs.push_back(node.In(1));
+  }
+  const int64_t parts = node.attributes.Int("num_outputs", node.outputs);
+  if (parts < node.outputs || parts > 4096) {
+    return Fail(ErrorCode::kMalformed, "num_outputs is " + std::to_string(parts) + " where the node has " +
+                                           std::to_string(node.outputs) + " outputs");
+  }
+  Attributes attributes;
+  attributes.Set("axis", node.attributes.Int("axis", 0));
+  return node.b.Emit(TensorOp::kSplit, std::move(inputs), std::move(attributes), static_cast<int>(parts));
+}
+
+namespace {
+
+Result<Tensor> ConstantContent(NodeContext& node) {
+  if (node.attributes.all().size() != 1) {
+    return Fail(ErrorCode::kMalformed, "Constant needs exactly one attribute with its value");
+  }
+  const auto& [name, proto] = node.attributes.all().front();
+  if (name == "value") return node.importer.ReadOnce(*proto->mutable_t());
+  if (name == "sparse_value") return ReadSparseTensor(*proto->mutable_sparse_tensor(), {});
+  if (name == "value_float") {
+    const float value = proto->f();
+    return Tensor::Of<float>(DType::kF32, Dims{}, std::span(&value, 1));
+  }
+  if (name == "value_floats") {
+    return Tensor::Of<float>(DType::kF32, Dims{proto->floats_size()},
+                             std::span(proto->floats().data(), static_cast<size_t>(proto->floats_size())));
+  }
+  if (name == "value_int") {
+    const int64_t value = proto->i();
+    return Tensor::Of<int64_t>(DType::kI64, Dims{}, std::span(&value, 1));
+  }
+  if (name == "value_ints") {
+    const std::vector<int64_t> values(proto->ints().begin(), proto->ints().end());
+    return Tensor::Of<int64_t>(DType::kI64, Dims{proto->ints_size()}, std::span(values));
+  }
+  return Fail(ErrorCode::kUnsupported, "string constants are not supported");
+}
+
+// The one-element tensor of attribute `value`, or f32 zero.
+Result<Tensor> FillValue(NodeContext& node) {
+  AttributeProto* value = node.attributes.Find("value");
+  if (value == nullptr) return Tensor::Zeros(DType::kF32, Dims{1});
+  ASSIGN_OR_RETURN(Tensor tensor, node.importer.ReadOnce(*value->mutable_t()));
+  if (tensor.ref.elements() != 1) {
+    return Fail(ErrorCode::kMalformed, "the fill value has shape " + tensor.dims().ToString() + "; it needs one element");
+  }
+  return tensor;
+}
+
+Result<DType> DTypeAttribute(NodeContext& node, std::string_view name, DType fallback) {
+  if (!node.attributes.Has(name)) return fallback;
+  const int64_t number = node.attributes.Int(name, 0);
+  if (number < 0 || number > INT32_MAX) {
+    return Fail(ErrorCode::kMalformed, "element type number " + std::to_string(number) + " does not exist");
+  }
+  return DTypeOfOnnx(static_cast<int32_t>(number));
+}
+
+Result<ValueList> Convert(NodeContext& node, DType dtype) {
+  ASSIGN_OR_RETURN(const ValueId value, CastTo(node.b, node.In(0), dtype));
+  return ValueList{value};
+}
+
+}  // namespace
+
+Result<ValueList> ConstantNode(NodeContext& node) {
+  ASSIGN_OR_RETURN(Tensor tensor, ConstantContent(node));
+  return ValueList{node.b.EmitConstant(std::move(tensor))};
+}
+
+Result<ValueList> ConstantOfShapeNode(NodeContext& node) {
+  RETURN_IF_ERROR(node.Require(1));
+  ASSIGN_OR_RETURN(Tensor value, FillValue(node));
+  Attributes attributes;
+  attributes.Set("value", node.b.AddConstant(std::move(value), "value"));
+  return node.b.Emit(TensorOp::kConstantOfShape, {node.In(0)}, std::move(attributes));
+}
+
+Result<ValueList> EyeLikeNode(NodeContext& node) {
+  RETURN_IF_ERROR(node.Require(1));
+  ASSIGN_OR_RETURN(const DType dtype, DTypeAttribute(node, "dtype", node.DTypeOf(node.In(0))));
+  Attributes attributes;
+  attributes.Set("dtype", static_cast<int64_t>(dtype));
+  attributes.Set("k", node.attributes.Int("k", 0));
+  return node.b.Emit(TensorOp::kEyeLike, {node.In(0)}, std::move(attributes));
+}
+
+Result<ValueList> CastNode(NodeContext& node) {
+  RETURN_IF_ERROR(node.Require(1));
+  if (!node.attributes.Has("to")) return Fail(ErrorCode::kMalformed, "Cast needs the attribute to");
+  ASSIGN_OR_RETURN(const DType dtype, DTypeAttribute(node, "to", DType::kF32));
+  return Convert(node, dtype);
+}
+
+Result<ValueList> CastLikeNode(NodeContext& node) {
+  RETURN_IF_ERROR(node.Require(2));
+  return Convert(node, node.DTypeOf(node.In(1)));
+}
+
+// Inference form: the data passes, the mask is all true. Training would need randomness.
+Result<ValueList> DropoutNode(NodeContext& node) {
+  RETURN_IF_ERROR(node.Require(1));
+  if (node.Has(2)) {
+    const auto training = node.b.KnownInts(node.In(2));
+    const Tensor* ratio = node.b.ConstantTensor(node.In(1));
+    const bool keeps_all = ratio != nullptr && ratio->dtype() == DType::kF32 && ratio->ref.elements() == 1 &&
+                           ratio->values<float>()[0] == 0.0f;
+    if (!training || training->size() != 1 || ((*training)[0] != 0 && !keeps_all)) {
+      return Fail(ErrorCode::kUnsupported, "Dropout in training mode is not supported");
+    }
+  }
+  if (node.outputs < 2) return ValueList{node.In(0)};
+  ASSIGN_OR_RETURN(const ValueId shape, ShapeOf(node.b, node.In(0)));
+  Attributes attributes;
+  const bool yes = true;
+  Tensor one = Tensor::Of<bool>(DType::kBool, Dims{1}, std::span(&yes, 1));
+  attributes.Set("value", node.b.AddConstant(std::move(one), "value"));
+  ASSIGN_OR_RETURN(ValueId mask, node.b.EmitOne(TensorOp::kConstantOfShape, {shape}, std::move(attributes)));
+  if (node.opset < 10) {   // the mask had the data's type
+    ASSIGN_OR_RETURN(mask, CastTo(node.b, mask, node.DTypeOf(node.In(0))));
+  }
+  return ValueList{node.In(0), mask};
+}
+
+Result<ValueList> ClipFromAttributes(NodeContext& node) {
+  RETURN_IF_ERROR(node.Require(1));
+  const DType dtype = node.DTypeOf(node.In(0));
+  const auto bound = [&](std::string_view name) {
+    return node.attributes.Has(name) ? node.b.EmitScalar(node.attributes.Float(name, 0), dtype) : kNoValue;
+  };
+  const ValueId low = bound("min");
+  const ValueId high = bound("max");
+  return node.b.Emit(TensorOp::kClip, {node.In(0), low, high});
+}
+
+Result<ValueList> PadFromAttributes(NodeContext& node) {
+  RETURN_IF_ERROR(node.Require(1));
+  const auto pads = node.attributes.Ints("pads");
+  if (!pads) return Fail(ErrorCode::kMalformed, "Pad needs the attribute pads");
+  Attributes attributes;
+  attributes.Set("mode", node.attributes.Text("mode", "constant"));
+  const ValueId amounts = node.b.EmitInts(*pads);
+  const ValueId fill = node.b.EmitScalar(node.attributes.Float("value", 0), node.DTypeOf(node.In(0)));
+  return node.b.Emit(TensorOp::kPad, {node.In(0), amounts, fill}, std::move(attributes));
+}
+
+Result<ValueList> TopKNode(NodeContext& node) {
+  RETURN_IF_ERROR(node.Require(1));
+  Attributes attributes;
+  attributes.Set("axis", node.attributes.Int("axis", -1));
+  attributes.Set("largest", node.attributes.Int("largest", 1));
+  attributes.Set("sorted", node.attributes.Int("sorted", 1));
+  ValueId k = node.In(1);
+  if (node.opset < 10) {
+    const int64_t count[] = {node.attributes.Int("k", -1)};
+    k = node.b.EmitInts(count);
+  }
+  return node.b.Emit(TensorOp::kTopK, {node.In(0), k}, std::move(attributes), 2);
+}
+
+Result<ValueList> ScatterNode(NodeContext& node) {
+  RETURN_IF_ERROR(node.Require(3));
+  Attributes attributes;
+  attributes.Set("axis", node.attributes.Int("axis", 0));
+  return node.b.Emit(TensorOp::kScatterElements, {node.In(0), node.In(1), node.In(2)}, std::move(attributes));
+}
+
+}  // namespace kiln::onnx

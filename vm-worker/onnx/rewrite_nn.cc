@@ -1,0 +1,169 @@
+// Forms of network operators: Softmax below 13, batch and group normalisation, Resize and Upsample.
+#include "vm-worker/onnx/rewrite.h"
+
+namespace kiln::onnx {
+
+// Below opset 13 the input is seen as a matrix that splits at `axis`; one row is one distribution.
+Result<ValueList> FlatSoftmax(NodeContext& node) {
+  RETURN_IF_ERROR(node.Require(1));
+  const ValueId x = node.In(0);
+  const int rank = node.RankOf(x);
+  int64_t axis = node.attributes.Int("axis", 1);
+  if (axis < 0 && rank >= 0) axis += rank;
+  Attributes along;
+  along.Set("axis", int64_t{-1});
+  if (rank >= 0 && axis == rank - 1) return node.b.Emit(node.rule.op, {x}, std::move(along));
+  Attributes split;
+  split.Set("axis", axis);
+  ASSIGN_OR_RETURN(const ValueId rows, node.b.EmitOne(TensorOp::kFlatten, {x}, std::move(split)));
+  ASSIGN_OR_RETURN(const ValueId result, node.b.EmitOne(node.rule.op, {rows}, std::move(along)));
+  ASSIGN_OR_RETURN(const ValueId shape, ShapeOf(node.b, x));
+  return node.b.Emit(TensorOp::kReshape, {result, shape});
+}
+
+namespace {
+
+// y from the batch's own statistics, and the running ones moved towards them by (1 - momentum).
+Result<ValueList> TrainingBatchNormalization(NodeContext& node, Attributes attributes) {
+  ProgramBuilder& b = node.b;
+  const ValueId x = node.In(0);
+  const int rank = node.RankOf(x);
+  if (rank < 2) return Fail(ErrorCode::kUnsupported, "training mode needs a known rank of at least 2");
+  std::vector<int64_t> axes = {0};
+  for (int64_t i = 2; i < rank; ++i) axes.push_back(i);
+  ASSIGN_OR_RETURN(const ValueId kept_mean, ReduceOver(b, TensorOp::kReduceMean, x, axes, true));
+  ASSIGN_OR_RETURN(const ValueId centred, b.EmitOne(TensorOp::kSub, {x, kept_mean}));
+  ASSIGN_OR_RETURN(const ValueId squares, b.EmitOne(TensorOp::kMul, {centred, centred}));
+  ASSIGN_OR_RETURN(const ValueId variance, ReduceOver(b, TensorOp::kReduceMean, squares, axes, false));
+  ASSIGN_OR_RETURN(const ValueId mean, ReduceOver(b, TensorOp::kReduceMean, x, axes, false));
+  ASSIGN_OR_RETURN(const ValueId y, b.EmitOne(TensorOp::kBatchNormalization,
+                                              {x, node.In(1), node.In(2), mean, variance}, std::move(attributes)));
+  const double momentum = node.attributes.Float("momentum", 0.9f);
+  const auto moved = [&](ValueId running, ValueId current) -> Result<ValueId> {
+    const DType dtype = node.DTypeOf(running);
+    ASSIGN_OR_RETURN(const ValueId old_part, b.EmitOne(TensorOp::kMul, {running, b.EmitScalar(momentum, dtype)}));
+    ASSIGN_OR_RETURN(const ValueId typed, CastTo(b, current, dtype));
+    ASSIGN_OR_RETURN(const ValueId new_part, b.EmitOne(TensorOp::kMul, {typed, b.EmitScalar(1.0 - momentum, dtype)}));
+    return b.EmitOne(TensorOp::kAdd, {old_part, new_part});
+  };
+  ValueList outputs = {y};
+  if (node.outputs > 1) {
+    ASSIGN_OR_RETURN(const ValueId running_mean, moved(node.In(3), mean));
+    outputs.push_back(running_mean);
+  }
+  if (node.outputs > 2) {
+    ASSIGN_OR_RETURN(const ValueId running_variance, moved(node.In(4), variance));
+    outputs.push_back(running_variance);
+  }
+  return outputs;
+}
+
+}  // namespace
+
+Result<ValueList> BatchNormalizationNode(NodeContext& node) {
+  RETURN_IF_ERROR(node.Require(5));
+  Attributes attributes;
+  attributes.Set("epsilon", node.attributes.Float("epsilon", 1e-5f));
+  if (node.opset < 9 && node.attributes.Int("spatial", 1) != 1) {
+    return Fail(ErrorCode::kUnsupported, "statistics per activation (spatial = 0) are not supported");
+  }
+  if (node.attributes.Int("training_mode", 0) != 0) return TrainingBatchNormalization(node, std::move(attributes));
+  if (node.outputs > 1) {
+    return Fail(ErrorCode::kUnsupported, "statistics as outputs need training mode of operator set 14 or later");
+  }
+  return node.b.Emit(TensorOp::kBatchNormalization, node.inputs, std::move(attributes));
+}
+
+// Operator sets 18 to 20 give scale and bias per group; each holds for C / num_groups channels.
+Result<ValueList> GroupNormalizationPerGroup(NodeContext& node) {
+  RETURN_IF_ERROR(node.Require(3));
+  ProgramBuilder& b = node.b;
+  const int64_t groups = node.attributes.Int("num_groups", 0);
+  if (groups < 1) return Fail(ErrorCode::kMalformed, "num_groups must be at least 1");
+  ASSIGN_OR_RETURN(const ValueId channels, DimOf(b, node.In(0), 1));
+  const int64_t divisor[] = {groups};
+  ASSIGN_OR_RETURN(const ValueId per_group, b.EmitOne(TensorOp::kDiv, {channels, b.EmitInts(divisor)}));
+  Attributes along;
+  along.Set("axis", int64_t{0});
+  ASSIGN_OR_RETURN(const ValueId spread, b.EmitOne(TensorOp::kConcat, {b.EmitInts(divisor), per_group}, along));
+  ValueList inputs = {node.In(0)};
+  for (size_t i : {1, 2}) {
+    const int64_t last[] = {1};
+    ASSIGN_OR_RETURN(const ValueId column, b.EmitOne(TensorOp::kUnsqueeze, {node.In(i), b.EmitInts(last)}));
+    ASSIGN_OR_RETURN(const ValueId wide, b.EmitOne(TensorOp::kExpand, {column, spread}));
+    const int64_t flat[] = {-1};
+    ASSIGN_OR_RETURN(const ValueId per_channel, ReshapeTo(b, wide, flat));
+    inputs.push_back(per_channel);
+  }
+  ASSIGN_OR_RETURN(Attributes attributes, node.Translated());
+  return b.Emit(TensorOp::kGroupNormalization, std::move(inputs), std::move(attributes));
+}
+
+// Operator set 10 has x and scales, and samples asymmetrically; later ones have x, roi, scales, sizes, of which an empty
+// tensor means absent.
+Result<ValueList> ResizeNode(NodeContext& node) {
+  RETURN_IF_ERROR(node.Require(1));
+  ASSIGN_OR_RETURN(Attributes attributes, node.Translated());
+  if (node.opset < 11) {
+    RETURN_IF_ERROR(node.Require(2));
+    attributes.Set("coordinate_transformation_mode", "asymmetric");
+    attributes.Set("nearest_mode", "floor");
+    return node.b.Emit(TensorOp::kResize, {node.In(0), kNoValue, node.In(1)}, std::move(attributes));
+  }
+  ValueList inputs = node.inputs;
+  for (size_t i = 1; i < inputs.size(); ++i) {
+    if (inputs[i] == kNoValue) continue;
+    const TensorDesc& desc = node.b.Desc(inputs[i]);
+    if (desc.has_rank() && desc.rank() == 1 && (*desc.dims)[0] == Dim::Const(0)) inputs[i] = kNoValue;
+  }
+  if (node.attributes.Text("coordinate_transformation_mode", "half_pixel") != "tf_crop_and_resize" && inputs.size() > 1) {
+    inputs[1] = kNoValue;
+  }
+  return node.b.Emit(TensorOp::kResize, std::move(inputs), std::move(attributes));
+}
+
+Result<ValueList> UpsampleNode(NodeContext& node) {
+  RETURN_IF_ERROR(node.Require(node.opset < 9 ? 1 : 2));
+  Attributes attributes;
+  attributes.Set("mode", node.attributes.Text("mode", "nearest"));
+  attributes.Set("coordinate_transformation_mode", "asymmetric");
+  attributes.Set("nearest_mode", "floor");
+  ValueId scales = node.In(1);
+  if (node.opset < 9) {
+    ASSIGN_OR_RETURN(const Attributes all, node.Translated());
+    std::vector<float> factors;
+    for (double factor : all.Floats("scales")) factors.push_back(static_cast<float>(factor));
+    if (factors.empty()) return Fail(ErrorCode::kMalformed, "Upsample needs the attribute scales");
+    scales = node.b.EmitConstant(Tensor::Of<float>(DType::kF32, Dims{static_cast<int64_t>(factors.size())},
+                                                   std::span<const float>(factors)));
+  }
+  return node.b.Emit(TensorOp::kResize, {node.In(0), kNoValue, scales}, std::move(attributes));
+}
+
+// x * sigmoid(alpha * x)
+Result<ValueList> SwishNode(NodeContext& node) {
+  RETURN_IF_ERROR(node.Require(1));
+  const ValueId x = node.In(0);
+  const double alpha = node.attributes.Float("alpha", 1);
+  ValueId scaled = x;
+  if (alpha != 1) {
+    ASSIGN_OR_RETURN(scaled, node.b.EmitOne(TensorOp::kMul, {x, node.b.EmitScalar(alpha, node.DTypeOf(x))}));
+  }
+  ASSIGN_OR_RETURN(const ValueId gate, node.b.EmitOne(TensorOp::kSigmoid, {scaled}));
+  return node.b.Emit(TensorOp::kMul, {x, gate});
+}
+
+Result<ValueList> GlobalLpPoolNode(NodeContext& node) {
+  RETURN_IF_ERROR(node.Require(1));
+  const int64_t p = node.attributes.Int("p", 2);
+  const int rank = node.RankOf(node.In(0));
+  if (p != 1 && p != 2) return Fail(ErrorCode::kUnsupported, "p = " + std::to_string(p) + "; 1 and 2 are supported");
+  if (rank < 3) return Fail(ErrorCode::kUnsupported, "the input needs a known rank of at least 3");
+  std::vector<int64_t> axes;
+  for (int64_t i = 2; i < rank; ++i) axes.push_back(i);
+  ASSIGN_OR_RETURN(const ValueId result,
+                   ReduceOver(node.b, p == 1 ? TensorOp::kReduceL1 : TensorOp::kReduceL2, node.In(0), axes, true));
+  return ValueList{result};
+}
+
+}  // namespace kiln::onnx

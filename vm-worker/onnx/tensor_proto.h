@@ -1,0 +1,33 @@
+// ONNX tensors to Kiln tensors. Also reads the .pb files of test vectors.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "common/base/result.h"
+#include "common/tensor/tensor.h"
+
+namespace kiln::onnx {
+
+class TensorProto;
+class SparseTensorProto;
+
+// The dtype of a TensorProto.DataType number; Unsupported names types that have no row in dtypes.def.
+Result<DType> DTypeOfOnnx(int32_t data_type);
+
+// `model_directory`: where external data files lie; empty: none are allowed. Raw data is copied once into an aligned
+// buffer and released from the message; suitably aligned external data stays in its mapped file. Malformed when
+// the data does not agree with the dims.
+Result<Tensor> ReadTensor(TensorProto& proto, const std::filesystem::path& model_directory);
+// Dense form of a sparse tensor (flat or tuple indices).
+Result<Tensor> ReadSparseTensor(SparseTensorProto& proto, const std::filesystem::path& model_directory);
+
+struct NamedTensor {
+  std::string name;
+  Tensor tensor;
+};
+// A file that holds one TensorProto. Sequences and optionals are recognised by the caller, from the model's types.
+Result<NamedTensor> ReadTensorFile(const std::filesystem::path& path);
+Status WriteTensorFile(const std::filesystem::path& path, const NamedTensor& tensor);
+
+}  // namespace kiln::onnx
