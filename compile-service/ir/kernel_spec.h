@@ -10,11 +10,12 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
-#include "common/artifact/plan.h"
 #include "common/base/hash.h"
 #include "common/base/result.h"
 #include "common/tensor/dtype.h"
@@ -86,6 +87,8 @@ struct Stage {
 // for outer…: for each stage: (for reduce…: for inner: …). Access strides are ordered outer…, reduce…, inner.
 // Range: the product of the outer extents; with no outer dims and not reduce_inner and no reduce dims, the inner extent
 // (so that a flat chain can be split); else 1.
+// Memory: different pointers never overlap; a pointer that is stored to may also be loaded, through an access of the same storage
+// and strides only (in place). An element may be loaded once where strides say it does not change (a stride of Const(0)).
 struct LoopNestSpec {
   std::vector<SpecInt> outer;
   std::vector<SpecInt> reduce;
@@ -164,7 +167,8 @@ Status VerifySpec(const KernelSpec& spec);
 std::vector<uint8_t> EncodeSpec(const KernelSpec& spec);
 Result<KernelSpec> DecodeSpec(std::span<const uint8_t> bytes);
 std::string PrintSpec(const KernelSpec& spec);   // for people and tests; one line per loop, stage and node
-KernelKey ComputeKernelKey(const KernelSpec& spec, std::string_view target, const Digest& codegen_id);
+// The KernelKey of artifact/plan.h: hash of canonical bytes, target and code generator.
+Digest ComputeKernelKey(const KernelSpec& spec, std::string_view target, const Digest& codegen_id);
 
 // Parallel extent for given dims arguments (the documented Range).
 int64_t RangeOf(const KernelSpec& spec, std::span<const int64_t> dims, int f32_lanes);

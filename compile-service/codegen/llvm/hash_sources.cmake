@@ -1,0 +1,10 @@
+# Writes OUTPUT: the hash of the code generator (SOURCES, in order, and LLVM_VERSION) as a header. Run with cmake -P by the build.
+set(text "llvm ${LLVM_VERSION}\n")
+string(REPLACE "|" ";" SOURCES "${SOURCES}")
+foreach(source ${SOURCES})
+  file(SHA256 ${source} hash)
+  get_filename_component(name ${source} NAME)
+  string(APPEND text "${name} ${hash}\n")
+endforeach()
+string(SHA256 id "${text}")
+file(WRITE ${OUTPUT} "#pragma once\n\ninline constexpr char kGeneratedCodegenId[] =\n    \"${id}\";\n")

@@ -1,0 +1,97 @@
+#include "compile-service/codegen/llvm/kernel_compiler.h"
+
+#include <llvm/IR/LLVMContext.h>
+#include <llvm/IR/Module.h>
+#include <llvm/Support/raw_ostream.h>
+
+#include <chrono>
+
+#include "common/artifact/kernel_blob.h"
+#include "common/base/check.h"
+#include "compile-service/codegen/llvm/kernel_frame.h"
+#include "compile-service/codegen/llvm/llvm_target.h"
+#include "compile-service/codegen/llvm/loop_nest.h"
+#include "compile-service/codegen/llvm/mini_linker.h"
+#include "generated_codegen_id.h"
+
+namespace kiln::codegen {
+
+namespace {
+
+struct Emit {
+  KernelFrame& frame;
+  Status operator()(const ir::LoopNestSpec& spec) {
+    EmitLoopNest(frame, spec);
+    return {};
+  }
+  Status operator()(const ir::ContractionSpec&) {
+    return Fail(ErrorCode::kUnsupported, "contractions have no code generator");
+  }
+  Status operator()(const ir::WindowSpec&) { return Fail(ErrorCode::kUnsupported, "windows have no code generator"); }
+};
+
+int64_t MicrosecondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+struct KernelCompiler::Impl {
+  std::unique_ptr<LlvmTarget> target;
+  llvm::LLVMContext context;
+
+  Result<std::unique_ptr<llvm::Module>> EmitModule(const ir::KernelSpec& spec) {
+    RETURN_IF_ERROR(ir::VerifySpec(spec));
+    std::unique_ptr<llvm::Module> module = target->NewModule(context);
+    KernelFrame frame(*module, target->info(), spec);
+    RETURN_IF_ERROR(std::visit(Emit{frame}, spec.kernel));
+    frame.Finish();
+    return module;
+  }
+};
+
+KernelCompiler::KernelCompiler(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+KernelCompiler::~KernelCompiler() = default;
+
+Result<std::unique_ptr<KernelCompiler>> KernelCompiler::Create(Target target) {
+  auto impl = std::make_unique<Impl>();
+  ASSIGN_OR_RETURN(impl->target, LlvmTarget::Create(target));
+  return std::unique_ptr<KernelCompiler>(new KernelCompiler(std::move(impl)));
+}
+
+Result<KernelCode> KernelCompiler::Compile(const ir::KernelSpec& spec) {
+  const auto start = std::chrono::steady_clock::now();
+  KernelCode code;
+  ASSIGN_OR_RETURN(std::unique_ptr<llvm::Module> module, impl_->EmitModule(spec));
+  code.emit_us = MicrosecondsSince(start);
+  const auto emitted = std::chrono::steady_clock::now();
+  ASSIGN_OR_RETURN(std::vector<uint8_t> object, impl_->target->Object(*module));
+  ASSIGN_OR_RETURN(FlatCode flat, LinkFlat(object, impl_->target->info().architecture, KernelFrame::kEntryName));
+  code.bytes = BuildKernelBlob(impl_->target->info().target, flat.entry_offset, flat.bytes);
+  code.codegen_us = MicrosecondsSince(emitted);
+  return code;
+}
+
+Result<std::string> KernelCompiler::EmitText(const ir::KernelSpec& spec) {
+  ASSIGN_OR_RETURN(std::unique_ptr<llvm::Module> module, impl_->EmitModule(spec));
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  module->print(stream, nullptr);
+  return text;
+}
+
+Result<std::string> KernelCompiler::EmitAssembly(const ir::KernelSpec& spec) {
+  ASSIGN_OR_RETURN(std::unique_ptr<llvm::Module> module, impl_->EmitModule(spec));
+  return impl_->target->Assembly(*module);
+}
+
+const Digest& CodegenId() {
+  static const Digest id = [] {
+    auto digest = DigestFromHex(kGeneratedCodegenId);
+    KILN_CHECK(digest.has_value());
+    return *digest;
+  }();
+  return id;
+}
+
+}  // namespace kiln::codegen

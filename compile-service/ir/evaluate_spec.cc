@@ -1,0 +1,465 @@
+// The naive evaluator of kernel specs: one element at a time, straight from the definitions in kernel_spec.h.
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "compile-service/ir/kernel_spec.h"
+
+namespace kiln::ir {
+
+namespace {
+
+// A value of a compute type: floats in `number`, integers and bool in `integer`.
+struct Scalar {
+  double number = 0;
+  int64_t integer = 0;
+};
+
+Scalar Rounded(DType type, double number) {
+  return {type == DType::kF32 ? static_cast<double>(static_cast<float>(number)) : number, 0};
+}
+Scalar Wrapped(DType type, uint64_t bits) {
+  if (type == DType::kI32) return {0, static_cast<int32_t>(static_cast<uint32_t>(bits))};
+  return {0, static_cast<int64_t>(bits)};
+}
+
+// Truncates, saturates to [low, high], NaN gives 0.
+int64_t Saturated(double number, double low, double high, int64_t low_value, int64_t high_value) {
+  if (std::isnan(number)) return 0;
+  if (number <= low) return low_value;
+  if (number >= high) return high_value;
+  return static_cast<int64_t>(number);
+}
+
+template <class T>
+T SaturatedTo(double number) {
+  using Limits = std::numeric_limits<T>;
+  if constexpr (std::is_same_v<T, uint64_t>) {
+    if (!(number > 0)) return 0;
+    return number >= 0x1p64 ? Limits::max() : static_cast<uint64_t>(number);
+  } else {
+    return static_cast<T>(Saturated(number, static_cast<double>(Limits::min()), static_cast<double>(Limits::max()),
+                                    static_cast<int64_t>(Limits::min()), static_cast<int64_t>(Limits::max())));
+  }
+}
+
+Scalar Converted(const Scalar& value, DType from, DType to) {
+  if (to == DType::kBool) return {0, IsFloat(from) ? value.number != 0 : value.integer != 0};
+  if (IsFloat(from) && IsFloat(to)) return Rounded(to, value.number);
+  if (IsFloat(to)) {
+    if (to == DType::kF32) return {static_cast<double>(static_cast<float>(value.integer)), 0};
+    return {static_cast<double>(value.integer), 0};
+  }
+  if (!IsFloat(from)) return Wrapped(to, static_cast<uint64_t>(value.integer));
+  return {0, to == DType::kI32 ? SaturatedTo<int32_t>(value.number) : SaturatedTo<int64_t>(value.number)};
+}
+
+Scalar LoadElement(DType storage, DType type, const void* pointer, int64_t offset) {
+  return DispatchDType(storage, [&]<class T>() -> Scalar {
+    const T element = static_cast<const T*>(pointer)[offset];
+    if constexpr (std::is_same_v<T, bool>) {
+      return Converted({0, element}, DType::kBool, type);
+    } else if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>) {
+      return Converted({static_cast<double>(static_cast<float>(element)), 0}, DType::kF32, type);
+    } else if constexpr (std::is_floating_point_v<T>) {
+      return Converted({static_cast<double>(element), 0}, storage, type);
+    } else if constexpr (std::is_same_v<T, uint64_t>) {
+      if (type == DType::kF32) return {static_cast<double>(static_cast<float>(element)), 0};
+      if (type == DType::kF64) return {static_cast<double>(element), 0};
+      return Converted({0, static_cast<int64_t>(element)}, DType::kI64, type);
+    } else {
+      return Converted({0, static_cast<int64_t>(element)}, DType::kI64, type);
+    }
+  });
+}
+
+void StoreElement(DType storage, DType type, const Scalar& value, void* pointer, int64_t offset) {
+  DispatchDType(storage, [&]<class T>() {
+    T& element = static_cast<T*>(pointer)[offset];
+    if constexpr (std::is_same_v<T, bool>) {
+      element = Converted(value, type, DType::kBool).integer != 0;
+    } else if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>) {
+      element = T(static_cast<float>(Converted(value, type, DType::kF32).number));
+    } else if constexpr (std::is_floating_point_v<T>) {
+      element = static_cast<T>(Converted(value, type, storage).number);
+    } else {
+      element = IsFloat(type) ? SaturatedTo<T>(value.number) : static_cast<T>(value.integer);
+    }
+  });
+}
+
+double Minimum(double a, double b) { return std::isnan(a) ? a : std::isnan(b) ? b : std::min(a, b); }
+double Maximum(double a, double b) { return std::isnan(a) ? a : std::isnan(b) ? b : std::max(a, b); }
+
+int64_t IntegerDiv(DType type, int64_t a, int64_t b) {
+  if (b == 0) return 0;
+  if (b == -1) return Wrapped(type, uint64_t{0} - static_cast<uint64_t>(a)).integer;
+  return a / b;
+}
+
+Scalar Combined(Combine combine, DType type, const Scalar& a, const Scalar& b) {
+  const auto x = static_cast<uint64_t>(a.integer), y = static_cast<uint64_t>(b.integer);
+  const bool is_float = IsFloat(type);
+  switch (combine) {
+    case Combine::kSum:   // in double: the caller rounds the finished sum
+      return is_float ? Scalar{a.number + b.number, 0} : Wrapped(type, x + y);
+    case Combine::kProduct:
+      return is_float ? Scalar{a.number * b.number, 0} : Wrapped(type, x * y);
+    case Combine::kMax:
+      return is_float ? Scalar{Maximum(a.number, b.number), 0} : Scalar{0, std::max(a.integer, b.integer)};
+    case Combine::kMin:
+      return is_float ? Scalar{Minimum(a.number, b.number), 0} : Scalar{0, std::min(a.integer, b.integer)};
+  }
+  return {};
+}
+
+Scalar Identity(Combine combine, DType type) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const bool narrow = type == DType::kI32;
+  switch (combine) {
+    case Combine::kSum:
+      return {};
+    case Combine::kProduct:
+      return {1.0, 1};
+    case Combine::kMax:
+      return {-infinity, narrow ? INT32_MIN : INT64_MIN};
+    case Combine::kMin:
+      return {infinity, narrow ? INT32_MAX : INT64_MAX};
+  }
+  return {};
+}
+
+Scalar Applied(const ScalarNode& node, DType operand, const Scalar& a, const Scalar& b, const Scalar& c) {
+  const DType type = node.type;
+  const bool is_float = IsFloat(operand);
+  const auto x = static_cast<uint64_t>(a.integer), y = static_cast<uint64_t>(b.integer);
+  auto floats = [&](double number) { return Rounded(type, number); };
+  auto truth = [](bool value) { return Scalar{0, value}; };
+  switch (node.op) {
+    case ScalarOp::kLoad:
+    case ScalarOp::kStageResult:
+    case ScalarOp::kAccumulator:
+    case ScalarOp::kCoordinate:
+    case ScalarOp::kArgument:
+      return {};
+    case ScalarOp::kConstant:
+      return IsFloat(type) ? floats(node.number) : Wrapped(type, static_cast<uint64_t>(node.integer));
+    case ScalarOp::kAdd:
+      return is_float ? floats(a.number + b.number) : Wrapped(type, x + y);
+    case ScalarOp::kSub:
+      return is_float ? floats(a.number - b.number) : Wrapped(type, x - y);
+    case ScalarOp::kMul:
+      return is_float ? floats(a.number * b.number) : Wrapped(type, x * y);
+    case ScalarOp::kDiv:
+      return is_float ? floats(a.number / b.number) : Scalar{0, IntegerDiv(type, a.integer, b.integer)};
+    case ScalarOp::kMin:
+      return Combined(Combine::kMin, type, a, b);
+    case ScalarOp::kMax:
+      return Combined(Combine::kMax, type, a, b);
+    case ScalarOp::kPow:
+      return floats(std::pow(a.number, b.number));
+    case ScalarOp::kFma:
+      if (type == DType::kF32)
+        return floats(std::fma(static_cast<float>(a.number), static_cast<float>(b.number), static_cast<float>(c.number)));
+      return floats(std::fma(a.number, b.number, c.number));
+    case ScalarOp::kNeg:
+      return is_float ? floats(-a.number) : Wrapped(type, uint64_t{0} - x);
+    case ScalarOp::kAbs:
+      return is_float ? floats(std::fabs(a.number)) : Wrapped(type, a.integer < 0 ? uint64_t{0} - x : x);
+    case ScalarOp::kSqrt:
+      return floats(std::sqrt(a.number));
+    case ScalarOp::kExp:
+      return floats(std::exp(a.number));
+    case ScalarOp::kLog:
+      return floats(std::log(a.number));
+    case ScalarOp::kTanh:
+      return floats(std::tanh(a.number));
+    case ScalarOp::kErf:
+      return floats(std::erf(a.number));
+    case ScalarOp::kSigmoid:
+      return floats(1.0 / (1.0 + std::exp(-a.number)));
+    case ScalarOp::kSin:
+      return floats(std::sin(a.number));
+    case ScalarOp::kCos:
+      return floats(std::cos(a.number));
+    case ScalarOp::kFloor:
+      return floats(std::floor(a.number));
+    case ScalarOp::kCeil:
+      return floats(std::ceil(a.number));
+    case ScalarOp::kRound:
+      return floats(std::nearbyint(a.number));
+    case ScalarOp::kLess:
+      return truth(is_float ? a.number < b.number : a.integer < b.integer);
+    case ScalarOp::kLessEqual:
+      return truth(is_float ? a.number <= b.number : a.integer <= b.integer);
+    case ScalarOp::kEqual:
+      return truth(is_float ? a.number == b.number : a.integer == b.integer);
+    case ScalarOp::kAnd:
+      return truth(a.integer != 0 && b.integer != 0);
+    case ScalarOp::kOr:
+      return truth(a.integer != 0 || b.integer != 0);
+    case ScalarOp::kNot:
+      return truth(a.integer == 0);
+    case ScalarOp::kIsNaN:
+      return truth(std::isnan(a.number));
+    case ScalarOp::kSelect:
+      return a.integer != 0 ? b : c;
+    case ScalarOp::kConvert:
+      return Converted(a, operand, type);
+  }
+  return {};
+}
+
+class Evaluator {
+ public:
+  Evaluator(std::span<void* const> pointers, std::span<const int64_t> dims, int lanes)
+      : pointers_(pointers), dims_(dims), lanes_(lanes) {}
+
+  void Run(const LoopNestSpec& nest, int64_t begin, int64_t end);
+  void Run(const ContractionSpec& c, int64_t begin, int64_t end);
+  void Run(const WindowSpec& w, int64_t begin, int64_t end);
+
+ private:
+  // Where a program is evaluated.
+  struct Point {
+    const std::vector<Access>* accesses = nullptr;
+    std::vector<int64_t> coordinates;
+    const std::vector<Scalar>* stage_results = nullptr;
+    Scalar accumulator;
+  };
+
+  int64_t Value(const SpecInt& value) const {
+    return value.is_argument ? dims_[static_cast<size_t>(value.value)] : value.value;
+  }
+  int64_t Offset(const Access& access, std::span<const int64_t> coordinates) const {
+    int64_t offset = 0;
+    for (size_t i = 0; i < access.strides.size(); ++i) offset += coordinates[i] * Value(access.strides[i]);
+    return offset;
+  }
+  double Factor(const Access& access, int64_t offset) const {
+    return LoadElement(access.storage, DType::kF32, pointers_[static_cast<size_t>(access.pointer)], offset).number;
+  }
+  // Node values up to `last`, all in order; nodes of later stages are harmless to compute but not read.
+  Scalar Evaluate(const ScalarProgram& program, int32_t root, const Point& point);
+  void StoreAll(const ScalarProgram& program, const std::vector<Store>& stores, const Point& point);
+  void RunStage(const LoopNestSpec& nest, size_t index, Point& point, std::vector<Scalar>& results);
+  // Calls `body` with every combination of coordinates[first..first+extents) below the extents.
+  void ForAll(std::span<const int64_t> extents, size_t first, std::vector<int64_t>& coordinates,
+              const std::function<void()>& body);
+  double ImplicitA(const ContractionSpec& c, int64_t base, int64_t m, int64_t k);
+
+  std::span<void* const> pointers_;
+  std::span<const int64_t> dims_;
+  int lanes_;
+};
+
+Scalar Evaluator::Evaluate(const ScalarProgram& program, int32_t root, const Point& point) {
+  const ScalarNode& node = program[static_cast<size_t>(root)];
+  const auto index = static_cast<size_t>(node.index);
+  switch (node.op) {
+    case ScalarOp::kLoad: {
+      const Access& access = (*point.accesses)[index];
+      return LoadElement(access.storage, node.type, pointers_[static_cast<size_t>(access.pointer)],
+                         Offset(access, point.coordinates));
+    }
+    case ScalarOp::kStageResult:
+      return (*point.stage_results)[index];
+    case ScalarOp::kAccumulator:
+      return point.accumulator;
+    case ScalarOp::kCoordinate:
+      return {0, point.coordinates[index]};
+    case ScalarOp::kArgument:
+      return {0, dims_[index]};
+    default:
+      break;
+  }
+  auto value = [&](int32_t operand) { return operand < 0 ? Scalar{} : Evaluate(program, operand, point); };
+  const int32_t last = node.c >= 0 ? node.c : node.b >= 0 ? node.b : node.a;
+  const DType type = last >= 0 ? program[static_cast<size_t>(last)].type : node.type;
+  return Applied(node, type, value(node.a), value(node.b), value(node.c));
+}
+
+void Evaluator::StoreAll(const ScalarProgram& program, const std::vector<Store>& stores, const Point& point) {
+  std::vector<Scalar> values;
+  for (const Store& store : stores) values.push_back(Evaluate(program, store.node, point));
+  for (size_t i = 0; i < stores.size(); ++i) {
+    const Access& access = (*point.accesses)[static_cast<size_t>(stores[i].access)];
+    StoreElement(access.storage, program[static_cast<size_t>(stores[i].node)].type, values[i],
+                 pointers_[static_cast<size_t>(access.pointer)], Offset(access, point.coordinates));
+  }
+}
+
+void Evaluator::ForAll(std::span<const int64_t> extents, size_t first, std::vector<int64_t>& coordinates,
+                       const std::function<void()>& body) {
+  if (extents.empty()) {
+    body();
+    return;
+  }
+  for (int64_t i = 0; i < extents[0]; ++i) {
+    coordinates[first] = i;
+    ForAll(extents.subspan(1), first + 1, coordinates, body);
+  }
+  coordinates[first] = 0;
+}
+
+void Evaluator::RunStage(const LoopNestSpec& nest, size_t index, Point& point, std::vector<Scalar>& results) {
+  const Stage& stage = nest.stages[index];
+  std::vector<int64_t> extents;
+  for (const SpecInt& extent : nest.reduce) extents.push_back(Value(extent));
+  if (nest.reduce_inner) extents.push_back(Value(nest.inner));
+  const size_t first = nest.outer.size();
+  if (stage.kind == Stage::Kind::kReduce) {
+    const DType type = nest.body[static_cast<size_t>(stage.node)].type;
+    Scalar total = Identity(stage.combine, type);
+    ForAll(extents, first, point.coordinates,
+           [&] { total = Combined(stage.combine, type, total, Evaluate(nest.body, stage.node, point)); });
+    results[index] = IsFloat(type) ? Rounded(type, total.number) : total;
+    return;
+  }
+  auto store = [&] { StoreAll(nest.body, stage.stores, point); };
+  switch (stage.domain) {
+    case Stage::Domain::kRow:
+      store();
+      break;
+    case Stage::Domain::kInner:
+      // Without reduce_inner the caller walks the inner positions.
+      if (nest.reduce_inner) {
+        ForAll(std::span(extents).last(1), first + nest.reduce.size(), point.coordinates, store);
+      } else {
+        store();
+      }
+      break;
+    case Stage::Domain::kFull:
+      ForAll(extents, first, point.coordinates, store);
+      break;
+  }
+}
+
+void Evaluator::Run(const LoopNestSpec& nest, int64_t begin, int64_t end) {
+  std::vector<Scalar> results(nest.stages.size());
+  Point point{&nest.accesses, std::vector<int64_t>(nest.outer.size() + nest.reduce.size() + 1, 0), &results, {}};
+  const bool flat = nest.outer.empty() && nest.reduce.empty() && !nest.reduce_inner;
+  auto run_stages = [&] {
+    for (size_t index = 0; index < nest.stages.size(); ++index) RunStage(nest, index, point, results);
+  };
+  if (flat) {
+    for (int64_t i = begin; i < end; ++i) {
+      point.coordinates.back() = i;
+      run_stages();
+    }
+    return;
+  }
+  for (int64_t p = begin; p < end; ++p) {
+    int64_t rest = p;
+    for (size_t dim = nest.outer.size(); dim-- > 0;) {
+      point.coordinates[dim] = rest % Value(nest.outer[dim]);
+      rest /= Value(nest.outer[dim]);
+    }
+    if (nest.reduce_inner) {
+      run_stages();
+      continue;
+    }
+    for (int64_t i = 0; i < Value(nest.inner); ++i) {
+      point.coordinates.back() = i;
+      run_stages();
+    }
+  }
+}
+
+// Element of a convolution's implicit matrix.
+double Evaluator::ImplicitA(const ContractionSpec& c, int64_t base, int64_t m, int64_t k) {
+  const WindowGeometry& g = *c.conv;
+  const int64_t channels = Value(c.k) / (int64_t{g.kernel_h} * g.kernel_w);
+  const int64_t out_height = Value(g.out_height), out_width = Value(g.out_width);
+  const int64_t column = m % out_width, row = m / out_width % out_height, image = m / out_width / out_height;
+  const int64_t tap = k / channels, channel = k % channels;
+  const int64_t in_row = row * g.stride_h - g.pad_top + tap / g.kernel_w * g.dilation_h;
+  const int64_t in_column = column * g.stride_w - g.pad_left + tap % g.kernel_w * g.dilation_w;
+  if (in_row < 0 || in_row >= Value(g.in_height) || in_column < 0 || in_column >= Value(g.in_width)) return 0;
+  return Factor(c.a, base + image * Value(g.image_stride) + in_row * Value(g.row_stride) + in_column * Value(g.column_stride) +
+                         channel);
+}
+
+void Evaluator::Run(const ContractionSpec& c, int64_t begin, int64_t end) {
+  const int64_t m_extent = Value(c.m), n_extent = Value(c.n), k_extent = Value(c.k);
+  const int64_t width = int64_t{c.tile.nv} * lanes_;
+  const int64_t m_tiles = (m_extent + c.tile.mr - 1) / c.tile.mr, panels = (n_extent + width - 1) / width;
+  const size_t batch = c.batch.size();
+  Point point{&c.accesses, std::vector<int64_t>(batch + 2, 0), nullptr, {}};
+  for (int64_t tile = begin; tile < end; ++tile) {
+    const int64_t panel = tile / m_tiles % panels, m_tile = tile % m_tiles;
+    int64_t rest = tile / m_tiles / panels;
+    for (size_t dim = batch; dim-- > 0;) {
+      point.coordinates[dim] = rest % Value(c.batch[dim]);
+      rest /= Value(c.batch[dim]);
+    }
+    int64_t a_base = 0, b_base = 0;
+    for (size_t dim = 0; dim < batch; ++dim) {
+      a_base += point.coordinates[dim] * Value(c.a.strides[dim]);
+      b_base += point.coordinates[dim] * Value(c.b.strides[dim]);
+    }
+    for (int64_t m = m_tile * c.tile.mr; m < std::min(m_extent, (m_tile + 1) * c.tile.mr); ++m) {
+      for (int64_t n = panel * width; n < std::min(n_extent, (panel + 1) * width); ++n) {
+        double sum = 0;
+        for (int64_t k = 0; k < k_extent; ++k) {
+          const double a = c.conv ? ImplicitA(c, a_base, m, k)
+                                  : Factor(c.a, a_base + m * Value(c.a.strides[batch]) + k * Value(c.a.strides[batch + 1]));
+          const int64_t b_offset = c.b_panels ? (panel * k_extent + k) * width + n % width
+                                              : k * Value(c.b.strides[batch]) + n;
+          sum += a * Factor(c.b, b_base + b_offset);
+        }
+        point.coordinates[batch] = m;
+        point.coordinates[batch + 1] = n;
+        point.accumulator = Rounded(DType::kF32, sum);
+        StoreAll(c.epilogue, c.stores, point);
+      }
+    }
+  }
+}
+
+void Evaluator::Run(const WindowSpec& w, int64_t begin, int64_t end) {
+  const WindowGeometry& g = w.geometry;
+  const int64_t out_height = Value(g.out_height), out_width = Value(g.out_width);
+  Point point{&w.accesses, std::vector<int64_t>(4, 0), nullptr, {}};
+  for (int64_t line = begin; line < end; ++line) {
+    const int64_t image = line / out_height, row = line % out_height;
+    for (int64_t column = 0; column < out_width; ++column) {
+      for (int64_t channel = 0; channel < Value(w.channels); ++channel) {
+        double total = Identity(w.combine, DType::kF32).number;
+        int64_t inside = 0;
+        for (int64_t tap = 0; tap < int64_t{g.kernel_h} * g.kernel_w; ++tap) {
+          const int64_t in_row = row * g.stride_h - g.pad_top + tap / g.kernel_w * g.dilation_h;
+          const int64_t in_column = column * g.stride_w - g.pad_left + tap % g.kernel_w * g.dilation_w;
+          if (in_row < 0 || in_row >= Value(g.in_height) || in_column < 0 || in_column >= Value(g.in_width)) continue;
+          ++inside;
+          double value = Factor(w.input, image * Value(g.image_stride) + in_row * Value(g.row_stride) +
+                                             in_column * Value(g.column_stride) + channel);
+          if (w.weights) value *= Factor(*w.weights, tap * Value(w.weights->strides[0]) + channel * Value(w.weights->strides[1]));
+          total = w.combine == Combine::kMax ? Maximum(total, value) : total + value;
+        }
+        if (w.average) total /= static_cast<double>(w.count_include_pad ? int64_t{g.kernel_h} * g.kernel_w : inside);
+        point.coordinates = {image, row, column, channel};
+        point.accumulator = Rounded(DType::kF32, total);
+        StoreAll(w.epilogue, w.stores, point);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Status EvaluateSpec(const KernelSpec& spec, std::span<void* const> pointers, std::span<const int64_t> dims, int f32_lanes,
+                    int64_t begin, int64_t end) {
+  RETURN_IF_ERROR(VerifySpec(spec));
+  if (pointers.size() != static_cast<size_t>(spec.pointers) || dims.size() != static_cast<size_t>(spec.dims))
+    return Fail(ErrorCode::kInvalidArgument, "kernel takes " + std::to_string(spec.pointers) + " pointers and " +
+                                                 std::to_string(spec.dims) + " dims; it was given " +
+                                                 std::to_string(pointers.size()) + " and " + std::to_string(dims.size()));
+  if (begin < 0 || end > RangeOf(spec, dims, f32_lanes))
+    return Fail(ErrorCode::kInvalidArgument, "the part to run lies outside the kernel's range");
+  Evaluator evaluator(pointers, dims, f32_lanes);
+  std::visit([&](const auto& kernel) { evaluator.Run(kernel, begin, end); }, spec.kernel);
+  return {};
+}
+
+}  // namespace kiln::ir

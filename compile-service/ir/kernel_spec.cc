@@ -1,0 +1,361 @@
+// Verification, range and key of kernel specs.
+#include "compile-service/ir/kernel_spec.h"
+
+#include <string>
+
+namespace kiln::ir {
+
+namespace {
+
+constexpr size_t kDimsMax = 16, kAccessesMax = 128, kNodesMax = 4096, kStagesMax = 32, kStoresMax = 64;
+constexpr int32_t kPointersMax = 256, kArgumentsMax = 1024;
+constexpr int64_t kIntMax = int64_t{1} << 40;
+
+std::string_view OpName(ScalarOp op) {
+  switch (op) {
+#define KILN_SCALAR_OP(value, name, operands, doc) \
+  case ScalarOp::k##name:                          \
+    return #name;
+#include "compile-service/ir/scalar_ops.def"
+#undef KILN_SCALAR_OP
+  }
+  return "";
+}
+
+int OperandCount(ScalarOp op) {
+  switch (op) {
+#define KILN_SCALAR_OP(value, name, operands, doc) \
+  case ScalarOp::k##name:                          \
+    return operands;
+#include "compile-service/ir/scalar_ops.def"
+#undef KILN_SCALAR_OP
+  }
+  return -1;
+}
+
+bool IsComputeType(DType type) {
+  return type == DType::kF32 || type == DType::kF64 || type == DType::kI32 || type == DType::kI64 || type == DType::kBool;
+}
+
+std::unexpected<Error> Invalid(std::string message) { return Fail(ErrorCode::kInvalidArgument, std::move(message)); }
+
+class Verifier {
+ public:
+  explicit Verifier(const KernelSpec& spec) : spec_(spec) {}
+
+  Status Verify() {
+    if (spec_.pointers < 0 || spec_.pointers > kPointersMax)
+      return Invalid("spec has " + std::to_string(spec_.pointers) + " pointers; at most 256 are possible");
+    if (spec_.dims < 0 || spec_.dims > kArgumentsMax)
+      return Invalid("spec has " + std::to_string(spec_.dims) + " dims arguments; at most 1024 are possible");
+    return std::visit([this](const auto& kernel) { return Check(kernel); }, spec_.kernel);
+  }
+
+ private:
+  // What leaves a program may have, and how deep its loops are.
+  struct Surroundings {
+    size_t dims = 0;
+    const std::vector<Access>* accesses = nullptr;
+    bool has_accumulator = false;
+    const LoopNestSpec* nest = nullptr;
+  };
+
+  Status CheckInt(const SpecInt& value, std::string_view what, int64_t low) {
+    if (value.is_argument) {
+      if (value.value < 0 || value.value >= spec_.dims)
+        return Invalid(std::string(what) + " is argument " + std::to_string(value.value) + " of " + std::to_string(spec_.dims));
+      return {};
+    }
+    if (value.value < low || value.value > kIntMax)
+      return Invalid(std::string(what) + " is " + std::to_string(value.value) + "; it must be in [" + std::to_string(low) +
+                     ", 2^40]");
+    return {};
+  }
+  Status CheckExtents(const std::vector<SpecInt>& extents, std::string_view what) {
+    if (extents.size() > kDimsMax) return Invalid("spec has too many " + std::string(what) + " dims");
+    for (const SpecInt& extent : extents) RETURN_IF_ERROR(CheckInt(extent, std::string(what) + " extent", 0));
+    return {};
+  }
+  Status CheckPointer(int32_t pointer) {
+    if (pointer < 0 || pointer >= spec_.pointers)
+      return Invalid("an access names pointer " + std::to_string(pointer) + " of " + std::to_string(spec_.pointers));
+    return {};
+  }
+  Status CheckAccess(const Access& access, size_t dims) {
+    RETURN_IF_ERROR(CheckPointer(access.pointer));
+    if (!DTypeFromNumber(static_cast<int>(access.storage))) return Invalid("an access has an unknown storage dtype");
+    if (access.strides.size() != dims)
+      return Invalid("an access has " + std::to_string(access.strides.size()) + " strides; its loops have " +
+                     std::to_string(dims) + " dims");
+    for (const SpecInt& stride : access.strides) RETURN_IF_ERROR(CheckInt(stride, "stride", -kIntMax));
+    return {};
+  }
+  Status CheckAccesses(const std::vector<Access>& accesses, size_t dims) {
+    if (accesses.size() > kAccessesMax) return Invalid("spec has more than 128 accesses");
+    for (const Access& access : accesses) RETURN_IF_ERROR(CheckAccess(access, dims));
+    return {};
+  }
+
+  Status CheckProgram(const ScalarProgram& program, const Surroundings& around) {
+    if (program.size() > kNodesMax) return Invalid("a scalar program has more than 4096 nodes");
+    for (size_t i = 0; i < program.size(); ++i) {
+      if (Status status = CheckNode(program, i, around); !status)
+        return FailIn("node " + std::to_string(i) + " (" + std::string(OpName(program[i].op)) + ")", status.error());
+    }
+    return {};
+  }
+
+  Status CheckNode(const ScalarProgram& program, size_t at, const Surroundings& around) {
+    const ScalarNode& node = program[at];
+    const int operands = OperandCount(node.op);
+    if (operands < 0) return Invalid("unknown operation " + std::to_string(static_cast<int>(node.op)));
+    if (!IsComputeType(node.type)) return Invalid("type is none of f32, f64, i32, i64, bool");
+    const int32_t given[] = {node.a, node.b, node.c};
+    for (int k = 0; k < 3; ++k) {
+      if (k < operands ? given[k] < 0 || static_cast<size_t>(given[k]) >= at : given[k] != -1)
+        return Invalid("operand " + std::to_string(k) + " is " + std::to_string(given[k]) +
+                       "; it must be an earlier node, or -1 where there is none");
+    }
+    auto type_of = [&](int32_t operand) { return program[static_cast<size_t>(operand)].type; };
+    auto operands_are = [&](DType type) {
+      for (int k = 0; k < operands; ++k)
+        if (type_of(given[k]) != type) return false;
+      return true;
+    };
+    auto require = [](bool ok, const char* rule) -> Status {
+      if (ok) return {};
+      return Invalid(rule);
+    };
+    switch (node.op) {
+      case ScalarOp::kLoad:
+        return require(node.index >= 0 && static_cast<size_t>(node.index) < around.accesses->size(), "no such access");
+      case ScalarOp::kConstant:
+        return {};
+      case ScalarOp::kStageResult:
+        return CheckStageResult(program, node, around);
+      case ScalarOp::kAccumulator:
+        return require(around.has_accumulator && node.type == DType::kF32, "only epilogues have an accumulator, of type f32");
+      case ScalarOp::kCoordinate:
+        return require(node.type == DType::kI64 && node.index >= 0 && static_cast<size_t>(node.index) < around.dims,
+                       "must be i64 and name a loop dim");
+      case ScalarOp::kArgument:
+        return require(node.type == DType::kI64 && node.index >= 0 && node.index < spec_.dims,
+                       "must be i64 and name a dims argument");
+      case ScalarOp::kAdd:
+      case ScalarOp::kSub:
+      case ScalarOp::kMul:
+      case ScalarOp::kDiv:
+      case ScalarOp::kMin:
+      case ScalarOp::kMax:
+      case ScalarOp::kNeg:
+      case ScalarOp::kAbs:
+        return require(node.type != DType::kBool && operands_are(node.type), "operands and type must be one numeric type");
+      case ScalarOp::kFma:
+      case ScalarOp::kSqrt:
+      case ScalarOp::kFloor:
+      case ScalarOp::kCeil:
+      case ScalarOp::kRound:
+        return require(IsFloat(node.type) && operands_are(node.type), "operands and type must be one float type");
+      case ScalarOp::kPow:
+      case ScalarOp::kExp:
+      case ScalarOp::kLog:
+      case ScalarOp::kTanh:
+      case ScalarOp::kErf:
+      case ScalarOp::kSigmoid:
+      case ScalarOp::kSin:
+      case ScalarOp::kCos:
+        if (node.type == DType::kF64)
+          return Fail(ErrorCode::kUnsupported, "elementary functions are generated for f32 only; leave f64 to the interpreter");
+        return require(node.type == DType::kF32 && operands_are(node.type), "operands and type must be f32");
+      case ScalarOp::kLess:
+      case ScalarOp::kLessEqual:
+      case ScalarOp::kEqual:
+        return require(node.type == DType::kBool && type_of(node.a) == type_of(node.b) &&
+                           (type_of(node.a) != DType::kBool || node.op == ScalarOp::kEqual),
+                       "type must be bool and both operands of one numeric type");
+      case ScalarOp::kAnd:
+      case ScalarOp::kOr:
+      case ScalarOp::kNot:
+        return require(node.type == DType::kBool && operands_are(DType::kBool), "operands and type must be bool");
+      case ScalarOp::kIsNaN:
+        return require(node.type == DType::kBool && IsFloat(type_of(node.a)), "type must be bool and the operand a float");
+      case ScalarOp::kSelect:
+        return require(type_of(node.a) == DType::kBool && type_of(node.b) == node.type && type_of(node.c) == node.type,
+                       "needs a bool and two operands of its type");
+      case ScalarOp::kConvert:
+        return {};
+    }
+    return {};
+  }
+
+  static Status CheckStageResult(const ScalarProgram& program, const ScalarNode& node, const Surroundings& around) {
+    if (around.nest == nullptr) return Invalid("only loop nests have stages");
+    if (node.index < 0 || static_cast<size_t>(node.index) >= around.nest->stages.size())
+      return Invalid("names stage " + std::to_string(node.index));
+    const Stage& stage = around.nest->stages[static_cast<size_t>(node.index)];
+    if (stage.kind != Stage::Kind::kReduce) return Invalid("names a stage that reduces nothing");
+    if (stage.node < 0 || static_cast<size_t>(stage.node) >= program.size() ||
+        program[static_cast<size_t>(stage.node)].type != node.type)
+      return Invalid("has another type than the stage it names");
+    return {};
+  }
+
+  Status CheckStores(const std::vector<Store>& stores, const std::vector<Access>& accesses, const ScalarProgram& program) {
+    if (stores.empty() || stores.size() > kStoresMax) return Invalid("a kernel stores between 1 and 64 values");
+    for (const Store& store : stores) {
+      if (store.access < 0 || static_cast<size_t>(store.access) >= accesses.size())
+        return Invalid("a store names access " + std::to_string(store.access));
+      if (store.node < 0 || static_cast<size_t>(store.node) >= program.size())
+        return Invalid("a store names node " + std::to_string(store.node));
+      // In place means in place: one way to address whatever is written.
+      const Access& written = accesses[static_cast<size_t>(store.access)];
+      for (const Access& other : accesses)
+        if (other.pointer == written.pointer && !(other == written))
+          return Invalid("pointer " + std::to_string(written.pointer) + " is stored to and accessed in another way as well");
+    }
+    return {};
+  }
+
+  Status Check(const LoopNestSpec& nest) {
+    RETURN_IF_ERROR(CheckExtents(nest.outer, "outer"));
+    RETURN_IF_ERROR(CheckExtents(nest.reduce, "reduce"));
+    RETURN_IF_ERROR(CheckInt(nest.inner, "inner extent", 0));
+    const size_t dims = nest.outer.size() + nest.reduce.size() + 1;
+    RETURN_IF_ERROR(CheckAccesses(nest.accesses, dims));
+    if (nest.stages.empty() || nest.stages.size() > kStagesMax) return Invalid("a loop nest has between 1 and 32 stages");
+    RETURN_IF_ERROR(CheckProgram(nest.body, {dims, &nest.accesses, false, &nest}));
+    for (size_t i = 0; i < nest.stages.size(); ++i) {
+      if (Status status = CheckStage(nest, i); !status) return FailIn("stage " + std::to_string(i), status.error());
+    }
+    return {};
+  }
+
+  Status CheckStage(const LoopNestSpec& nest, size_t at) {
+    const Stage& stage = nest.stages[at];
+    std::vector<int32_t> roots;
+    switch (stage.kind) {
+      case Stage::Kind::kReduce:
+        if (stage.node < 0 || static_cast<size_t>(stage.node) >= nest.body.size())
+          return Invalid("reduces node " + std::to_string(stage.node));
+        if (nest.body[static_cast<size_t>(stage.node)].type == DType::kBool) return Invalid("cannot reduce a bool");
+        if (stage.combine < Combine::kSum || stage.combine > Combine::kProduct) return Invalid("unknown way to combine");
+        if (!stage.stores.empty()) return Invalid("a reduction stores nothing");
+        roots.push_back(stage.node);
+        break;
+      case Stage::Kind::kStore:
+        RETURN_IF_ERROR(CheckStores(stage.stores, nest.accesses, nest.body));
+        RETURN_IF_ERROR(CheckDomain(nest, stage));
+        for (const Store& store : stage.stores) roots.push_back(store.node);
+        break;
+      default:
+        return Invalid("unknown kind of stage");
+    }
+    return CheckEarlierResults(nest, roots, at);
+  }
+
+  static Status CheckDomain(const LoopNestSpec& nest, const Stage& stage) {
+    if (stage.domain < Stage::Domain::kRow || stage.domain > Stage::Domain::kFull) return Invalid("unknown store domain");
+    if (stage.domain == Stage::Domain::kRow) {
+      if (nest.reduce_inner) return {};
+      return Invalid("a row store needs an inner dim that is reduced");
+    }
+    for (const Store& store : stage.stores)
+      if (nest.accesses[static_cast<size_t>(store.access)].strides.back() == SpecInt::Const(0) && nest.inner != SpecInt::Const(1))
+        return Invalid("all inner positions would be stored to one element; use a row store");
+    return {};
+  }
+
+  // Results a stage reads must come from stages before it.
+  static Status CheckEarlierResults(const LoopNestSpec& nest, const std::vector<int32_t>& roots, size_t at) {
+    std::vector<bool> reached(nest.body.size(), false);
+    for (int32_t root : roots) reached[static_cast<size_t>(root)] = true;
+    for (size_t i = nest.body.size(); i-- > 0;) {
+      if (!reached[i]) continue;
+      const ScalarNode& node = nest.body[i];
+      if (node.op == ScalarOp::kStageResult && static_cast<size_t>(node.index) >= at)
+        return Invalid("reads the result of stage " + std::to_string(node.index) + ", which has not run");
+      for (int32_t operand : {node.a, node.b, node.c})
+        if (operand >= 0) reached[static_cast<size_t>(operand)] = true;
+    }
+    return {};
+  }
+
+  Status CheckGeometry(const WindowGeometry& g) {
+    for (const SpecInt* extent : {&g.in_height, &g.in_width, &g.out_height, &g.out_width})
+      RETURN_IF_ERROR(CheckInt(*extent, "image extent", 0));
+    for (const SpecInt* stride : {&g.image_stride, &g.row_stride, &g.column_stride})
+      RETURN_IF_ERROR(CheckInt(*stride, "image stride", -kIntMax));
+    for (int32_t value : {g.kernel_h, g.kernel_w, g.stride_h, g.stride_w, g.dilation_h, g.dilation_w})
+      if (value < 1 || value > 4096) return Invalid("window sizes, strides and dilations must be in [1, 4096]");
+    for (int32_t value : {g.pad_top, g.pad_left})
+      if (value < 0 || value > (1 << 24)) return Invalid("padding must be in [0, 2^24]");
+    return {};
+  }
+
+  Status Check(const ContractionSpec& c) {
+    RETURN_IF_ERROR(CheckExtents(c.batch, "batch"));
+    for (const SpecInt* extent : {&c.m, &c.n, &c.k}) RETURN_IF_ERROR(CheckInt(*extent, "matrix extent", 0));
+    if (c.tile.mr < 1 || c.tile.mr > 32 || c.tile.nv < 1 || c.tile.nv > 16)
+      return Invalid("tile " + std::to_string(c.tile.mr) + "x" + std::to_string(c.tile.nv) + " is outside 1..32 x 1..16");
+    const size_t batch = c.batch.size();
+    RETURN_IF_ERROR(CheckAccess(c.a, c.conv ? batch : batch + 2));
+    RETURN_IF_ERROR(CheckAccess(c.b, c.b_panels ? batch : batch + 1));
+    if (!IsFloat(c.a.storage) || !IsFloat(c.b.storage)) return Invalid("the factors of a contraction must be floats");
+    if (c.conv) RETURN_IF_ERROR(CheckGeometry(*c.conv));
+    if (c.zeros != -1) RETURN_IF_ERROR(CheckPointer(c.zeros));
+    if (c.conv && c.zeros == -1 && (c.conv->pad_top != 0 || c.conv->pad_left != 0))
+      return Invalid("a convolution with padding needs a pointer to zeros");
+    RETURN_IF_ERROR(CheckAccesses(c.accesses, batch + 2));
+    RETURN_IF_ERROR(CheckProgram(c.epilogue, {batch + 2, &c.accesses, true, nullptr}));
+    return CheckStores(c.stores, c.accesses, c.epilogue);
+  }
+
+  Status Check(const WindowSpec& w) {
+    RETURN_IF_ERROR(CheckInt(w.images, "image count", 0));
+    RETURN_IF_ERROR(CheckInt(w.channels, "channel count", 0));
+    RETURN_IF_ERROR(CheckGeometry(w.geometry));
+    if (w.combine != Combine::kSum && w.combine != Combine::kMax) return Invalid("a window sums or takes the maximum");
+    if (w.combine == Combine::kMax && (w.weights || w.average)) return Invalid("a maximum has neither weights nor an average");
+    RETURN_IF_ERROR(CheckAccess(w.input, 0));
+    if (w.weights) RETURN_IF_ERROR(CheckAccess(*w.weights, 2));
+    RETURN_IF_ERROR(CheckAccesses(w.accesses, 4));
+    RETURN_IF_ERROR(CheckProgram(w.epilogue, {4, &w.accesses, true, nullptr}));
+    return CheckStores(w.stores, w.accesses, w.epilogue);
+  }
+
+  const KernelSpec& spec_;
+};
+
+int64_t ValueOf(const SpecInt& value, std::span<const int64_t> dims) {
+  return value.is_argument ? dims[static_cast<size_t>(value.value)] : value.value;
+}
+
+int64_t Product(const std::vector<SpecInt>& extents, std::span<const int64_t> dims) {
+  int64_t product = 1;
+  for (const SpecInt& extent : extents) product *= ValueOf(extent, dims);
+  return product;
+}
+
+}  // namespace
+
+Status VerifySpec(const KernelSpec& spec) { return Verifier(spec).Verify(); }
+
+Digest ComputeKernelKey(const KernelSpec& spec, std::string_view target, const Digest& codegen_id) {
+  return FieldHasher("kiln.kernel.v1").Bytes(EncodeSpec(spec)).Text(target).Id(codegen_id).Finish();
+}
+
+int64_t RangeOf(const KernelSpec& spec, std::span<const int64_t> dims, int f32_lanes) {
+  if (const auto* nest = std::get_if<LoopNestSpec>(&spec.kernel)) {
+    const bool flat = nest->outer.empty() && nest->reduce.empty() && !nest->reduce_inner;
+    return flat ? ValueOf(nest->inner, dims) : Product(nest->outer, dims);
+  }
+  if (const auto* c = std::get_if<ContractionSpec>(&spec.kernel)) {
+    const int64_t width = int64_t{c->tile.nv} * f32_lanes;
+    const int64_t panels = (ValueOf(c->n, dims) + width - 1) / width;
+    return Product(c->batch, dims) * panels * ((ValueOf(c->m, dims) + c->tile.mr - 1) / c->tile.mr);
+  }
+  const auto& window = std::get<WindowSpec>(spec.kernel);
+  return ValueOf(window.images, dims) * ValueOf(window.geometry.out_height, dims);
+}
+
+}  // namespace kiln::ir

@@ -1,0 +1,125 @@
+#include <fmt/format.h>
+
+#include "compile-service/ir/kernel_spec.h"
+
+namespace kiln::ir {
+
+namespace {
+
+std::string_view OpName(ScalarOp op) {
+  switch (op) {
+#define KILN_SCALAR_OP(value, name, operands, doc) \
+  case ScalarOp::k##name:                          \
+    return #name;
+#include "compile-service/ir/scalar_ops.def"
+#undef KILN_SCALAR_OP
+  }
+  return "?";
+}
+
+std::string_view CombineName(Combine combine) {
+  switch (combine) {
+    case Combine::kSum:
+      return "sum";
+    case Combine::kMax:
+      return "max";
+    case Combine::kMin:
+      return "min";
+    case Combine::kProduct:
+      return "product";
+  }
+  return "?";
+}
+
+std::string Text(const SpecInt& value) { return fmt::format("{}{}", value.is_argument ? "$" : "", value.value); }
+
+std::string Text(const std::vector<SpecInt>& values) {
+  std::string text = "[";
+  for (size_t i = 0; i < values.size(); ++i) text += (i == 0 ? "" : ", ") + Text(values[i]);
+  return text + "]";
+}
+
+std::string Text(const Access& access) {
+  return fmt::format("pointer {} {} strides {}", access.pointer, DTypeName(access.storage), Text(access.strides));
+}
+
+std::string Text(const WindowGeometry& g) {
+  return fmt::format("{}x{} -> {}x{} kernel {}x{} stride {}x{} dilation {}x{} pad {},{} strides {} {} {}", Text(g.in_height),
+                     Text(g.in_width), Text(g.out_height), Text(g.out_width), g.kernel_h, g.kernel_w, g.stride_h, g.stride_w,
+                     g.dilation_h, g.dilation_w, g.pad_top, g.pad_left, Text(g.image_stride), Text(g.row_stride),
+                     Text(g.column_stride));
+}
+
+std::string Text(const ScalarNode& node) {
+  std::string text = fmt::format("{} {}", OpName(node.op), DTypeName(node.type));
+  for (int32_t operand : {node.a, node.b, node.c})
+    if (operand >= 0) text += fmt::format(" %{}", operand);
+  switch (node.op) {
+    case ScalarOp::kConstant:
+      return text + (IsFloat(node.type) ? fmt::format(" {}", node.number) : fmt::format(" {}", node.integer));
+    case ScalarOp::kLoad:
+    case ScalarOp::kStageResult:
+    case ScalarOp::kCoordinate:
+    case ScalarOp::kArgument:
+      return text + fmt::format(" #{}", node.index);
+    default:
+      return text;
+  }
+}
+
+std::string Lines(const std::vector<Access>& accesses, const ScalarProgram& program) {
+  std::string text;
+  for (size_t i = 0; i < accesses.size(); ++i) text += fmt::format("  access #{}: {}\n", i, Text(accesses[i]));
+  for (size_t i = 0; i < program.size(); ++i) text += fmt::format("  %{} = {}\n", i, Text(program[i]));
+  return text;
+}
+
+std::string Lines(const std::vector<Store>& stores) {
+  std::string text;
+  for (const Store& store : stores) text += fmt::format("  store %{} to #{}\n", store.node, store.access);
+  return text;
+}
+
+struct Printer {
+  std::string operator()(const LoopNestSpec& nest) const {
+    std::string text = fmt::format("loop nest outer {} reduce {} inner {}{}\n", Text(nest.outer), Text(nest.reduce),
+                                   Text(nest.inner), nest.reduce_inner ? " (reduced)" : "");
+    text += Lines(nest.accesses, nest.body);
+    for (size_t i = 0; i < nest.stages.size(); ++i) {
+      const Stage& stage = nest.stages[i];
+      if (stage.kind == Stage::Kind::kReduce) {
+        text += fmt::format("  stage {}: {} of %{}\n", i, CombineName(stage.combine), stage.node);
+        continue;
+      }
+      static constexpr const char* kDomains[] = {"?", "row", "inner", "full"};
+      text += fmt::format("  stage {}: store over {}\n", i, kDomains[static_cast<int>(stage.domain) & 3]);
+      text += Lines(stage.stores);
+    }
+    return text;
+  }
+
+  std::string operator()(const ContractionSpec& c) const {
+    std::string text = fmt::format("contraction batch {} m {} n {} k {} tile {}x{}\n", Text(c.batch), Text(c.m), Text(c.n),
+                                   Text(c.k), c.tile.mr, c.tile.nv);
+    text += fmt::format("  a: {}\n  b ({}): {}\n", Text(c.a), c.b_panels ? "panels" : "rows", Text(c.b));
+    if (c.conv) text += fmt::format("  convolution {} zeros {}\n", Text(*c.conv), c.zeros);
+    return text + Lines(c.accesses, c.epilogue) + Lines(c.stores);
+  }
+
+  std::string operator()(const WindowSpec& w) const {
+    std::string text = fmt::format("window {} images {} channels {} {}{}{}\n", CombineName(w.combine), Text(w.images),
+                                   Text(w.channels), Text(w.geometry), w.average ? " average" : "",
+                                   w.count_include_pad ? " counting padding" : "");
+    text += fmt::format("  input: {}\n", Text(w.input));
+    if (w.weights) text += fmt::format("  weights: {}\n", Text(*w.weights));
+    return text + Lines(w.accesses, w.epilogue) + Lines(w.stores);
+  }
+};
+
+}  // namespace
+
+std::string PrintSpec(const KernelSpec& spec) {
+  return fmt::format("kernel pointers {} dims {}\n", spec.pointers, spec.dims) + std::visit(Printer{}, spec.kernel);
+}
+
+}  // namespace kiln::ir
