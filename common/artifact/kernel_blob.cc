@@ -1,5 +1,6 @@
 #include "common/artifact/kernel_blob.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -26,13 +27,13 @@ uint32_t GetU32(std::span<const uint8_t> bytes, size_t at) {
 }  // namespace
 
 std::vector<uint8_t> BuildKernelBlob(Target target, uint32_t entry_offset_in_code, std::span<const uint8_t> code) {
-  std::vector<uint8_t> bytes(kKernelHeaderBytes, 0);
+  std::vector<uint8_t> bytes(kKernelHeaderBytes + code.size(), 0);
   std::memcpy(bytes.data(), kMagic, 8);
   PutU32(bytes, kAbiAt, KILN_KERNEL_ABI);
   PutU32(bytes, kTargetAt, static_cast<uint32_t>(target));
   PutU32(bytes, kEntryAt, static_cast<uint32_t>(kKernelHeaderBytes) + entry_offset_in_code);
   PutU32(bytes, kSizeAt, static_cast<uint32_t>(kKernelHeaderBytes + code.size()));
-  bytes.insert(bytes.end(), code.begin(), code.end());
+  std::copy(code.begin(), code.end(), bytes.begin() + kKernelHeaderBytes);
   return bytes;
 }
 

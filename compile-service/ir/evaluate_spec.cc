@@ -239,8 +239,9 @@ class Evaluator {
   double Factor(const Access& access, int64_t offset) const {
     return LoadElement(access.storage, DType::kF32, pointers_[static_cast<size_t>(access.pointer)], offset).number;
   }
-  // Node values up to `last`, all in order; nodes of later stages are harmless to compute but not read.
+  // The value of `root`, and of what it needs, at one point.
   Scalar Evaluate(const ScalarProgram& program, int32_t root, const Point& point);
+  Scalar Node(const ScalarProgram& program, int32_t index, const Point& point);
   void StoreAll(const ScalarProgram& program, const std::vector<Store>& stores, const Point& point);
   void RunStage(const LoopNestSpec& nest, size_t index, Point& point, std::vector<Scalar>& results);
   // Calls `body` with every combination of coordinates[first..first+extents) below the extents.
@@ -251,10 +252,18 @@ class Evaluator {
   std::span<void* const> pointers_;
   std::span<const int64_t> dims_;
   int lanes_;
+  std::vector<Scalar> values_;        // of the current evaluation, where known_ says so
+  std::vector<bool> known_;
 };
 
 Scalar Evaluator::Evaluate(const ScalarProgram& program, int32_t root, const Point& point) {
-  const ScalarNode& node = program[static_cast<size_t>(root)];
+  values_.resize(program.size());
+  known_.assign(program.size(), false);
+  return Node(program, root, point);
+}
+
+Scalar Evaluator::Node(const ScalarProgram& program, int32_t at, const Point& point) {
+  const ScalarNode& node = program[static_cast<size_t>(at)];
   const auto index = static_cast<size_t>(node.index);
   switch (node.op) {
     case ScalarOp::kLoad: {
@@ -273,7 +282,15 @@ Scalar Evaluator::Evaluate(const ScalarProgram& program, int32_t root, const Poi
     default:
       break;
   }
-  auto value = [&](int32_t operand) { return operand < 0 ? Scalar{} : Evaluate(program, operand, point); };
+  auto value = [&](int32_t operand) {
+    if (operand < 0) return Scalar{};
+    const auto i = static_cast<size_t>(operand);
+    if (!known_[i]) {
+      values_[i] = Node(program, operand, point);
+      known_[i] = true;
+    }
+    return values_[i];
+  };
   const int32_t last = node.c >= 0 ? node.c : node.b >= 0 ? node.b : node.a;
   const DType type = last >= 0 ? program[static_cast<size_t>(last)].type : node.type;
   return Applied(node, type, value(node.a), value(node.b), value(node.c));

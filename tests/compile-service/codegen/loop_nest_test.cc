@@ -1,0 +1,69 @@
+// Hand-written loop nests with results a sentence can say, on every target this host runs.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "compile-service/codegen/llvm/kernel_compiler.h"
+#include "tests/support/executable_memory.h"
+#include "tests/support/spec_builder.h"
+
+namespace kiln {
+namespace {
+
+using ir::Access;
+using ir::KernelSpec;
+using ir::LoopNestSpec;
+using ir::ScalarOp;
+using ir::SpecInt;
+using ir::Stage;
+using testing::Consts;
+using testing::ProgramBuilder;
+
+class LoopNest : public ::testing::TestWithParam<Target> {
+ protected:
+  std::vector<uint8_t> Compile(const KernelSpec& spec) {
+    auto compiler = codegen::KernelCompiler::Create(GetParam());
+    EXPECT_TRUE(compiler.has_value());
+    auto code = (*compiler)->Compile(spec);
+    EXPECT_TRUE(code.has_value()) << (code ? "" : ToString(code.error()));
+    return code ? code->bytes : std::vector<uint8_t>{};
+  }
+};
+
+// out[i] = a[i] * b[0] + 1 over a run-time extent.
+KernelSpec ScaleAndShift() {
+  LoopNestSpec nest;
+  nest.inner = SpecInt::Argument(0);
+  nest.accesses = {{0, DType::kF32, Consts({1})}, {1, DType::kF32, Consts({0})}, {2, DType::kF32, Consts({1})}};
+  ProgramBuilder p;
+  const int32_t product = p.Op(ScalarOp::kMul, p.Load(0), p.Load(1));
+  const int32_t sum = p.Op(ScalarOp::kAdd, product, p.Number(1));
+  nest.body = p.Take();
+  nest.stages = {testing::StoreStage(Stage::Domain::kInner, {{2, sum}})};
+  return {nest, 3, 1};
+}
+
+TEST_P(LoopNest, FlatChain_WritesExactlyItsPart) {
+  const std::vector<uint8_t> blob = Compile(ScaleAndShift());
+  testing::ExecutableKernel kernel(blob);
+  ASSERT_TRUE(kernel.ok());
+  for (int64_t n : {0, 1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 63, 64, 65, 100, 257}) {
+    std::vector<float> a(static_cast<size_t>(n)), out(static_cast<size_t>(n) + 2, -7.0f);
+    for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i);
+    float b = 2.0f;
+    void* pointers[] = {a.data(), &b, out.data() + 1};
+    const int64_t middle = n / 3;
+    kernel.Run(pointers, std::vector<int64_t>{n}, middle, n);
+    for (int64_t i = 0; i < middle; ++i) ASSERT_EQ(out[static_cast<size_t>(i) + 1], -7.0f);
+    kernel.Run(pointers, std::vector<int64_t>{n}, 0, middle);
+    for (int64_t i = 0; i < n; ++i) ASSERT_EQ(out[static_cast<size_t>(i) + 1], 2.0f * static_cast<float>(i) + 1.0f);
+    EXPECT_EQ(out.front(), -7.0f);
+    EXPECT_EQ(out.back(), -7.0f);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryHostTarget, LoopNest, ::testing::ValuesIn(HostTargets()),
+                         [](const auto& info) { return std::to_string(static_cast<int>(info.param)); });
+
+}  // namespace
+}  // namespace kiln
