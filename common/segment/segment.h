@@ -6,6 +6,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "common/base/hash.h"
@@ -61,9 +63,23 @@ struct SegmentSite {
   std::vector<Dim> parameters;         // dims of the model's symbol table
 };
 
-// Splits every region of every function. Constant nodes never end a segment; a run with nothing but constants and views of
-// inputs is still a segment. Deterministic.
-std::vector<SegmentSite> FindSegments(const Program& program);
+// Where a node lies.
+struct NodePlace {
+  int32_t function = 0;
+  RegionId region = 0;
+  int32_t node = 0;
+  auto operator<=>(const NodePlace&) const = default;
+};
+
+struct SegmentedProgram {
+  std::vector<SegmentSite> sites;
+  std::vector<NodePlace> static_nodes;   // sorted; output sizes proven to be constants
+};
+
+// Splits every region of every function. Constant and ShapeVector nodes never end a segment and never cross a border: a segment
+// that uses one holds its own copy. A run of such nodes alone is no segment; a run of nothing but views is one. Deterministic.
+SegmentedProgram SegmentProgram(const Program& program);
+std::vector<SegmentSite> FindSegments(const Program& program);   // its sites
 
 // The canonical form of a site, with its id.
 Result<Segment> CanonicalSegment(const Program& program, const SegmentSite& site);
