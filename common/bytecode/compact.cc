@@ -24,9 +24,7 @@ std::string OperandText(const CompactOperand& operand, const CompactProgram& com
       return fmt::format("@{}", operand.word);
     case 'n': {
       if (operand.word >= compact.nodes.size()) return "node ?";
-      const CompactNode& at = compact.nodes[operand.word];
-      const Node& node = program.functions[static_cast<size_t>(at.function)]
-                             .regions[static_cast<size_t>(at.region)].nodes[static_cast<size_t>(at.node)];
+      const Node& node = compact.nodes[operand.word].In(program);
       return node.name.empty() ? std::string(OpInfo(node.op).name)
                                : fmt::format("{} \"{}\"", OpInfo(node.op).name, node.name);
     }

@@ -5,6 +5,7 @@
 // operands follow in the order of the opcode's format, a list as its count and its registers.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -18,11 +19,16 @@ namespace kiln {
 
 inline constexpr uint32_t kNoRegister = 0xffffffff;
 
-// A node of the program that an instruction runs.
-struct CompactNode {
+// Where a node lies in its program.
+struct NodePlace {
   int32_t function = 0;
   RegionId region = 0;
   int32_t node = 0;
+  auto operator<=>(const NodePlace&) const = default;
+
+  const Node& In(const Program& program) const {
+    return program.functions[static_cast<size_t>(function)].regions[static_cast<size_t>(region)].nodes[static_cast<size_t>(node)];
+  }
 };
 
 // What BIND_SHAPE does with a value: `defines[i]` says whether dim i is a symbol that gets its value here.
@@ -43,7 +49,7 @@ struct CompactProgram {
   std::vector<uint32_t> code;
   uint32_t register_count = 0;
   std::vector<uint32_t> entries;          // first instruction per function
-  std::vector<CompactNode> nodes;
+  std::vector<NodePlace> nodes;
   std::vector<ShapeBinding> bindings;
   std::vector<CompactSegment> segments;
 };

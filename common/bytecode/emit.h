@@ -22,7 +22,7 @@ struct SegmentRange {
 };
 
 // Whether the node's output sizes are constants that follow from its inputs' descriptions.
-using IsStaticNode = std::function<bool(const CompactNode&)>;
+using IsStaticNode = std::function<bool(const NodePlace&)>;
 
 // Whether the node's value is made again wherever it is needed (Constant, ShapeVector) and so never crosses a segment's border.
 bool IsRematerialised(TensorOp op);

@@ -12,7 +12,9 @@
 
 #include "common/base/hash.h"
 #include "common/base/result.h"
+#include "common/bytecode/compact.h"
 #include "common/bytecode/program.h"
+#include "common/bytecode/symbol_definitions.h"
 
 namespace kiln {
 
@@ -63,14 +65,6 @@ struct SegmentSite {
   std::vector<Dim> parameters;         // dims of the model's symbol table
 };
 
-// Where a node lies.
-struct NodePlace {
-  int32_t function = 0;
-  RegionId region = 0;
-  int32_t node = 0;
-  auto operator<=>(const NodePlace&) const = default;
-};
-
 struct SegmentedProgram {
   std::vector<SegmentSite> sites;
   std::vector<NodePlace> static_nodes;   // sorted; output sizes proven to be constants
@@ -81,8 +75,9 @@ struct SegmentedProgram {
 SegmentedProgram SegmentProgram(const Program& program);
 std::vector<SegmentSite> FindSegments(const Program& program);   // its sites
 
-// The canonical form of a site, with its id.
+// The canonical form of a site, with its id. The second form saves finding the definitions again for each of many sites.
 Result<Segment> CanonicalSegment(const Program& program, const SegmentSite& site);
+Result<Segment> CanonicalSegment(const Program& program, const SymbolDefinitions& definitions, const SegmentSite& site);
 
 // Content hash of body, input split and symbol sources; what a receiver recomputes and compares.
 SegmentId ComputeSegmentId(const Segment& segment);
