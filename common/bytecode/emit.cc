@@ -173,6 +173,7 @@ class Emitter {
     code_.Patch(unmatched);
     segment.variant = code_.here();
     EmitVariant(range, &scope);
+    code_.Begin(Opcode::kProfileLeave).Word(index).List(outputs).End();
     code_.Patch(taken);
     code_.Patch(matched);
     segment.end = code_.here();
@@ -273,7 +274,7 @@ class Emitter {
     code_.Patch(to_then);
     EmitBranch(node.regions[0], outputs);
     code_.Patch(to_end);
-    for (ValueId output : node.outputs) BindShape(output, false);
+    for (ValueId output : node.outputs) BindShape(output, true);
   }
 
   void EmitBranch(RegionId id, std::span<const uint32_t> outputs) {
@@ -313,7 +314,7 @@ class Emitter {
     code_.Patch(again, top);
     code_.Patch(exit);
     code_.Begin(Opcode::kLoopEnd).List(DefineAll(node.outputs)).Word(where).End();
-    for (ValueId output : node.outputs) BindShape(output, false);
+    for (ValueId output : node.outputs) BindShape(output, true);
   }
 
   const Function& function_;

@@ -30,6 +30,10 @@ struct InferContext {
   // Contents of integer input i as Dims, row-major, or nullopt when they are not known (now). May be called lazily; at run
   // time it reads the tensor.
   std::function<std::optional<KnownValues>(int)> known;
+  // Contents of float input i (Resize's scales), row-major, or nullopt. May be empty: then no float contents are known.
+  std::function<std::optional<std::vector<double>>(int)> known_floats;
+  // Whether the caller uses `known_outputs`. The interpreter, which has the tensors, sets it to false and saves the work.
+  bool want_known = true;
   UnprovenPolicy policy = UnprovenPolicy::kFreshSymbol;
   std::span<const int64_t> hints;                         // value per symbol, for kAssume
 

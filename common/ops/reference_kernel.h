@@ -24,8 +24,9 @@ class KernelMemory {
 };
 
 // One call. Inputs may be absent (data == nullptr and rank 0 with `present` false, see Has). Outputs of pure ops are
-// allocated by the caller, contiguous, with the dims that the shape rule gave; ops with OpEffects::kDataShape whose sizes
-// were not known set dims and data themselves through `memory`.
+// allocated by the caller, contiguous, with the dims that the shape rule gave; an optional output that nobody wants is
+// missing at the end or has data == nullptr. Ops with OpEffects::kDataShape find data == nullptr where the size was not
+// known, and set dims and data themselves through `memory`; where the caller did allocate, they fill that.
 struct KernelCall {
   TensorOp op;
   const Attributes* attributes;
