@@ -1,0 +1,261 @@
+// Resize: separable interpolation, one axis after another, or nearest by lookup.
+#include <algorithm>
+#include <array>
+
+#include "common/ops/kernels/kernel.h"
+#include "common/ops/kernels/table.h"
+#include "common/ops/resize_scales.h"
+
+namespace kiln::kernels {
+namespace {
+
+enum class ResizeMode : uint8_t { kNearest, kLinear, kCubic };
+enum class Coordinates : uint8_t {
+  kHalfPixel, kHalfPixelSymmetric, kPytorchHalfPixel, kAlignCorners, kAsymmetric, kCropAndResize,
+};
+enum class Rounding : uint8_t { kRoundPreferFloor, kRoundPreferCeil, kFloor, kCeil };
+
+struct ResizeRules {
+  ResizeMode mode;
+  Coordinates coordinates;
+  Rounding rounding;
+  bool antialias, exclude_outside;
+  double cubic, extrapolation;
+};
+
+template <class E, size_t N>
+Result<E> Choose(const KernelCall& call, const char* attribute, const std::array<std::pair<std::string_view, E>, N>& names) {
+  const std::string_view text = call.attributes->Text(attribute, names[0].first);
+  for (const auto& [name, value] : names) {
+    if (name == text) return value;
+  }
+  return Fail(ErrorCode::kUnsupported, "attribute `" + std::string(attribute) + "` of Resize is '" + std::string(text) + "'");
+}
+
+Result<ResizeRules> ReadRules(const KernelCall& call) {
+  static constexpr std::array<std::pair<std::string_view, ResizeMode>, 3> kModes{
+      {{"nearest", ResizeMode::kNearest}, {"linear", ResizeMode::kLinear}, {"cubic", ResizeMode::kCubic}}};
+  static constexpr std::array<std::pair<std::string_view, Coordinates>, 6> kCoordinates{
+      {{"half_pixel", Coordinates::kHalfPixel},
+       {"half_pixel_symmetric", Coordinates::kHalfPixelSymmetric},
+       {"pytorch_half_pixel", Coordinates::kPytorchHalfPixel},
+       {"align_corners", Coordinates::kAlignCorners},
+       {"asymmetric", Coordinates::kAsymmetric},
+       {"tf_crop_and_resize", Coordinates::kCropAndResize}}};
+  static constexpr std::array<std::pair<std::string_view, Rounding>, 4> kRoundings{
+      {{"round_prefer_floor", Rounding::kRoundPreferFloor},
+       {"round_prefer_ceil", Rounding::kRoundPreferCeil},
+       {"floor", Rounding::kFloor},
+       {"ceil", Rounding::kCeil}}};
+  ResizeRules rules{};
+  ASSIGN_OR_RETURN(rules.mode, Choose(call, "mode", kModes));
+  ASSIGN_OR_RETURN(rules.coordinates, Choose(call, "coordinate_transformation_mode", kCoordinates));
+  ASSIGN_OR_RETURN(rules.rounding, Choose(call, "nearest_mode", kRoundings));
+  rules.antialias = call.attributes->Int("antialias", 0) != 0;
+  rules.exclude_outside = call.attributes->Int("exclude_outside", 0) != 0;
+  rules.cubic = call.attributes->Float("cubic_coeff_a", -0.75);
+  rules.extrapolation = call.attributes->Float("extrapolation_value", 0.0);
+  return rules;
+}
+
+struct ResizeAxis {
+  int64_t in = 1, out = 1;
+  double scale = 1;
+  double roi_begin = 0, roi_end = 1;
+};
+
+// Position in the input that output `at` shows.
+double SourcePosition(const ResizeRules& rules, const ResizeAxis& axis, int64_t at) {
+  const double x = static_cast<double>(at);
+  const double in = static_cast<double>(axis.in);
+  const double out = static_cast<double>(axis.out);
+  switch (rules.coordinates) {
+    case Coordinates::kHalfPixel:
+      return (x + 0.5) / axis.scale - 0.5;
+    case Coordinates::kHalfPixelSymmetric: {
+      const double adjustment = out / (axis.scale * in);
+      return in / 2 * (1 - adjustment) + (x + 0.5) / axis.scale - 0.5;
+    }
+    case Coordinates::kPytorchHalfPixel:
+      return axis.out > 1 ? (x + 0.5) / axis.scale - 0.5 : 0.0;
+    case Coordinates::kAlignCorners:
+      return axis.out > 1 ? x * (in - 1) / (out - 1) : 0.0;
+    case Coordinates::kAsymmetric:
+      return x / axis.scale;
+    case Coordinates::kCropAndResize:
+      if (axis.out > 1) {
+        return axis.roi_begin * (in - 1) + x * (axis.roi_end - axis.roi_begin) * (in - 1) / (out - 1);
+      }
+      return 0.5 * (axis.roi_begin + axis.roi_end) * (in - 1);
+  }
+  return x;
+}
+
+int64_t NearestIndex(Rounding rounding, double position, int64_t size) {
+  double rounded = 0;
+  switch (rounding) {
+    case Rounding::kRoundPreferFloor:
+      rounded = std::ceil(position - 0.5);
+      break;
+    case Rounding::kRoundPreferCeil:
+      rounded = std::floor(position + 0.5);
+      break;
+    case Rounding::kFloor:
+      rounded = std::floor(position);
+      break;
+    case Rounding::kCeil:
+      rounded = std::ceil(position);
+      break;
+  }
+  return std::clamp<int64_t>(Convert<int64_t>(rounded), 0, size - 1);
+}
+
+double CubicWeight(double a, double distance) {
+  const double d = std::fabs(distance);
+  if (d <= 1) return ((a + 2) * d - (a + 3)) * d * d + 1;
+  if (d < 2) return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a;
+  return 0;
+}
+
+// Taps of one output position: `count` input elements from `first` on (before clamping) with their weights.
+struct TapWeights {
+  int64_t first = 0;
+  std::vector<double> weights;
+  bool outside = false;   // shows the extrapolation value
+};
+
+TapWeights TapsAt(const ResizeRules& rules, const ResizeAxis& axis, int64_t at) {
+  TapWeights taps;
+  const double position = SourcePosition(rules, axis, at);
+  const bool crops = rules.coordinates == Coordinates::kCropAndResize;
+  taps.outside = crops && (position < 0 || position > static_cast<double>(axis.in - 1));
+  if (rules.mode == ResizeMode::kNearest) {
+    taps.first = NearestIndex(rules.rounding, position, axis.in);
+    taps.weights = {1.0};
+    return taps;
+  }
+  const double radius = rules.mode == ResizeMode::kLinear ? 1.0 : 2.0;
+  // Antialiasing widens the kernel when the output is smaller.
+  const double shrink = rules.antialias && axis.scale < 1 ? axis.scale : 1.0;
+  const double reach = radius / shrink;
+  const double floor = std::floor(position);
+  const int64_t begin = static_cast<int64_t>(shrink < 1 ? std::ceil(position - reach) : floor - (radius - 1));
+  const int64_t end = static_cast<int64_t>(shrink < 1 ? std::floor(position + reach) : floor + radius);
+  taps.first = begin;
+  double sum = 0;
+  for (int64_t i = begin; i <= end; ++i) {
+    const double distance = (static_cast<double>(i) - position) * shrink;
+    double weight = rules.mode == ResizeMode::kLinear ? std::max(0.0, 1.0 - std::fabs(distance))
+                                                      : CubicWeight(rules.cubic, distance);
+    if (rules.exclude_outside && (i < 0 || i >= axis.in)) weight = 0;
+    taps.weights.push_back(weight);
+    sum += weight;
+  }
+  if ((rules.exclude_outside || shrink < 1) && sum != 0) {
+    for (double& weight : taps.weights) weight /= sum;
+  }
+  return taps;
+}
+
+Result<std::vector<ResizeAxis>> ReadAxes(const KernelCall& call) {
+  const TensorRef& in = call.inputs[0];
+  const TensorRef& out = call.outputs[0];
+  std::vector<ResizeAxis> result(in.dims.size());
+  for (int d = 0; d < in.rank(); ++d) {
+    result[static_cast<size_t>(d)].in = in.dims[d];
+    result[static_cast<size_t>(d)].out = out.dims[d];
+  }
+  ASSIGN_OR_RETURN(const std::vector<int> axes, ResizeAxes(*call.attributes, in.rank()));
+  const std::vector<double> roi = call.Has(1) ? ReadFloats(call.inputs[1]) : std::vector<double>();
+  const std::vector<double> scales = call.Has(2) ? ReadFloats(call.inputs[2]) : std::vector<double>();
+  const std::vector<int64_t> sizes = call.Has(3) ? ReadInts(call.inputs[3]) : std::vector<int64_t>();
+  double aspect = 0;
+  if (!sizes.empty() && call.attributes->Text("keep_aspect_ratio_policy", "stretch") != "stretch") {
+    std::vector<int64_t> from;
+    for (const int axis : axes) from.push_back(in.dims[axis]);
+    aspect = KeepAspect(*call.attributes, from, sizes).scale;
+  }
+  for (size_t i = 0; i < axes.size(); ++i) {
+    ResizeAxis& axis = result[static_cast<size_t>(axes[i])];
+    if (aspect != 0) {
+      axis.scale = aspect;
+    } else if (sizes.empty() && i < scales.size()) {
+      axis.scale = scales[i];
+    } else {
+      axis.scale = axis.in == 0 ? 1.0 : static_cast<double>(axis.out) / static_cast<double>(axis.in);
+    }
+    if (roi.size() == axes.size() * 2) {
+      axis.roi_begin = roi[i];
+      axis.roi_end = roi[i + axes.size()];
+    }
+  }
+  return result;
+}
+
+// Interpolates along one axis; all other dims are kept.
+template <class T>
+void ResizeAlong(const ResizeRules& rules, const ResizeAxis& axis, const AxisSplit& split, const T* x, T* y) {
+  for (int64_t at = 0; at < axis.out; ++at) {
+    const TapWeights taps = TapsAt(rules, axis, at);
+    for (int64_t outer = 0; outer < split.outer; ++outer) {
+      const T* from = x + outer * axis.in * split.inner;
+      T* to = y + (outer * axis.out + at) * split.inner;
+      if (taps.weights.size() == 1 && !taps.outside) {
+        std::copy_n(from + taps.first * split.inner, split.inner, to);
+        continue;
+      }
+      for (int64_t inner = 0; inner < split.inner; ++inner) {
+        double sum = taps.outside ? rules.extrapolation : 0.0;
+        for (size_t k = 0; k < taps.weights.size() && !taps.outside; ++k) {
+          const int64_t index = std::clamp<int64_t>(taps.first + static_cast<int64_t>(k), 0, axis.in - 1);
+          if (taps.weights[k] != 0) sum += taps.weights[k] * static_cast<double>(from[index * split.inner + inner]);
+        }
+        to[inner] = Convert<T>(sum);
+      }
+    }
+  }
+}
+
+struct ResizeOf {
+  template <class T>
+  static Status Run(KernelCall& call) {
+    const TensorRef& in = call.inputs[0];
+    const TensorRef& out = call.outputs[0];
+    ASSIGN_OR_RETURN(const ResizeRules rules, ReadRules(call));
+    ASSIGN_OR_RETURN(const std::vector<ResizeAxis> axes, ReadAxes(call));
+    if (out.elements() == 0) return {};
+    if (in.elements() == 0) return Fail(ErrorCode::kShapeMismatch, "Resize of an empty tensor to " + out.dims.ToString());
+    const T* from = in.as<T>();
+    Dims dims = in.dims;
+    for (int d = 0; d < in.rank(); ++d) {
+      const ResizeAxis& axis = axes[static_cast<size_t>(d)];
+      const bool crops = rules.coordinates == Coordinates::kCropAndResize && (axis.roi_begin != 0 || axis.roi_end != 1);
+      if (axis.in == axis.out && axis.scale == 1.0 && !crops) continue;
+      const AxisSplit split = SplitAt(dims, d);
+      dims[d] = axis.out;
+      ASSIGN_OR_RETURN(T* to, Scratch<T>(call, NumElements(dims)));
+      ResizeAlong(rules, axis, split, from, to);
+      from = to;
+    }
+    std::copy_n(from, out.elements(), out.as<T>());
+    return {};
+  }
+};
+
+}  // namespace
+
+ReferenceKernel Resize(DType dtype) {
+  return {DispatchDType(dtype,
+                        []<class T>() -> KernelFunction {
+                          if constexpr (kIsHalf<T>) {
+                            return &ViaFloat<&ResizeOf::Run<float>>;
+                          } else if constexpr (kIsNumeric<T>) {
+                            return &ResizeOf::Run<T>;
+                          } else {
+                            return nullptr;
+                          }
+                        }),
+          false};
+}
+
+}  // namespace kiln::kernels
