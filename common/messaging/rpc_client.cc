@@ -54,8 +54,8 @@ struct RpcClient::Core : std::enable_shared_from_this<RpcClient::Core> {
   RpcClientOptions options;
   std::mt19937_64 random;
   CircuitBreaker breaker;
+  std::unique_ptr<Socket> monitor;  // outlives the socket
   std::unique_ptr<Socket> socket;
-  std::unique_ptr<Socket> monitor;
   std::unordered_map<uint64_t, Pending> pending;
   std::deque<uint64_t> waiting;  // not sent yet: no connection
   uint64_t next_id = 1;
@@ -247,8 +247,8 @@ Result<std::unique_ptr<RpcClient>> RpcClient::Connect(Loop& loop, RpcClientOptio
   loop.RunSync([&] {
     status = core->Open(core);
     if (!status) {
-      core->monitor.reset();
       core->socket.reset();
+      core->monitor.reset();
     }
   });
   RETURN_IF_ERROR(std::move(status));
@@ -259,8 +259,8 @@ RpcClient::~RpcClient() {
   core_->loop.RunSync([this] {
     Core& core = *core_;
     core.closed = true;
-    core.monitor.reset();
     core.socket.reset();
+    core.monitor.reset();
     core.waiting.clear();
     while (!core.pending.empty())
       core.Complete(core.pending.begin()->first,

@@ -107,6 +107,7 @@ struct Socket::Impl : std::enable_shared_from_this<Socket::Impl> {
   std::function<void()> on_writable;
   bool started = false, waiting = false, pump_posted = false, blocked = false;
   std::string zap_domain;
+  bool monitored = false;
 };
 
 Socket::Socket(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -134,6 +135,8 @@ Socket::~Socket() {
   KILN_CHECK(impl_->loop.OnLoopThread());
   if (impl_->descriptor.is_open()) impl_->descriptor.release();  // the descriptor belongs to ZeroMQ
   if (!impl_->zap_domain.empty() && impl_->loop.impl().zap) impl_->loop.impl().zap->Remove(impl_->zap_domain);
+  // Events must end before their receiver goes: without one, ZeroMQ's I/O thread blocks on the next event for ever.
+  if (impl_->monitored) zmq_socket_monitor(impl_->socket, nullptr, 0);
   zmq_close(impl_->socket);
   impl_->socket = nullptr;
   impl_->loop.impl().live_sockets.fetch_sub(1);
@@ -219,9 +222,10 @@ SendOutcome Socket::Send(std::vector<Bytes>& frames) {
 Result<std::unique_ptr<Socket>> Socket::OpenMonitor(int events) {
   const std::string endpoint = "inproc://kiln.monitor." + std::to_string(impl_->loop.impl().next_name++);
   if (zmq_socket_monitor(impl_->socket, endpoint.c_str(), events) != 0) return FailZmq("cannot monitor a socket");
+  impl_->monitored = true;
   ASSIGN_OR_RETURN(std::unique_ptr<Socket> monitor,
                    Open(impl_->loop, ZMQ_PAIR,
-                        {.part_bytes_max = 4096, .message_bytes_max = 8192, .parts_max = 4, .queue_messages = 1000}));
+                        {.part_bytes_max = 4096, .message_bytes_max = 8192, .parts_max = 4, .queue_messages = 0}));
   RETURN_IF_ERROR(monitor->Connect(endpoint, {}));
   return monitor;
 }

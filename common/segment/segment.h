@@ -6,11 +6,15 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "common/base/hash.h"
 #include "common/base/result.h"
+#include "common/bytecode/compact.h"
 #include "common/bytecode/program.h"
+#include "common/bytecode/symbol_definitions.h"
 
 namespace kiln {
 
@@ -61,12 +65,19 @@ struct SegmentSite {
   std::vector<Dim> parameters;         // dims of the model's symbol table
 };
 
-// Splits every region of every function. Constant nodes never end a segment; a run with nothing but constants and views of
-// inputs is still a segment. Deterministic.
-std::vector<SegmentSite> FindSegments(const Program& program);
+struct SegmentedProgram {
+  std::vector<SegmentSite> sites;
+  std::vector<NodePlace> static_nodes;   // sorted; output sizes proven to be constants
+};
 
-// The canonical form of a site, with its id.
+// Splits every region of every function. Constant and ShapeVector nodes never end a segment and never cross a border: a segment
+// that uses one holds its own copy. A run of such nodes alone is no segment; a run of nothing but views is one. Deterministic.
+SegmentedProgram SegmentProgram(const Program& program);
+std::vector<SegmentSite> FindSegments(const Program& program);   // its sites
+
+// The canonical form of a site, with its id. The second form saves finding the definitions again for each of many sites.
 Result<Segment> CanonicalSegment(const Program& program, const SegmentSite& site);
+Result<Segment> CanonicalSegment(const Program& program, const SymbolDefinitions& definitions, const SegmentSite& site);
 
 // Content hash of body, input split and symbol sources; what a receiver recomputes and compares.
 SegmentId ComputeSegmentId(const Segment& segment);

@@ -1,0 +1,106 @@
+#include "common/segment/shape_walk.h"
+
+#include "common/bytecode/emit.h"
+
+namespace kiln {
+
+std::optional<KnownValues> ReadKnownValues(const TensorRef& tensor, int64_t max_elements) {
+  if (IsFloat(tensor.dtype) || tensor.elements() > max_elements) return std::nullopt;
+  const Tensor copy = tensor.IsContiguous() ? Tensor{} : MakeContiguous(tensor);
+  const TensorRef& flat = copy.buffer ? copy.ref : tensor;
+  KnownValues values;
+  values.reserve(static_cast<size_t>(flat.elements()));
+  DispatchDType(flat.dtype, [&]<class T>() {
+    if constexpr (std::is_integral_v<T>)
+      for (int64_t i = 0; i < flat.elements(); ++i) values.push_back(Dim::Const(static_cast<int64_t>(flat.as<T>()[i])));
+  });
+  return values;
+}
+
+std::optional<std::vector<double>> ReadKnownFloats(const TensorRef& tensor, int64_t max_elements) {
+  if (!IsFloat(tensor.dtype) || tensor.elements() > max_elements) return std::nullopt;
+  const Tensor copy = tensor.IsContiguous() ? Tensor{} : MakeContiguous(tensor);
+  const TensorRef& flat = copy.buffer ? copy.ref : tensor;
+  std::vector<double> values;
+  DispatchDType(flat.dtype, [&]<class T>() {
+    if constexpr (!std::is_integral_v<T>)
+      for (int64_t i = 0; i < flat.elements(); ++i)
+        values.push_back(static_cast<double>(static_cast<std::conditional_t<std::is_same_v<T, double>, double, float>>(flat.as<T>()[i])));
+  });
+  return values;
+}
+
+ShapeWalk::ShapeWalk(const Program& program, int function)
+    : program_(program), function_(program.functions[static_cast<size_t>(function)]), symbols_(program.symbols) {
+  known_.resize(function_.values.size());
+  maker_.resize(function_.values.size());
+  for (const Region& region : function_.regions)
+    for (const Node& node : region.nodes)
+      if (IsRematerialised(node.op)) maker_[static_cast<size_t>(node.outputs[0])] = &node;
+}
+
+void ShapeWalk::Restart() {
+  for (ValueId value : since_restart_) known_[static_cast<size_t>(value)].reset();
+  since_restart_.clear();
+}
+
+std::optional<KnownValues> ShapeWalk::Known(ValueId value) const {
+  if (value == kNoValue) return std::nullopt;
+  const Node* maker = maker_[static_cast<size_t>(value)];
+  if (!maker) return known_[static_cast<size_t>(value)];
+  if (maker->op == TensorOp::kShapeVector) {
+    const std::span<const Dim> dims = maker->attributes.Dims("dims");
+    return KnownValues(dims.begin(), dims.end());
+  }
+  const Constant& constant = program_.constants[static_cast<size_t>(maker->attributes.Constant("value"))];
+  if (!constant.is_immediate) return std::nullopt;
+  return ReadKnownValues(constant.tensor.ref, kKnownElementsMax);
+}
+
+std::optional<SegmentEnd> ShapeWalk::Step(const Node& node) {
+  last_is_static_ = false;
+  if (IsRematerialised(node.op)) return std::nullopt;
+  const OpEffects effects = OpInfo(node.op).effects;
+  if (effects == OpEffects::kControl || !node.regions.empty()) return SegmentEnd::kControlFlow;
+  if (effects == OpEffects::kRandom) return SegmentEnd::kRandom;
+  for (const std::vector<ValueId>* list : {&node.inputs, &node.outputs})
+    for (ValueId value : *list)
+      if (value != kNoValue && !function_.values[static_cast<size_t>(value)].desc.has_rank()) return SegmentEnd::kUnknownRank;
+  return Infer(node);
+}
+
+std::optional<SegmentEnd> ShapeWalk::Infer(const Node& node) {
+  std::vector<const TensorDesc*> inputs;
+  bool is_static = true;
+  for (ValueId value : node.inputs) {
+    inputs.push_back(value == kNoValue ? nullptr : &function_.values[static_cast<size_t>(value)].desc);
+    if (inputs.back()) is_static &= inputs.back()->is_static();
+  }
+  InferContext context{.symbols = symbols_, .op = node.op, .attributes = node.attributes, .constants = program_.constants,
+                       .inputs = inputs, .known = {}, .known_floats = {}};
+  context.known = [&](int i) { return Known(node.inputs[static_cast<size_t>(i)]); };
+  context.known_floats = [&](int i) -> std::optional<std::vector<double>> {
+    const ValueId value = node.inputs[static_cast<size_t>(i)];
+    if (value == kNoValue || !maker_[static_cast<size_t>(value)]) return std::nullopt;
+    const ConstantId id = maker_[static_cast<size_t>(value)]->attributes.Constant("value");
+    if (id < 0 || !program_.constants[static_cast<size_t>(id)].is_immediate) return std::nullopt;
+    return ReadKnownFloats(program_.constants[static_cast<size_t>(id)].tensor.ref, kKnownElementsMax);
+  };
+  context.outputs.resize(node.outputs.size());
+  // A rule that fails here fails again when the node runs, with a message.
+  if (!InferShapes(context) || context.data_dependent) return SegmentEnd::kDataDependentShape;
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    const ValueId output = node.outputs[i];
+    if (output == kNoValue) continue;
+    if (!context.outputs[i].has_rank()) return SegmentEnd::kUnknownRank;
+    is_static &= context.outputs[i].dims == function_.values[static_cast<size_t>(output)].desc.dims && context.outputs[i].is_static();
+    if (i < context.known_outputs.size() && context.known_outputs[i]) {
+      known_[static_cast<size_t>(output)] = std::move(context.known_outputs[i]);
+      since_restart_.push_back(output);
+    }
+  }
+  last_is_static_ = is_static;
+  return std::nullopt;
+}
+
+}  // namespace kiln

@@ -1,0 +1,73 @@
+// The interpreter: runs loaded programs, one VmContext per thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/result.h"
+#include "common/tensor/tensor.h"
+#include "vm-worker/interp/arena.h"
+#include "vm-worker/interp/loaded_program.h"
+#include "vm-worker/interp/segment_hook.h"
+
+namespace kiln {
+
+struct VmOptions {
+  size_t arena_limit_bytes = size_t{1} << 36;
+  // Bounds of the memoised static forms, over all programs of the context; the newest one is always kept.
+  size_t memo_bytes = size_t{3} << 19;
+  size_t memo_entries = 1024;
+  size_t programs = 16;                  // programs whose registers and forms are kept
+  const Clock* clock = &SystemClock();   // for SegmentHook::Leave
+};
+
+struct RunOptions {
+  SegmentHook* hook = nullptr;
+  bool static_forms = true;              // false: every instruction in its variant form
+  // Values of symbols that no input shows, indexed by symbol; may be shorter. -1: none.
+  std::span<const int64_t> symbols;
+};
+
+struct VmStats {
+  uint64_t runs = 0;
+  uint64_t memo_hits = 0;
+  uint64_t memo_misses = 0;
+  uint64_t memo_evictions = 0;
+  size_t memo_entries = 0;
+  size_t memo_bytes = 0;
+  ArenaStats arena;
+};
+
+// Not thread-safe. After an error the context is as usable as before the call.
+class VmContext {
+ public:
+  explicit VmContext(const VmOptions& options = {});
+  ~VmContext();
+  VmContext(const VmContext&) = delete;
+  VmContext& operator=(const VmContext&) = delete;
+
+  // Checks the inputs (any strides, element alignment) against the program's: an error names input, dimension and constraint.
+  // Outputs are copies that own their memory.
+  Result<std::vector<Tensor>> Run(const LoadedProgram& program, std::span<const TensorRef> inputs, const RunOptions& options = {});
+  // As Run, without copying: outputs lie in the context's arena, in an input or in a constant, may have any strides, and are valid
+  // until the next run. Makes no heap allocation once the signatures of its segments are known.
+  Result<std::span<const TensorRef>> RunBorrowed(const LoadedProgram& program, std::span<const TensorRef> inputs,
+                                                 const RunOptions& options = {});
+
+  VmStats stats() const;
+  // Lets go of all temporary memory, for an idle worker. Outputs of RunBorrowed end.
+  void Trim();
+
+ private:
+  std::unique_ptr<struct VmState> state_;
+};
+
+// Runs one canonical segment, loaded by LoadSegmentBody, on given tensors: what validation, shadow checks and tests compare with.
+Result<std::vector<Tensor>> RunSegment(VmContext& context, const LoadedProgram& body, const Segment& segment,
+                                       std::span<const TensorRef> inputs, std::span<const TensorRef> weights,
+                                       std::span<const int64_t> parameters, const RunOptions& options = {});
+
+}  // namespace kiln

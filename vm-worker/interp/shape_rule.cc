@@ -1,0 +1,95 @@
+#include "vm-worker/interp/shape_rule.h"
+
+#include <fmt/format.h>
+
+namespace kiln {
+namespace {
+
+constexpr size_t kFreshSymbolsMax = 1024;   // more leftovers than that are thrown away
+
+Status CheckFacts(const SymbolTable& table, SymbolId id, int64_t value) {
+  const Symbol& symbol = table.symbol(id);
+  if (value >= symbol.range.min && value <= symbol.range.max && value % symbol.divisor == 0) return {};
+  return Fail(ErrorCode::kShapeMismatch, fmt::format("symbol {} would be {}; {}..{} in steps of {} is allowed", symbol.name, value,
+                                                     symbol.range.min, symbol.range.max, symbol.divisor));
+}
+
+}  // namespace
+
+Status ShapeRule::Run(const Program& program, const Node& node, std::span<const TensorRef* const> inputs, KnownFunction known,
+                      KnownFloatsFunction known_floats, bool want_known) {
+  if (symbols_.symbol_count() > kFreshSymbolsMax) symbols_ = SymbolTable();
+  descs_.resize(std::max(descs_.size(), inputs.size()));
+  inputs_.assign(inputs.size(), nullptr);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i]) continue;
+    TensorDesc& desc = descs_[i];
+    desc.dtype = inputs[i]->dtype;
+    if (!desc.dims) desc.dims.emplace();
+    desc.dims->clear();
+    for (int64_t dim : inputs[i]->dims) desc.dims->push_back(Dim::Const(dim));
+    inputs_[i] = &desc;
+  }
+  InferContext context{.symbols = symbols_, .op = node.op, .attributes = node.attributes, .constants = program.constants,
+                       .inputs = inputs_, .known = std::move(known), .known_floats = std::move(known_floats),
+                       .want_known = want_known};
+  context.outputs.swap(outputs_);
+  context.outputs.assign(node.outputs.size(), TensorDesc{});
+  RETURN_IF_ERROR(InferShapes(context));
+  outputs_.swap(context.outputs);
+  known_outputs_.swap(context.known_outputs);
+  return {};
+}
+
+std::optional<Dims> ShapeRule::OutputDims(size_t i) const {
+  if (!outputs_[i].has_rank() || outputs_[i].rank() > limits::kRankMax) return std::nullopt;
+  Dims dims;
+  for (Dim dim : *outputs_[i].dims) {
+    if (!dim.is_const()) return std::nullopt;
+    dims.push_back(dim.value());
+  }
+  return dims;
+}
+
+Result<std::optional<int64_t>> EvaluateInFrame(const SymbolTable& symbols, Dim dim, std::span<const int64_t> frame) {
+  switch (dim.kind()) {
+    case Dim::Kind::kConst:
+      return std::optional(dim.value());
+    case Dim::Kind::kSymbol: {
+      const int64_t value = frame[static_cast<size_t>(dim.symbol())];
+      return value < 0 ? std::nullopt : std::optional(value);
+    }
+    case Dim::Kind::kExpr:
+      break;
+  }
+  for (SymbolId id : symbols.SymbolsOf(dim))
+    if (frame[static_cast<size_t>(id)] < 0) return std::optional<int64_t>();
+  ASSIGN_OR_RETURN(const int64_t value, symbols.Evaluate(dim, frame));
+  return std::optional(value);
+}
+
+Status BindShape(const Program& program, const ShapeBinding& binding, const Dims& dims, std::span<int64_t> frame) {
+  const Value& value = program.functions[static_cast<size_t>(binding.function)].values[static_cast<size_t>(binding.value)];
+  const std::vector<Dim>& wanted = *value.desc.dims;
+  auto name = [&] { return value.name.empty() ? fmt::format("value {}", binding.value) : fmt::format("value \"{}\"", value.name); };
+  if (wanted.size() != dims.size())
+    return Fail(ErrorCode::kShapeMismatch, fmt::format("{} is {}; the program says {}", name(), dims.ToString(),
+                                                       ToString(value.desc, program.symbols)));
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const int64_t actual = dims[static_cast<int>(i)];
+    if (i < binding.defines.size() && binding.defines[i]) {
+      const SymbolId id = wanted[i].symbol();
+      if (Status status = CheckFacts(program.symbols, id, actual); !status)
+        return FailIn(fmt::format("dim {} of {}", i, name()), status.error());
+      frame[static_cast<size_t>(id)] = actual;
+      continue;
+    }
+    ASSIGN_OR_RETURN(const std::optional<int64_t> expected, EvaluateInFrame(program.symbols, wanted[i], frame));
+    if (expected && *expected != actual)
+      return Fail(ErrorCode::kShapeMismatch, fmt::format("dim {} of {} is {}; {} is {} here", i, name(), actual,
+                                                         program.symbols.ToString(wanted[i]), *expected));
+  }
+  return {};
+}
+
+}  // namespace kiln
