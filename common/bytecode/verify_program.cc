@@ -19,6 +19,12 @@ size_t RegionCount(TensorOp op) {
   return op == TensorOp::kLoop || op == TensorOp::kScan ? 1 : 0;
 }
 
+Status VerifyText(std::string_view what, const std::string& text) {
+  if (text.size() <= limits::kNameBytesMax) return {};
+  return Fail(ErrorCode::kLimitExceeded,
+              std::string(what) + " passes " + Number(static_cast<int64_t>(limits::kNameBytesMax)) + " bytes");
+}
+
 Status VerifyDims(std::span<const Dim> dims, const SymbolTable& symbols) {
   for (Dim dim : dims) {
     if (!symbols.Owns(dim)) return Fail(ErrorCode::kMalformed, "a dim is not of the program's symbol table");
@@ -56,16 +62,14 @@ class FunctionVerifier {
         visited_(function.regions.size(), false) {}
 
   Status Run() {
+    RETURN_IF_ERROR(VerifyText("its name", function_.name));
     if (function_.regions.empty()) return Fail(ErrorCode::kMalformed, "it has no body region");
     for (size_t i = 0; i < function_.values.size(); ++i) {
       const Value& value = function_.values[i];
       if (auto status = VerifyDesc(value.desc, program_.symbols); !status) {
         return FailIn(ValueText(static_cast<ValueId>(i)), status.error());
       }
-      if (value.name.size() > limits::kNameBytesMax) {
-        return Fail(ErrorCode::kLimitExceeded, "the name of value " + Number(static_cast<int64_t>(i)) +
-                                                   " passes " + Number(limits::kNameBytesMax) + " bytes");
-      }
+      RETURN_IF_ERROR(VerifyText("the name of value " + Number(static_cast<int64_t>(i)), value.name));
     }
     RETURN_IF_ERROR(VerifyRegion(0, 0));
     for (size_t i = 0; i < visited_.size(); ++i) {
@@ -155,9 +159,7 @@ class FunctionVerifier {
 
   Status VerifyNode(const Node& node, int depth, std::vector<ValueId>& defined) {
     if (!TensorOpFromNumber(static_cast<int>(node.op))) return Fail(ErrorCode::kMalformed, "the op does not exist");
-    if (node.name.size() > limits::kNameBytesMax) {
-      return Fail(ErrorCode::kLimitExceeded, "its name passes " + Number(limits::kNameBytesMax) + " bytes");
-    }
+    RETURN_IF_ERROR(VerifyText("its name", node.name));
     RETURN_IF_ERROR(VerifyInputs(node));
     RETURN_IF_ERROR(VerifyAttributes(node));
     if (node.regions.size() != RegionCount(node.op)) {
@@ -239,6 +241,10 @@ class FunctionVerifier {
           return Fail(ErrorCode::kMalformed, where + " names constant " + Number(*id) + " of " +
                                                  Number(static_cast<int64_t>(program_.constants.size())));
         }
+      }
+      if (const auto* text = std::get_if<std::string>(&attribute.value)) RETURN_IF_ERROR(VerifyText(where, *text));
+      if (const auto* texts = std::get_if<std::vector<std::string>>(&attribute.value)) {
+        for (const std::string& text : *texts) RETURN_IF_ERROR(VerifyText(where, text));
       }
       if (const auto* dims = std::get_if<std::vector<Dim>>(&attribute.value)) {
         if (auto status = VerifyDims(*dims, program_.symbols); !status) return FailIn(where, status.error());
@@ -343,6 +349,7 @@ Status VerifyConstants(const Program& program) {
   for (size_t i = 0; i < program.constants.size(); ++i) {
     const Constant& constant = program.constants[i];
     const std::string where = "constant " + Number(static_cast<int64_t>(i)) + " \"" + constant.name.substr(0, 200) + "\"";
+    RETURN_IF_ERROR(VerifyText("the name of constant " + Number(static_cast<int64_t>(i)), constant.name));
     const auto elements = CheckedElements(constant.tensor.dims(), constant.tensor.dtype());
     if (!elements) return FailIn(where, elements.error());
     if (!constant.tensor.ref.IsContiguous()) return Fail(ErrorCode::kMalformed, where + " is not contiguous");
@@ -377,6 +384,7 @@ Status VerifySizes(const Program& program) {
 Status VerifyProgram(const Program& program) {
   if (program.functions.empty()) return Fail(ErrorCode::kMalformed, "the program has no function");
   RETURN_IF_ERROR(VerifySizes(program));
+  RETURN_IF_ERROR(VerifyText("the program's name", program.name));
   for (const Constraint& constraint : program.symbols.constraints()) {
     const Dim sides[] = {constraint.left, constraint.right};
     if (auto status = VerifyDims(sides, program.symbols); !status) return FailIn("a constraint", status.error());

@@ -1,0 +1,633 @@
+#include "tests/support/random_program.h"
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+#include "common/base/check.h"
+
+namespace kiln::testing {
+namespace {
+
+using Random = std::mt19937_64;
+
+class ProgramGenerator {
+ public:
+  ProgramGenerator(uint64_t seed, const RandomProgramOptions& options) : options_(options), random_(seed) {}
+
+  Program Run() {
+    program_.name = Name("program");
+    program_.functions.push_back({.name = "main", .values = {}, .regions = {}});
+    for (const char* name : {"a", "b", "c"}) sizes_.push_back(*program_.symbols.AddSymbol(name, {0, 64}, 1));
+    sizes_.push_back(*program_.symbols.AddSymbol("d", {1, 64}, 1));
+    sizes_.push_back(*program_.symbols.AddSymbol("e", {0, 64}, 8));
+    NewRegion();
+    for (int i = 1 + Below(3); i > 0; --i) AddInput();
+    FillRegion(options_.nodes);
+    region().outputs = Sinks();
+    KILN_CHECK(VerifyProgram(program_).has_value());
+    return std::move(program_);
+  }
+
+ private:
+  // --- dice ---
+  int Below(int bound) { return static_cast<int>(random_() % static_cast<uint64_t>(bound)); }
+  bool OneIn(int n) { return Below(n) == 0; }
+  template <class T, size_t N>
+  T Choose(const T (&list)[N]) { return list[Below(static_cast<int>(N))]; }
+
+  std::string Name(const std::string& usual) {
+    if (!options_.odd_names || !OneIn(4)) return usual + "_" + std::to_string(names_++);
+    const char* odd[] = {"", "same", "a/b:0", "quote \" \\ \n", "7up", "\xc3\xa9", "_", "x.y"};
+    return Choose(odd);
+  }
+
+  // --- building ---
+  Function& function() { return program_.functions[0]; }
+  Region& region() { return function().regions[static_cast<size_t>(open_.back())]; }
+  const TensorDesc& Desc(ValueId id) { return function().values[static_cast<size_t>(id)].desc; }
+  const std::vector<Dim>& DimsOf(ValueId id) { return *Desc(id).dims; }
+  SymbolTable& symbols() { return program_.symbols; }
+
+  RegionId NewRegion() {
+    function().regions.emplace_back();
+    open_.push_back(static_cast<RegionId>(function().regions.size() - 1));
+    visible_.emplace_back();
+    return open_.back();
+  }
+  void CloseRegion() {
+    open_.pop_back();
+    visible_.pop_back();
+  }
+
+  static TensorDesc MakeDesc(DType dtype, std::vector<Dim> dims) {
+    TensorDesc desc;
+    desc.dtype = dtype;
+    desc.dims = std::move(dims);
+    return desc;
+  }
+
+  ValueId NewValue(TensorDesc desc, const std::string& name) {
+    function().values.push_back({Name(name), std::move(desc)});
+    uses_.push_back(0);
+    const ValueId id = static_cast<ValueId>(function().values.size() - 1);
+    visible_.back().push_back(id);
+    return id;
+  }
+
+  ValueId Emit(TensorOp op, std::vector<ValueId> inputs, TensorDesc desc, Attributes attributes = {},
+               std::vector<RegionId> regions = {}) {
+    return EmitAll(op, std::move(inputs), {std::move(desc)}, std::move(attributes), std::move(regions))[0];
+  }
+
+  std::vector<ValueId> EmitAll(TensorOp op, std::vector<ValueId> inputs, std::vector<TensorDesc> descs,
+                               Attributes attributes = {}, std::vector<RegionId> regions = {}) {
+    for (ValueId input : inputs) {
+      if (input != kNoValue) ++uses_[static_cast<size_t>(input)];
+    }
+    std::vector<ValueId> outputs;
+    for (TensorDesc& desc : descs) outputs.push_back(NewValue(std::move(desc), "v"));
+    region().nodes.push_back({op, Name("node"), std::move(inputs), outputs, std::move(attributes), std::move(regions)});
+    return outputs;
+  }
+
+  ValueId EmitConstant(Tensor tensor) {
+    const bool immediate = Program::IsImmediate(tensor);
+    const TensorDesc desc = StaticDesc(tensor.dtype(), tensor.dims());
+    program_.constants.push_back({Name("k"), std::move(tensor), immediate});
+    Attributes attributes;
+    attributes.Set("value", static_cast<ConstantId>(program_.constants.size() - 1));
+    return Emit(TensorOp::kConstant, {}, desc, std::move(attributes));
+  }
+  ValueId EmitInts(std::vector<int64_t> values) {
+    return EmitConstant(Tensor::Of<int64_t>(DType::kI64, {static_cast<int64_t>(values.size())}, values));
+  }
+  ValueId EmitScalar(DType dtype) { return EmitConstant(RandomTensor(dtype, {}, random_())); }
+  ValueId EmitShape(std::vector<Dim> dims) {
+    const Dim count = Dim::Const(static_cast<int64_t>(dims.size()));
+    Attributes attributes;
+    attributes.Set("dims", std::move(dims));
+    return Emit(TensorOp::kShapeVector, {}, MakeDesc(DType::kI64, {count}), std::move(attributes));
+  }
+
+  void AddInput() {
+    const DType mixed[] = {DType::kF32, DType::kF32, DType::kF32, DType::kF64, DType::kF16, DType::kI64, DType::kI32, DType::kBool};
+    std::vector<Dim> dims;
+    for (int rank = Below(5); rank > 0; --rank) {
+      const int64_t constants[] = {1, 1, 2, 3, 4, 8};
+      dims.push_back(OneIn(2) ? Dim::Const(Choose(constants)) : sizes_[static_cast<size_t>(Below(5))]);
+    }
+    region().inputs.push_back(NewValue(MakeDesc(options_.only_f32 ? DType::kF32 : Choose(mixed), std::move(dims)), "in"));
+  }
+
+  // A random visible value that satisfies the predicate, later ones more often; kNoValue if there is none.
+  template <class F>
+  ValueId Pick(F&& wanted) {
+    std::vector<ValueId> fitting;
+    for (const auto& scope : visible_) {
+      for (ValueId id : scope) {
+        if (Desc(id).has_rank() && wanted(id)) fitting.push_back(id);
+      }
+    }
+    if (fitting.empty()) return kNoValue;
+    const size_t at = std::max(random_() % fitting.size(), random_() % fitting.size());
+    return fitting[at];
+  }
+  ValueId PickFloat() {
+    return Pick([&](ValueId id) { return IsFloat(Desc(id).dtype); });
+  }
+  ValueId PickRanked() {
+    return Pick([&](ValueId id) { return Desc(id).rank() > 0; });
+  }
+  bool MayBeEmpty(Dim dim) { return symbols().Bounds(dim).min <= 0; }
+  int Axis(ValueId id) { return Below(Desc(id).rank()); }
+
+  static Attributes With(std::string_view name, AttributeValue value) {
+    Attributes attributes;
+    attributes.Set(name, std::move(value));
+    return attributes;
+  }
+
+  // --- one op each; false when no operand fits ---
+  bool Unary() {
+    const ValueId x = PickFloat();
+    if (x == kNoValue) return false;
+    const TensorOp ops[] = {TensorOp::kTanh, TensorOp::kSigmoid, TensorOp::kRelu, TensorOp::kAbs, TensorOp::kNeg, TensorOp::kErf,
+                            TensorOp::kSoftsign, TensorOp::kHardSigmoid, TensorOp::kLeakyRelu, TensorOp::kIdentity, TensorOp::kGelu};
+    const TensorOp op = Choose(ops);
+    Attributes attributes;
+    if (op == TensorOp::kLeakyRelu) attributes.Set("alpha", 0.1);
+    Emit(op, {x}, Desc(x), std::move(attributes));
+    return true;
+  }
+
+  std::optional<std::vector<Dim>> Broadcast(const std::vector<Dim>& a, const std::vector<Dim>& b) {
+    std::vector<Dim> dims(std::max(a.size(), b.size()), Dim::Const(1));
+    for (size_t i = 0; i < dims.size(); ++i) {
+      const Dim x = i < a.size() ? a[a.size() - 1 - i] : Dim::Const(1);
+      const Dim y = i < b.size() ? b[b.size() - 1 - i] : Dim::Const(1);
+      if (x != y && x != Dim::Const(1) && y != Dim::Const(1)) return std::nullopt;
+      dims[dims.size() - 1 - i] = x == Dim::Const(1) ? y : x;
+    }
+    return dims;
+  }
+
+  bool Binary() {
+    const ValueId x = Pick([&](ValueId id) { return Desc(id).dtype != DType::kBool; });
+    if (x == kNoValue) return false;
+    ValueId y = Pick([&](ValueId id) { return Desc(id).dtype == Desc(x).dtype && Broadcast(DimsOf(x), DimsOf(id)); });
+    if (OneIn(4)) y = EmitScalar(Desc(x).dtype);
+    const auto dims = *Broadcast(DimsOf(x), DimsOf(y));
+    const TensorOp arithmetic[] = {TensorOp::kAdd, TensorOp::kSub, TensorOp::kMul, TensorOp::kMin, TensorOp::kMax};
+    const TensorOp comparisons[] = {TensorOp::kLess, TensorOp::kGreater, TensorOp::kEqual, TensorOp::kLessOrEqual};
+    const bool compare = OneIn(4);
+    Emit(compare ? Choose(comparisons) : Choose(arithmetic), {x, y}, MakeDesc(compare ? DType::kBool : Desc(x).dtype, dims));
+    return true;
+  }
+
+  bool Logic() {
+    const ValueId x = Pick([&](ValueId id) { return Desc(id).dtype == DType::kBool; });
+    if (x == kNoValue) return false;
+    const ValueId y = Pick([&](ValueId id) { return Desc(id).dtype == DType::kBool && Broadcast(DimsOf(x), DimsOf(id)); });
+    const TensorOp ops[] = {TensorOp::kAnd, TensorOp::kOr, TensorOp::kXor};
+    if (OneIn(3)) {
+      Emit(TensorOp::kNot, {x}, Desc(x));
+    } else {
+      Emit(Choose(ops), {x, y}, MakeDesc(DType::kBool, *Broadcast(DimsOf(x), DimsOf(y))));
+    }
+    return true;
+  }
+
+  bool Where() {
+    const ValueId condition = Pick([&](ValueId id) { return Desc(id).dtype == DType::kBool; });
+    if (condition == kNoValue) return false;
+    const ValueId x = Pick([&](ValueId id) { return Broadcast(DimsOf(condition), DimsOf(id)).has_value(); });
+    const ValueId y = EmitScalar(Desc(x).dtype);
+    Emit(TensorOp::kWhere, {condition, x, y}, MakeDesc(Desc(x).dtype, *Broadcast(DimsOf(condition), DimsOf(x))));
+    return true;
+  }
+
+  bool Cast() {
+    const ValueId x = Pick([](ValueId) { return true; });
+    const DType types[] = {DType::kF32, DType::kF32, DType::kF64, DType::kF16, DType::kI64, DType::kI32, DType::kBool};
+    const DType to = options_.only_f32 ? DType::kF32 : Choose(types);
+    Emit(TensorOp::kCast, {x}, MakeDesc(to, DimsOf(x)), With("to", static_cast<int64_t>(to)));
+    return true;
+  }
+
+  bool Transpose() {
+    const ValueId x = PickRanked();
+    if (x == kNoValue) return false;
+    std::vector<int64_t> perm;
+    for (int i = 0; i < Desc(x).rank(); ++i) perm.push_back(i);
+    std::shuffle(perm.begin(), perm.end(), random_);
+    std::vector<Dim> dims;
+    for (int64_t axis : perm) dims.push_back(DimsOf(x)[static_cast<size_t>(axis)]);
+    Emit(TensorOp::kTranspose, {x}, MakeDesc(Desc(x).dtype, dims), With("perm", perm));
+    return true;
+  }
+
+  // Merges two neighbouring dims, or splits off a 1.
+  bool Reshape() {
+    const ValueId x = Pick([&](ValueId id) { return Desc(id).rank() >= 1 && Desc(id).rank() < 6; });
+    if (x == kNoValue) return false;
+    std::vector<Dim> dims = DimsOf(x);
+    const size_t axis = static_cast<size_t>(Axis(x));
+    if (axis + 1 < dims.size()) {
+      dims[axis] = symbols().Mul(dims[axis], dims[axis + 1]);
+      dims.erase(dims.begin() + static_cast<ptrdiff_t>(axis) + 1);
+    } else {
+      dims.insert(dims.begin() + static_cast<ptrdiff_t>(axis), Dim::Const(1));
+    }
+    const ValueId shape = EmitShape(dims);
+    Emit(TensorOp::kReshape, {x, shape}, MakeDesc(Desc(x).dtype, dims), With("allowzero", int64_t{1}));
+    return true;
+  }
+
+  bool Unsqueeze() {
+    const ValueId x = Pick([&](ValueId id) { return Desc(id).rank() < 6; });
+    if (x == kNoValue) return false;
+    const int axis = Below(Desc(x).rank() + 1);
+    std::vector<Dim> dims = DimsOf(x);
+    dims.insert(dims.begin() + axis, Dim::Const(1));
+    const ValueId axes = EmitInts({axis});
+    const ValueId y = Emit(TensorOp::kUnsqueeze, {x, axes}, MakeDesc(Desc(x).dtype, dims));
+    if (OneIn(3)) Emit(TensorOp::kSqueeze, {y, axes}, Desc(x));
+    return true;
+  }
+
+  bool Slice() {
+    const ValueId x = PickRanked();
+    if (x == kNoValue) return false;
+    const int axis = Axis(x);
+    const Dim size = DimsOf(x)[static_cast<size_t>(axis)];
+    std::vector<Dim> dims = DimsOf(x);
+    int64_t start = 0, end = INT64_MAX, step = 1;
+    Dim& result = dims[static_cast<size_t>(axis)];
+    switch (Below(3)) {
+      case 0:  // all but the first `start`
+        start = Below(3);
+        result = symbols().Sub(size, symbols().Min(Dim::Const(start), size));
+        break;
+      case 1:  // the first `end`, every `step`-th
+        end = Below(5);
+        step = 1 + Below(2);
+        result = symbols().CeilDiv(symbols().Min(Dim::Const(end), size), Dim::Const(step));
+        break;
+      case 2:  // reversed
+        start = -1;
+        end = INT64_MIN;
+        step = -1;
+        break;
+    }
+    const ValueId starts = EmitInts({start}), ends = EmitInts({end}), axes = EmitInts({axis}), steps = EmitInts({step});
+    Emit(TensorOp::kSlice, {x, starts, ends, axes, steps}, MakeDesc(Desc(x).dtype, dims));
+    return true;
+  }
+
+  bool Expand() {
+    const ValueId x = Pick([&](ValueId id) { return Desc(id).rank() < 5; });
+    if (x == kNoValue) return false;
+    std::vector<Dim> dims = DimsOf(x);
+    for (Dim& dim : dims) {
+      if (dim == Dim::Const(1) && OneIn(2)) dim = sizes_[static_cast<size_t>(Below(5))];
+    }
+    dims.insert(dims.begin(), sizes_[static_cast<size_t>(Below(5))]);
+    const ValueId shape = EmitShape(dims);
+    Emit(TensorOp::kExpand, {x, shape}, MakeDesc(Desc(x).dtype, dims));
+    return true;
+  }
+
+  bool Concat() {
+    const ValueId x = PickRanked();
+    if (x == kNoValue) return false;
+    const int axis = Axis(x);
+    const ValueId y = Pick([&](ValueId id) {
+      if (Desc(id).dtype != Desc(x).dtype || Desc(id).rank() != Desc(x).rank()) return false;
+      for (int i = 0; i < Desc(x).rank(); ++i) {
+        if (i != axis && DimsOf(id)[static_cast<size_t>(i)] != DimsOf(x)[static_cast<size_t>(i)]) return false;
+      }
+      return true;
+    });
+    std::vector<Dim> dims = DimsOf(x);
+    Dim& size = dims[static_cast<size_t>(axis)];
+    size = symbols().Add(size, DimsOf(y)[static_cast<size_t>(axis)]);
+    const int64_t written = OneIn(2) ? axis : axis - Desc(x).rank();
+    Emit(TensorOp::kConcat, {x, y}, MakeDesc(Desc(x).dtype, dims), With("axis", written));
+    return true;
+  }
+
+  bool SplitInTwo() {
+    const ValueId x = Pick([&](ValueId id) {
+      return std::any_of(DimsOf(id).begin(), DimsOf(id).end(), [&](Dim dim) { return symbols().Divisor(dim) % 2 == 0 && dim != Dim::Const(0); });
+    });
+    if (x == kNoValue) return false;
+    std::vector<Dim> dims = DimsOf(x);
+    const auto at = std::find_if(dims.begin(), dims.end(), [&](Dim dim) { return symbols().Divisor(dim) % 2 == 0 && dim != Dim::Const(0); });
+    Attributes attributes = With("axis", static_cast<int64_t>(at - dims.begin()));
+    attributes.Set("num_outputs", int64_t{2});
+    *at = symbols().ExactDiv(*at, Dim::Const(2));
+    const TensorDesc half = MakeDesc(Desc(x).dtype, dims);
+    EmitAll(TensorOp::kSplit, {x}, {half, half}, std::move(attributes));
+    return true;
+  }
+
+  bool Pad() {
+    const ValueId x = Pick([&](ValueId id) { return Desc(id).rank() > 0 && Desc(id).dtype != DType::kBool; });
+    if (x == kNoValue) return false;
+    std::vector<int64_t> pads(2 * static_cast<size_t>(Desc(x).rank()), 0);
+    const size_t axis = static_cast<size_t>(Axis(x));
+    pads[axis] = Below(3);
+    pads[axis + pads.size() / 2] = Below(3);
+    std::vector<Dim> dims = DimsOf(x);
+    dims[axis] = symbols().Add(dims[axis], Dim::Const(pads[axis] + pads[axis + pads.size() / 2]));
+    const ValueId amounts = EmitInts(pads), value = EmitScalar(Desc(x).dtype);
+    Emit(TensorOp::kPad, {x, amounts, value}, MakeDesc(Desc(x).dtype, dims), With("mode", std::string("constant")));
+    return true;
+  }
+
+  bool Gather() {
+    const ValueId x = Pick([&](ValueId id) {
+      return std::any_of(DimsOf(id).begin(), DimsOf(id).end(), [&](Dim dim) { return !MayBeEmpty(dim); });
+    });
+    if (x == kNoValue) return false;
+    int axis = 0;
+    while (MayBeEmpty(DimsOf(x)[static_cast<size_t>(axis)])) ++axis;
+    const int64_t size = symbols().Bounds(DimsOf(x)[static_cast<size_t>(axis)]).min;
+    std::vector<int64_t> indices;
+    for (int i = Below(4); i > 0; --i) indices.push_back(static_cast<int64_t>(random_() % static_cast<uint64_t>(2 * size)) - size);
+    std::vector<Dim> dims = DimsOf(x);
+    ValueId index;
+    if (indices.size() == 1) {
+      dims.erase(dims.begin() + axis);
+      index = EmitConstant(Tensor::Of<int64_t>(DType::kI64, {}, indices));
+    } else {
+      dims[static_cast<size_t>(axis)] = Dim::Const(static_cast<int64_t>(indices.size()));
+      index = EmitInts(indices);
+    }
+    Emit(TensorOp::kGather, {x, index}, MakeDesc(Desc(x).dtype, dims), With("axis", static_cast<int64_t>(axis)));
+    return true;
+  }
+
+  bool Reduce() {
+    const ValueId x = Pick([&](ValueId id) { return Desc(id).rank() > 0 && IsFloat(Desc(id).dtype); });
+    if (x == kNoValue) return false;
+    const int axis = Axis(x);
+    const bool keep = OneIn(2);
+    std::vector<Dim> dims = DimsOf(x);
+    const bool empty = MayBeEmpty(dims[static_cast<size_t>(axis)]);
+    dims[static_cast<size_t>(axis)] = Dim::Const(1);
+    if (!keep) dims.erase(dims.begin() + axis);
+    if (!empty && OneIn(3)) {
+      Attributes attributes = With("axis", static_cast<int64_t>(axis));
+      attributes.Set("keepdims", static_cast<int64_t>(keep));
+      Emit(OneIn(2) ? TensorOp::kArgMax : TensorOp::kArgMin, {x}, MakeDesc(DType::kI64, dims), std::move(attributes));
+      return true;
+    }
+    // Only a sum has a value over nothing.
+    const TensorOp ops[] = {TensorOp::kReduceMean, TensorOp::kReduceMax, TensorOp::kReduceMin, TensorOp::kReduceL1, TensorOp::kReduceSumSquare};
+    const ValueId axes = EmitInts({OneIn(2) ? axis : axis - Desc(x).rank()});
+    Emit(empty || OneIn(2) ? TensorOp::kReduceSum : Choose(ops), {x, axes}, MakeDesc(Desc(x).dtype, dims),
+         With("keepdims", static_cast<int64_t>(keep)));
+    return true;
+  }
+
+  bool MatMul() {
+    const ValueId x = Pick([&](ValueId id) {
+      return Desc(id).rank() > 1 && Desc(id).dtype == DType::kF32 && DimsOf(id).back().is_const() && DimsOf(id).back().value() <= 64;
+    });
+    if (x == kNoValue) return false;
+    const int64_t columns[] = {1, 2, 5, 8};
+    const int64_t n = Choose(columns);
+    std::vector<Dim> dims = DimsOf(x);
+    const ValueId w = EmitConstant(RandomTensor(DType::kF32, {dims.back().value(), n}, random_()));
+    dims.back() = Dim::Const(n);
+    Emit(TensorOp::kMatMul, {x, w}, MakeDesc(DType::kF32, dims));
+    return true;
+  }
+
+  bool Normalize() {
+    const ValueId x = Pick([&](ValueId id) { return Desc(id).rank() > 0 && IsFloat(Desc(id).dtype); });
+    if (x == kNoValue) return false;
+    const Dim last = DimsOf(x).back();
+    if (last.is_const() && last.value() >= 2 && last.value() <= 64 && OneIn(2)) {
+      const ValueId scale = EmitConstant(RandomTensor(Desc(x).dtype, {last.value()}, random_()));
+      Attributes attributes = With("axis", int64_t{-1});
+      attributes.Set("epsilon", 0.1);
+      Emit(TensorOp::kLayerNormalization, {x, scale}, Desc(x), std::move(attributes));
+    } else {
+      Emit(OneIn(4) ? TensorOp::kLogSoftmax : TensorOp::kSoftmax, {x}, Desc(x), With("axis", static_cast<int64_t>(Axis(x))));
+    }
+    return true;
+  }
+
+  bool NonZero() {
+    const ValueId x = PickRanked();
+    if (!options_.data_dependent || x == kNoValue) return false;
+    const Dim count = symbols().FreshSymbol();
+    Emit(TensorOp::kNonZero, {x}, MakeDesc(DType::kI64, {Dim::Const(Desc(x).rank()), count}));
+    return true;
+  }
+
+  ValueId EmitCondition() {
+    const ValueId x = PickFloat();
+    if (x == kNoValue) return EmitConstant(RandomTensor(DType::kBool, {}, random_()));
+    const ValueId sum = Emit(TensorOp::kReduceSum, {x}, MakeDesc(Desc(x).dtype, {}), With("keepdims", int64_t{0}));
+    return Emit(TensorOp::kGreater, {sum, EmitScalar(Desc(x).dtype)}, MakeDesc(DType::kBool, {}));
+  }
+
+  // A few nodes, then one that gives a value like `like`.
+  ValueId RegionResult(ValueId like) {
+    FillRegion(1 + Below(3));
+    const ValueId other = Pick([&](ValueId id) { return Desc(id) == Desc(like); });
+    const ValueId factor = EmitScalar(Desc(like).dtype);
+    const ValueId sum = Emit(TensorOp::kMin, {like, other == kNoValue ? like : other}, Desc(like));
+    return Emit(TensorOp::kMax, {sum, factor}, Desc(like));
+  }
+
+  bool If() {
+    const ValueId x = PickFloat();
+    if (!options_.control_flow || open_.size() > 2 || x == kNoValue) return false;
+    const ValueId condition = EmitCondition();
+    std::vector<RegionId> regions;
+    for (int branch = 0; branch < 2; ++branch) {
+      regions.push_back(NewRegion());
+      const ValueId result = branch == 1 && OneIn(3) ? x : RegionResult(x);
+      region().outputs = {result};
+      CloseRegion();
+    }
+    Emit(TensorOp::kIf, {condition}, Desc(x), {}, regions);
+    return true;
+  }
+
+  bool Loop() {
+    const ValueId x = PickFloat();
+    if (!options_.control_flow || open_.size() > 2 || x == kNoValue || Desc(x).rank() > 6) return false;
+    const int64_t trips = Below(4);
+    const ValueId count = EmitConstant(Tensor::Of<int64_t>(DType::kI64, {}, std::span(&trips, 1)));
+    const RegionId body = NewRegion();
+    const ValueId iteration = NewValue(MakeDesc(DType::kI64, {}), "i");
+    const ValueId go = NewValue(MakeDesc(DType::kBool, {}), "go");
+    const ValueId state = NewValue(Desc(x), "state");
+    region().inputs = {iteration, go, state};
+    const ValueId next = RegionResult(state);
+    const ValueId again = OneIn(2) ? go : EmitCondition();
+    const bool scans = options_.data_dependent;
+    region().outputs = {again, next};
+    if (scans) region().outputs.push_back(state);
+    CloseRegion();
+    std::vector<TensorDesc> descs = {Desc(x)};
+    if (scans) {
+      std::vector<Dim> dims = DimsOf(x);
+      dims.insert(dims.begin(), symbols().FreshSymbol());
+      descs.push_back(MakeDesc(Desc(x).dtype, dims));
+    }
+    EmitAll(TensorOp::kLoop, {count, kNoValue, x}, descs, {}, {body});
+    return true;
+  }
+
+  // Running results over the first axis.
+  bool Scan() {
+    const ValueId x = Pick([&](ValueId id) { return Desc(id).rank() > 0 && IsFloat(Desc(id).dtype); });
+    if (!options_.control_flow || open_.size() > 2 || x == kNoValue) return false;
+    const std::vector<Dim> row(DimsOf(x).begin() + 1, DimsOf(x).end());
+    const DType dtype = Desc(x).dtype;
+    const ValueId zero = EmitScalar(dtype);
+    const ValueId shape = EmitShape(row);
+    const ValueId first = Emit(TensorOp::kExpand, {zero, shape}, MakeDesc(dtype, row));
+    const RegionId body = NewRegion();
+    const ValueId state = NewValue(MakeDesc(dtype, row), "state");
+    const ValueId item = NewValue(MakeDesc(dtype, row), "item");
+    region().inputs = {state, item};
+    const ValueId next = Emit(TensorOp::kMax, {state, item}, MakeDesc(dtype, row));
+    region().outputs = {next, next};
+    CloseRegion();
+    EmitAll(TensorOp::kScan, {first, x}, {MakeDesc(dtype, row), Desc(x)}, With("num_scan_inputs", int64_t{1}), {body});
+    return true;
+  }
+
+  void FillRegion(int nodes) {
+    using Maker = bool (ProgramGenerator::*)();
+    constexpr Maker kMakers[] = {
+        &ProgramGenerator::Unary, &ProgramGenerator::Unary, &ProgramGenerator::Binary, &ProgramGenerator::Binary,
+        &ProgramGenerator::Logic, &ProgramGenerator::Where, &ProgramGenerator::Cast, &ProgramGenerator::Transpose,
+        &ProgramGenerator::Reshape, &ProgramGenerator::Unsqueeze, &ProgramGenerator::Slice, &ProgramGenerator::Expand,
+        &ProgramGenerator::Concat, &ProgramGenerator::SplitInTwo, &ProgramGenerator::Pad, &ProgramGenerator::Gather,
+        &ProgramGenerator::Reduce, &ProgramGenerator::Reduce, &ProgramGenerator::MatMul, &ProgramGenerator::Normalize,
+        &ProgramGenerator::NonZero, &ProgramGenerator::If, &ProgramGenerator::Loop, &ProgramGenerator::Scan};
+    for (int made = 0, tried = 0; made < nodes && tried < 10 * nodes; ++tried) {
+      made += (this->*Choose(kMakers))();
+      // Sizes multiply: stop before a tensor could become too large to run.
+      for (ValueId id : visible_.back()) {
+        if (IsLarge(id)) return;
+      }
+    }
+  }
+
+  bool IsLarge(ValueId id) {
+    Dim elements = Dim::Const(1);
+    for (Dim dim : DimsOf(id)) elements = symbols().Mul(elements, dim);
+    std::vector<int64_t> typical(symbols().symbol_count(), 16);
+    const auto count = symbols().Evaluate(elements, typical);
+    return !count || *count > 100'000;
+  }
+
+  // Values of the body that nothing uses, at most six; the last one at least.
+  std::vector<ValueId> Sinks() {
+    std::vector<ValueId> sinks;
+    for (ValueId id : visible_.back()) {
+      if (uses_[static_cast<size_t>(id)] == 0) sinks.push_back(id);
+    }
+    if (sinks.size() > 6) sinks.erase(sinks.begin(), sinks.end() - 6);
+    if (sinks.empty()) sinks.push_back(visible_.back().back());
+    return sinks;
+  }
+
+  const RandomProgramOptions& options_;
+  Random random_;
+  Program program_;
+  std::vector<Dim> sizes_;
+  std::vector<RegionId> open_;
+  std::vector<std::vector<ValueId>> visible_;   // by open region, innermost last
+  std::vector<int> uses_;
+  int names_ = 0;
+};
+
+}  // namespace
+
+Program RandomProgram(uint64_t seed, const RandomProgramOptions& options) {
+  return ProgramGenerator(seed, options).Run();
+}
+
+namespace {
+
+int64_t NearestLegal(const Symbol& symbol, int64_t value) {
+  const int64_t low = (symbol.range.min + symbol.divisor - 1) / symbol.divisor * symbol.divisor;
+  const int64_t high = symbol.range.max / symbol.divisor * symbol.divisor;
+  const int64_t rounded = (value + symbol.divisor / 2) / symbol.divisor * symbol.divisor;
+  return std::clamp(rounded, low, std::max(low, high));
+}
+
+}  // namespace
+
+std::vector<int64_t> SymbolValuesNear(const Program& program, int64_t value) {
+  std::vector<int64_t> values;
+  for (size_t i = 0; i < program.symbols.symbol_count(); ++i) {
+    values.push_back(NearestLegal(program.symbols.symbol(static_cast<SymbolId>(i)), value));
+  }
+  return values;
+}
+
+std::vector<int64_t> RandomSymbolValues(const Program& program, uint64_t seed) {
+  Random random(seed);
+  constexpr int64_t kSizes[] = {0, 1, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17};
+  std::vector<int64_t> values;
+  for (size_t i = 0; i < program.symbols.symbol_count(); ++i) {
+    values.push_back(NearestLegal(program.symbols.symbol(static_cast<SymbolId>(i)), kSizes[random() % std::size(kSizes)]));
+  }
+  return values;
+}
+
+Dims ConcreteDims(const TensorDesc& desc, const SymbolTable& symbols, std::span<const int64_t> symbol_values) {
+  Dims dims;
+  for (Dim dim : *desc.dims) {
+    const auto value = symbols.Evaluate(dim, symbol_values);
+    KILN_CHECK(value.has_value());
+    dims.push_back(*value);
+  }
+  return dims;
+}
+
+Tensor RandomTensor(DType dtype, const Dims& dims, uint64_t seed) {
+  Random random(seed);
+  Tensor tensor = Tensor::Allocate(dtype, dims);
+  const size_t count = static_cast<size_t>(tensor.ref.elements());
+  DispatchDType(dtype, [&]<class T>() {
+    for (size_t i = 0; i < count; ++i) {
+      const uint64_t bits = random();
+      T& element = tensor.ref.as<T>()[i];
+      if constexpr (std::is_same_v<T, bool>) {
+        element = bits % 2 == 0;
+      } else if constexpr (std::is_integral_v<T>) {
+        element = static_cast<T>(std::is_unsigned_v<T> ? bits % 9 : bits % 9 - 4);
+      } else {
+        // In [-2, 2), with zeros of both signs among them.
+        const float value = static_cast<float>(bits % 4096) / 1024.0f - 2.0f;
+        element = static_cast<T>(bits % 31 == 0 ? (bits % 2 ? 0.0f : -0.0f) : value);
+      }
+    }
+  });
+  return tensor;
+}
+
+std::vector<Tensor> RandomInputs(const Program& program, std::span<const int64_t> symbol_values, uint64_t seed) {
+  std::vector<Tensor> inputs;
+  const Function& function = program.entry();
+  for (ValueId id : function.regions[0].inputs) {
+    const TensorDesc& desc = function.values[static_cast<size_t>(id)].desc;
+    inputs.push_back(RandomTensor(desc.dtype, ConcreteDims(desc, program.symbols, symbol_values), seed + inputs.size()));
+  }
+  return inputs;
+}
+
+}  // namespace kiln::testing
