@@ -295,8 +295,8 @@ class Verifier {
   Status Check(const ContractionSpec& c) {
     RETURN_IF_ERROR(CheckExtents(c.batch, "batch"));
     for (const SpecInt* extent : {&c.m, &c.n, &c.k}) RETURN_IF_ERROR(CheckInt(*extent, "matrix extent", 0));
-    if (c.tile.mr < 1 || c.tile.mr > 32 || c.tile.nv < 1 || c.tile.nv > 16)
-      return Invalid("tile " + std::to_string(c.tile.mr) + "x" + std::to_string(c.tile.nv) + " is outside 1..32 x 1..16");
+    if (c.tile.mr < 1 || c.tile.mr > 32 || c.tile.nv < 1 || c.tile.nv > 24)
+      return Invalid("tile " + std::to_string(c.tile.mr) + "x" + std::to_string(c.tile.nv) + " is outside 1..32 x 1..24");
     const size_t batch = c.batch.size();
     RETURN_IF_ERROR(CheckAccess(c.a, c.conv ? batch : batch + 2));
     RETURN_IF_ERROR(CheckAccess(c.b, c.b_panels ? batch : batch + 1));

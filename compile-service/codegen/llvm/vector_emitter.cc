@@ -111,11 +111,21 @@ Value* VectorEmitter::ReduceLanes(Value* value, const std::function<Value*(Value
 
 VectorEmitter::Values VectorEmitter::Loop(Value* begin, Value* end, int64_t step, const Values& carried,
                                           const LoopBody& body) {
+  // With constant bounds the guard goes, and so does the loop when it runs once or never.
+  auto* const_begin = llvm::dyn_cast<ConstantInt>(begin);
+  auto* const_end = llvm::dyn_cast<ConstantInt>(end);
+  const bool known = const_begin && const_end;
+  if (known && const_begin->getSExtValue() >= const_end->getSExtValue()) return carried;
+  if (known && const_begin->getSExtValue() + step >= const_end->getSExtValue()) return body(begin, carried);
   llvm::LLVMContext& context = builder_.getContext();
   llvm::BasicBlock* before = builder_.GetInsertBlock();
   auto* loop = llvm::BasicBlock::Create(context, "loop", function_);
   auto* exit = llvm::BasicBlock::Create(context, "exit", function_);
-  builder_.CreateCondBr(builder_.CreateICmpSLT(begin, end), loop, exit);
+  if (known) {
+    builder_.CreateBr(loop);
+  } else {
+    builder_.CreateCondBr(builder_.CreateICmpSLT(begin, end), loop, exit);
+  }
 
   builder_.SetInsertPoint(loop);
   llvm::PHINode* i = builder_.CreatePHI(builder_.getInt64Ty(), 2);
@@ -140,7 +150,7 @@ VectorEmitter::Values VectorEmitter::Loop(Value* begin, Value* end, int64_t step
   Values results;
   for (size_t k = 0; k < carried.size(); ++k) {
     llvm::PHINode* phi = builder_.CreatePHI(carried[k]->getType(), 2);
-    phi->addIncoming(carried[k], before);
+    if (!known) phi->addIncoming(carried[k], before);
     phi->addIncoming(next[k], last);
     results.push_back(phi);
   }

@@ -1,0 +1,319 @@
+#include "compile-service/codegen/llvm/contraction.h"
+
+#include "compile-service/codegen/llvm/contraction_epilogue.h"
+#include "compile-service/codegen/llvm/contraction_kernel.h"
+#include "compile-service/codegen/llvm/contraction_rows.h"
+
+namespace kiln::codegen {
+namespace {
+
+using llvm::ConstantInt;
+using llvm::Value;
+
+// With at most this many rows the panels are read once, and streaming them is the work: prefetch.
+constexpr int64_t kPrefetchRows = 8;
+constexpr int kPrefetchSteps = 8;
+
+class ContractionEmitter {
+ public:
+  ContractionEmitter(KernelFrame& frame, const ir::ContractionSpec& spec)
+      : frame_(frame),
+        e_(frame.emitter()),
+        b_(frame.emitter().ir()),
+        spec_(spec),
+        epilogue_(frame, spec.accesses, spec.epilogue, spec.stores),
+        width_(int64_t{spec.tile.nv} * frame.emitter().lanes()) {}
+
+  void Emit();
+
+ private:
+  // One item of the range.
+  struct Item {
+    Values batch;
+    Value* panel;
+    Value* tile;
+  };
+  // Its place in the matrices.
+  struct Place {
+    Values batch;
+    Value* row;        // first of m
+    Value* rows;       // that exist, 1..mr
+    Value* column;     // first of n
+    Value* columns;    // that exist, 1..width
+  };
+  // What is known of a panel while building its code.
+  enum class Panel { kWhole, kPartial, kEither };
+
+  Item Decode(Value* begin);
+  Values Next(const Item& item);
+  Place PlaceOf(const Item& item);
+  void EmitItem(const Item& item);
+  void EmitPlace(const Place& place, Panel panel) { StoreTile(place, panel, Sums(place, panel)); }
+
+  Value* Base(const ir::Access& access, const Values& batch);
+  std::vector<Active> BColumns(const Place& place, Panel panel);
+  Values Sums(const Place& place, Panel panel);
+  Values ConvSums(MicroKernel& kernel, const Place& place, const std::vector<Active>& columns, Value* b);
+
+  void StoreTile(const Place& place, Panel panel, const Values& sums);
+  void StoreFromRegisters(const Place& place, const Values& sums);
+  Value* NewBuffer(size_t vectors);
+  void StoreFromBuffer(const Place& place, Panel panel, const Values& sums);
+  void StoreRow(const Place& place, Panel panel, const Epilogue::Position& row, Value* buffer_row);
+
+  Epilogue::Position Origin(const Place& place);
+  size_t row_dim() const { return spec_.batch.size(); }
+  size_t column_dim() const { return spec_.batch.size() + 1; }
+  Value* Ceil(Value* value, int64_t divisor) {
+    return b_.CreateUDiv(b_.CreateAdd(value, e_.I64(divisor - 1)), e_.I64(divisor));
+  }
+  Value* Smaller(Value* a, int64_t b) { return b_.CreateSelect(b_.CreateICmpSLT(a, e_.I64(b)), a, e_.I64(b)); }
+  Value* Larger(Value* a, int64_t b) { return b_.CreateSelect(b_.CreateICmpSGT(a, e_.I64(b)), a, e_.I64(b)); }
+  Value* Lanes(int64_t vectors) { return e_.I64(vectors * e_.lanes()); }
+
+  KernelFrame& frame_;
+  VectorEmitter& e_;
+  llvm::IRBuilder<>& b_;
+  const ir::ContractionSpec& spec_;
+  Epilogue epilogue_;
+  int64_t width_;                   // of a panel
+  Value* panels_ = nullptr;
+  Value* tiles_ = nullptr;
+  Values batch_extents_;
+  Value* buffer_ = nullptr;         // a tile of sums in memory; null until needed
+};
+
+void ContractionEmitter::Emit() {
+  panels_ = Ceil(frame_.Int(spec_.n), width_);
+  tiles_ = Ceil(frame_.Int(spec_.m), spec_.tile.mr);
+  for (const ir::SpecInt& extent : spec_.batch) batch_extents_.push_back(frame_.Int(extent));
+  Item first = Decode(frame_.begin());
+  Values start = first.batch;
+  start.push_back(first.panel);
+  start.push_back(first.tile);
+  e_.Loop(frame_.begin(), frame_.end(), 1, start, [&](Value*, const Values& current) {
+    Item item{Values(current.begin(), current.end() - 2), current[current.size() - 2], current.back()};
+    EmitItem(item);
+    return Next(item);
+  });
+}
+
+ContractionEmitter::Item ContractionEmitter::Decode(Value* begin) {
+  Item item;
+  item.tile = b_.CreateURem(begin, tiles_);
+  Value* rest = b_.CreateUDiv(begin, tiles_);
+  item.panel = b_.CreateURem(rest, panels_);
+  rest = b_.CreateUDiv(rest, panels_);
+  item.batch.resize(batch_extents_.size());
+  for (size_t i = batch_extents_.size(); i-- > 0;) {
+    item.batch[i] = b_.CreateURem(rest, batch_extents_[i]);
+    rest = b_.CreateUDiv(rest, batch_extents_[i]);
+  }
+  return item;
+}
+
+Values ContractionEmitter::Next(const Item& item) {
+  Value* carry = e_.I64(1);
+  auto advance = [&](Value* value, Value* extent) {
+    Value* next = b_.CreateAdd(value, carry);
+    Value* wraps = b_.CreateICmpEQ(next, extent);
+    carry = b_.CreateZExt(wraps, b_.getInt64Ty());
+    return b_.CreateSelect(wraps, e_.I64(0), next);
+  };
+  Value* tile = advance(item.tile, tiles_);
+  Value* panel = advance(item.panel, panels_);
+  Values next(item.batch.size());
+  for (size_t i = item.batch.size(); i-- > 0;) next[i] = advance(item.batch[i], batch_extents_[i]);
+  next.push_back(panel);
+  next.push_back(tile);
+  return next;
+}
+
+ContractionEmitter::Place ContractionEmitter::PlaceOf(const Item& item) {
+  const int64_t mr = spec_.tile.mr;
+  Place place;
+  place.batch = item.batch;
+  place.row = b_.CreateMul(item.tile, e_.I64(mr));
+  place.column = b_.CreateMul(item.panel, e_.I64(width_));
+  place.columns = Smaller(b_.CreateSub(frame_.Int(spec_.n), place.column), width_);
+  bool known = !spec_.m.is_argument;
+  if (known && spec_.m.value % mr == 0) {
+    place.rows = e_.I64(mr);
+  } else if (known && spec_.m.value < mr) {
+    place.rows = e_.I64(spec_.m.value);
+  } else {
+    place.rows = Smaller(b_.CreateSub(frame_.Int(spec_.m), place.row), mr);
+  }
+  return place;
+}
+
+void ContractionEmitter::EmitItem(const Item& item) {
+  Place place = PlaceOf(item);
+  bool known = !spec_.n.is_argument;
+  if (known && spec_.n.value % width_ == 0) return EmitPlace(place, Panel::kWhole);
+  if (known && spec_.n.value < width_) return EmitPlace(place, Panel::kPartial);
+  if (spec_.b_panels || e_.has_avx512()) return EmitPlace(place, Panel::kEither);
+  // Masks on the rows of B cost registers or time here: one loop over k for whole panels, one for the last.
+  e_.IfElse(
+      b_.CreateICmpEQ(place.columns, e_.I64(width_)),
+      [&] {
+        EmitPlace(place, Panel::kWhole);
+        return Values{};
+      },
+      [&] {
+        EmitPlace(place, Panel::kPartial);
+        return Values{};
+      });
+}
+
+// --- sums ---
+
+Value* ContractionEmitter::Base(const ir::Access& access, const Values& batch) {
+  Value* offset = e_.I64(0);
+  for (size_t i = 0; i < batch.size(); ++i)
+    offset = b_.CreateAdd(offset, b_.CreateMul(batch[i], frame_.Int(access.strides[i])));
+  return e_.Address(frame_.Pointer(access.pointer), access.storage, offset);
+}
+
+std::vector<Active> ContractionEmitter::BColumns(const Place& place, Panel panel) {
+  std::vector<Active> columns(static_cast<size_t>(spec_.tile.nv), e_.Full());
+  if (spec_.b_panels || panel == Panel::kWhole) return columns;
+  for (int j = 0; j < spec_.tile.nv; ++j)
+    columns[j] = e_.First(Larger(Smaller(b_.CreateSub(place.columns, Lanes(j)), e_.lanes()), 0));
+  return columns;
+}
+
+Values ContractionEmitter::Sums(const Place& place, Panel panel) {
+  const size_t batch = spec_.batch.size();
+  const bool streams = !spec_.m.is_argument && spec_.m.value <= kPrefetchRows;
+  MicroKernel kernel(e_, {.tile = spec_.tile,
+                          .a_storage = spec_.a.storage,
+                          .b_storage = spec_.b.storage,
+                          .a_step = spec_.conv ? e_.I64(1) : frame_.Int(spec_.a.strides[batch + 1]),
+                          .b_step = spec_.b_panels ? nullptr : frame_.Int(spec_.b.strides[batch]),
+                          .prefetch_steps = streams ? kPrefetchSteps : 0});
+  Value* k = frame_.Int(spec_.k);
+  // The k * width elements of a panel lie together, so the panel of column c begins at c * k.
+  Value* b = e_.Address(Base(spec_.b, place.batch), spec_.b.storage,
+                        spec_.b_panels ? b_.CreateMul(place.column, k) : place.column);
+  std::vector<Active> columns = BColumns(place, panel);
+  if (spec_.conv) return ConvSums(kernel, place, columns, b);
+
+  Value* stride = frame_.Int(spec_.a.strides[batch]);
+  Value* first = e_.Address(Base(spec_.a, place.batch), spec_.a.storage, b_.CreateMul(place.row, stride));
+  TileRows rows = StridedRows(e_, spec_.a.storage, first, stride, place.rows, spec_.tile.mr);
+  Values sums = kernel.Zero();
+  kernel.Accumulate(rows, k, columns, b, sums);
+  return kernel.Finish(sums);
+}
+
+Values ContractionEmitter::ConvSums(MicroKernel& kernel, const Place& place, const std::vector<Active>& columns, Value* b) {
+  const ir::WindowGeometry& geometry = *spec_.conv;
+  PixelRows pixels(frame_, geometry, spec_.a.storage, Base(spec_.a, place.batch),
+                   spec_.zeros >= 0 ? frame_.Pointer(spec_.zeros) : nullptr);
+  pixels.Locate(place.row, place.rows, spec_.tile.mr);
+  Value* channels = b_.CreateUDiv(frame_.Int(spec_.k), e_.I64(int64_t{geometry.kernel_h} * geometry.kernel_w));
+  Values state = kernel.Zero();
+  state.push_back(b);
+  state = e_.Loop(e_.I64(0), e_.I64(geometry.kernel_h), 1, state, [&](Value* down, const Values& row_state) {
+    return e_.Loop(e_.I64(0), e_.I64(geometry.kernel_w), 1, row_state, [&](Value* right, const Values& current) {
+      Values sums = current;
+      Value* panel = sums.back();
+      sums.pop_back();
+      kernel.Accumulate(pixels.At(down, right), channels, columns, panel, sums);
+      sums.push_back(panel);
+      return sums;
+    });
+  });
+  state.pop_back();
+  return kernel.Finish(state);
+}
+
+// --- stores ---
+
+Epilogue::Position ContractionEmitter::Origin(const Place& place) {
+  Values coordinates = place.batch;
+  coordinates.push_back(place.row);
+  coordinates.push_back(place.column);
+  return epilogue_.At(coordinates);
+}
+
+void ContractionEmitter::StoreTile(const Place& place, Panel panel, const Values& sums) {
+  const int64_t mr = spec_.tile.mr;
+  if (!epilogue_.is_short(sums.size()) || panel == Panel::kPartial) return StoreFromBuffer(place, panel, sums);
+  Value* whole = b_.CreateICmpEQ(place.rows, e_.I64(mr));
+  if (panel == Panel::kEither) whole = b_.CreateAnd(whole, b_.CreateICmpEQ(place.columns, e_.I64(width_)));
+  if (auto* known = llvm::dyn_cast<ConstantInt>(whole))
+    return known->isOne() ? StoreFromRegisters(place, sums) : StoreFromBuffer(place, panel, sums);
+  e_.IfElse(
+      whole,
+      [&] {
+        StoreFromRegisters(place, sums);
+        return Values{};
+      },
+      [&] {
+        StoreFromBuffer(place, panel, sums);
+        return Values{};
+      });
+}
+
+void ContractionEmitter::StoreFromRegisters(const Place& place, const Values& sums) {
+  const auto [mr, nv] = spec_.tile;
+  Epilogue::Position origin = Origin(place);
+  for (int j = 0; j < nv; ++j) {
+    Epilogue::Position column = epilogue_.Moved(origin, column_dim(), Lanes(j));
+    Epilogue::SharedLoads shared(spec_.epilogue.size(), nullptr);
+    for (int i = 0; i < mr; ++i)
+      epilogue_.Emit(epilogue_.Moved(column, row_dim(), e_.I64(i)), sums[i * nv + j], e_.Full(), &shared, row_dim());
+  }
+}
+
+Value* ContractionEmitter::NewBuffer(size_t vectors) {
+  llvm::IRBuilder<>::InsertPointGuard guard(b_);
+  llvm::BasicBlock& entry = b_.GetInsertBlock()->getParent()->getEntryBlock();
+  b_.SetInsertPoint(&entry, entry.begin());
+  return b_.CreateAlloca(e_.VectorType(DType::kF32), e_.I64(static_cast<int64_t>(vectors)));
+}
+
+void ContractionEmitter::StoreFromBuffer(const Place& place, Panel panel, const Values& sums) {
+  llvm::Type* vector = e_.VectorType(DType::kF32);
+  if (!buffer_) buffer_ = NewBuffer(sums.size());
+  for (size_t i = 0; i < sums.size(); ++i) b_.CreateStore(sums[i], b_.CreateConstGEP1_64(vector, buffer_, i));
+  Epilogue::Position origin = Origin(place);
+  e_.Loop(e_.I64(0), place.rows, 1, {}, [&](Value* i, const Values&) {
+    Value* buffer_row = b_.CreateGEP(vector, buffer_, b_.CreateMul(i, e_.I64(spec_.tile.nv)));
+    StoreRow(place, panel, epilogue_.Moved(origin, row_dim(), i), buffer_row);
+    return Values{};
+  });
+}
+
+void ContractionEmitter::StoreRow(const Place& place, Panel panel, const Epilogue::Position& row, Value* buffer_row) {
+  llvm::Type* vector = e_.VectorType(DType::kF32);
+  auto store = [&](Value* j, const Active& active) {
+    Value* sum = b_.CreateLoad(vector, b_.CreateGEP(vector, buffer_row, j));
+    epilogue_.Emit(epilogue_.Moved(row, column_dim(), b_.CreateMul(j, Lanes(1))), sum, active);
+  };
+  auto left = [&](Value* j) { return b_.CreateSub(place.columns, b_.CreateMul(j, Lanes(1))); };
+  Value* zero = e_.I64(0);
+  if (panel != Panel::kWhole && e_.has_avx512()) {
+    // Masks cost nothing: one copy of the program serves whole and partial vectors.
+    e_.Loop(zero, Ceil(place.columns, e_.lanes()), 1, {}, [&](Value* j, const Values&) {
+      store(j, e_.First(Smaller(left(j), e_.lanes())));
+      return Values{};
+    });
+    return;
+  }
+  Value* vectors = panel == Panel::kWhole ? e_.I64(spec_.tile.nv) : b_.CreateUDiv(place.columns, Lanes(1));
+  e_.Loop(zero, vectors, 1, {}, [&](Value* j, const Values&) {
+    store(j, e_.Full());
+    return Values{};
+  });
+  if (panel == Panel::kWhole) return;
+  e_.If(b_.CreateICmpSGT(left(vectors), zero), [&] { store(vectors, e_.First(left(vectors))); });
+}
+
+}  // namespace
+
+void EmitContraction(KernelFrame& frame, const ir::ContractionSpec& spec) { ContractionEmitter(frame, spec).Emit(); }
+
+}  // namespace kiln::codegen

@@ -1,0 +1,130 @@
+#include "compile-service/codegen/llvm/contraction_kernel.h"
+
+#include <llvm/IR/Intrinsics.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace kiln::codegen {
+
+using llvm::ConstantInt;
+using llvm::Value;
+
+namespace {
+
+// Multiply-adds in flight that hide the latency of one: two units of four cycles.
+constexpr int kSumsInFlight = 8;
+// From this many sums on, a step is long enough that unrolling buys nothing for its compile time.
+constexpr int kLargeTile = 16;
+// A range of at most this many multiply-adds is emitted without a loop.
+constexpr int64_t kStraightLine = 96;
+
+int SetsFor(const ir::Tile& tile) {
+  int sums = tile.mr * tile.nv;
+  if (sums >= kSumsInFlight) return 1;
+  return sums >= kSumsInFlight / 2 ? 2 : 4;
+}
+
+std::optional<int64_t> ConstantOf(Value* value) {
+  if (auto* constant = llvm::dyn_cast<ConstantInt>(value)) return constant->getSExtValue();
+  return std::nullopt;
+}
+
+}  // namespace
+
+MicroKernel::MicroKernel(VectorEmitter& emitter, const Config& config)
+    : e_(emitter), b_(emitter.ir()), config_(config), sets_(SetsFor(config.tile)) {}
+
+Values MicroKernel::Zero() const {
+  return Values(static_cast<size_t>(sets_ * config_.tile.mr * config_.tile.nv), e_.Zero(DType::kF32));
+}
+
+int64_t MicroKernel::UnrollOf(Value* count) const {
+  int64_t sums = int64_t{config_.tile.mr} * config_.tile.nv;
+  auto known = ConstantOf(count);
+  if (known && *known * sums <= kStraightLine) return std::max<int64_t>(*known, 1);
+  if (sums >= kLargeTile) return known && *known % 2 == 0 ? 2 : 1;
+  return 4;
+}
+
+Value* MicroKernel::BOffset(int64_t step, int vector) {
+  if (!config_.b_step) return e_.I64((step * config_.tile.nv + vector) * e_.lanes());
+  return b_.CreateAdd(b_.CreateMul(config_.b_step, e_.I64(step)), e_.I64(int64_t{vector} * e_.lanes()));
+}
+
+Value* MicroKernel::ASplat(const TileRows& a, int row, Value* offset) {
+  bool shared = a.pointers.size() == 1;
+  Value* address = e_.Address(a.pointers[shared ? 0 : row], config_.a_storage, offset);
+  if (shared) address = e_.Address(address, config_.a_storage, e_.I64(row * a.row_stride));
+  return e_.LoadBroadcast(config_.a_storage, DType::kF32, address);
+}
+
+void MicroKernel::Prefetch(Value* address) {
+  constexpr int kRead = 0, kKeepEverywhere = 3, kData = 1;
+  b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {address->getType()},
+                     {address, b_.getInt32(kRead), b_.getInt32(kKeepEverywhere), b_.getInt32(kData)});
+}
+
+void MicroKernel::Step(const TileRows& a, Value* a_offset, Value* b, int64_t ahead, const std::vector<Active>& columns,
+                       Values& sums) {
+  const auto [mr, nv] = config_.tile;
+  if (ahead != 0) a_offset = b_.CreateAdd(a_offset, b_.CreateMul(config_.a_step, e_.I64(ahead)));
+  Values vectors;
+  for (int j = 0; j < nv; ++j) {
+    if (config_.prefetch_steps > 0) Prefetch(e_.Address(b, config_.b_storage, BOffset(ahead + config_.prefetch_steps, j)));
+    vectors.push_back(
+        e_.Load(config_.b_storage, DType::kF32, e_.Address(b, config_.b_storage, BOffset(ahead, j)), columns[j]));
+  }
+  size_t first = static_cast<size_t>(ahead % sets_ * mr * nv);
+  for (int i = 0; i < mr; ++i) {
+    Value* scalar = ASplat(a, i, a_offset);
+    for (int j = 0; j < nv; ++j) {
+      Value*& sum = sums[first + i * nv + j];
+      sum = e_.MulAdd(scalar, vectors[j], sum);
+    }
+  }
+}
+
+void MicroKernel::Accumulate(const TileRows& rows, Value* count, const std::vector<Active>& columns, Value*& b, Values& sums) {
+  // LLVM's loop strength reduction would take the row pointers apart into every sum and product they were made of, and weigh all
+  // ways to put them together again, for most of the compile time. A frozen pointer has no parts.
+  TileRows a = rows;
+  for (Value*& pointer : a.pointers) pointer = b_.CreateFreeze(pointer);
+  auto run = [&](Value* begin, Value* end, int64_t steps) {
+    Values carried = sums;
+    carried.push_back(b);
+    carried = e_.Loop(begin, end, steps, carried, [&](Value* k, const Values& current) {
+      Values next = current;
+      Value* pointer = next.back();
+      next.pop_back();
+      Value* offset = b_.CreateMul(k, config_.a_step);
+      for (int64_t u = 0; u < steps; ++u) Step(a, offset, pointer, u, columns, next);
+      next.push_back(e_.Address(pointer, config_.b_storage, BOffset(steps, 0)));
+      return next;
+    });
+    b = carried.back();
+    carried.pop_back();
+    sums = carried;
+  };
+  int64_t unroll = UnrollOf(count);
+  auto known = ConstantOf(count);
+  Value* whole = count;
+  if (known) {
+    whole = e_.I64(*known / unroll * unroll);
+  } else if (unroll > 1) {
+    whole = b_.CreateAnd(count, e_.I64(-unroll));
+  }
+  run(e_.I64(0), whole, unroll);
+  if (known && *known % unroll != 0) run(whole, count, *known % unroll);
+  if (!known && unroll > 1) run(whole, count, 1);
+}
+
+Values MicroKernel::Finish(const Values& sums) const {
+  size_t size = sums.size() / sets_;
+  Values result(sums.begin(), sums.begin() + static_cast<ptrdiff_t>(size));
+  for (int set = 1; set < sets_; ++set)
+    for (size_t i = 0; i < size; ++i) result[i] = b_.CreateFAdd(result[i], sums[set * size + i]);
+  return result;
+}
+
+}  // namespace kiln::codegen

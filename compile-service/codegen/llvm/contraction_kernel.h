@@ -1,0 +1,58 @@
+// MicroKernel: the sums of one tile, mr rows x nv vectors, kept in registers over a range of k.
+//
+// One step of k loads nv vectors of B, broadcasts mr scalars of A and does mr * nv multiply-adds. Small tiles keep several sets of
+// sums, so that consecutive steps do not wait for each other's result.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "compile-service/codegen/llvm/vector_emitter.h"
+#include "compile-service/ir/kernel_spec.h"
+
+namespace kiln::codegen {
+
+using Values = VectorEmitter::Values;
+
+// Where the rows of A of one tile lie, at k = 0: a pointer per row, or one pointer and rows a constant number of elements apart.
+struct TileRows {
+  Values pointers;
+  int64_t row_stride = 0;
+};
+
+class MicroKernel {
+ public:
+  // `a_step`: elements between consecutive k of A. `b_step`: the same of B when B is in rows, null when it is in panels.
+  // `prefetch_steps`: how far ahead of k the vectors of B are prefetched; 0 never.
+  struct Config {
+    ir::Tile tile;
+    DType a_storage, b_storage;
+    llvm::Value* a_step;
+    llvm::Value* b_step;
+    int prefetch_steps;
+  };
+  MicroKernel(VectorEmitter& emitter, const Config& config);
+
+  Values Zero() const;
+  // Adds the products of `count` consecutive k to `sums`; `b` is the panel's or first row's pointer and is moved past them.
+  // `columns`: per vector of B, the lanes that exist.
+  void Accumulate(const TileRows& rows, llvm::Value* count, const std::vector<Active>& columns, llvm::Value*& b, Values& sums);
+  // The finished sums, row-major.
+  Values Finish(const Values& sums) const;
+
+ private:
+  int64_t UnrollOf(llvm::Value* count) const;
+  llvm::Value* ASplat(const TileRows& a, int row, llvm::Value* offset);
+  void Prefetch(llvm::Value* address);
+  llvm::Value* BOffset(int64_t step, int vector);
+  // One step of k; `ahead`: constant distance from the current position, which selects offsets and the set of sums.
+  void Step(const TileRows& a, llvm::Value* a_offset, llvm::Value* b, int64_t ahead, const std::vector<Active>& columns,
+            Values& sums);
+
+  VectorEmitter& e_;
+  llvm::IRBuilder<>& b_;
+  Config config_;
+  int sets_;
+};
+
+}  // namespace kiln::codegen

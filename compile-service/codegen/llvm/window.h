@@ -1,0 +1,15 @@
+// Window: depthwise convolution and pooling over channels-last images, vectors along channels.
+//
+// Each item of the range is one output row. Columns whose whole window lies inside the image are computed in blocks, so that
+// weights and overlapping inputs are loaded once; the others one by one, over the kernel positions that lie inside.
+#pragma once
+
+#include "compile-service/codegen/llvm/kernel_frame.h"
+#include "compile-service/ir/kernel_spec.h"
+
+namespace kiln::codegen {
+
+// Builds the body of `frame`. The spec has passed VerifySpec.
+void EmitWindow(KernelFrame& frame, const ir::WindowSpec& spec);
+
+}  // namespace kiln::codegen

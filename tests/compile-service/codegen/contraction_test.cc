@@ -1,0 +1,154 @@
+// Contractions as generated code, against the naive evaluator: random sizes around the tiles, layouts, epilogues and geometries.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/compile-service/codegen/spec_case.h"
+
+namespace kiln::testing {
+namespace {
+
+using ir::Access;
+using ir::ContractionSpec;
+using ir::ScalarNode;
+using ir::ScalarOp;
+using ir::SpecInt;
+
+// Batched when `batch` > 1 or by chance shared (stride 0).
+void SetB(SpecBuilder& builder, ContractionSpec& spec, int64_t batch, int64_t n, int64_t k) {
+  const int64_t width = int64_t{spec.tile.nv} * builder.lanes();
+  const int64_t panels = (n + width - 1) / width;
+  const bool shared = spec.batch.empty() || builder.Coin();
+  const int64_t copies = shared ? 1 : batch;
+  spec.b_panels = builder.Coin();
+  const DType storage = Pick(builder.random(), 0, 5) == 0 ? DType::kBF16 : DType::kF32;
+  const int64_t gap = spec.b_panels ? 0 : Pick(builder.random(), 0, 2);
+  const int64_t size = spec.b_panels ? panels * k * width : std::max<int64_t>(k * (n + gap) - gap, 0);
+  std::vector<float> values = RandomValues(builder.random(), copies * size);
+  for (int64_t c = 0; spec.b_panels && c < copies; ++c)
+    for (int64_t i = 0; i < panels * k * width; ++i)
+      if (i / (k * width) * width + i % width >= n) values[static_cast<size_t>(c * size + i)] = 0;
+  spec.b.storage = storage;
+  spec.b.pointer = builder.Buffer(storage, std::move(values));
+  for (size_t i = 0; i < spec.batch.size(); ++i) spec.b.strides.push_back(builder.Size(shared ? 0 : size));
+  if (!spec.b_panels) spec.b.strides.push_back(builder.Size(n + gap));
+}
+
+// One of: plain store; bias and relu; residual in place behind a tanh; two outputs, one of them f16, with a scale per row.
+void SetEpilogue(SpecBuilder& builder, ContractionSpec& spec, int64_t batch, int64_t m, int64_t n) {
+  const bool transposed = Pick(builder.random(), 0, 3) == 0;
+  auto strides = [&](int64_t batch_stride, int64_t row, int64_t column) {
+    std::vector<SpecInt> result;
+    if (!spec.batch.empty()) result.push_back(builder.Size(batch_stride));
+    result.push_back(row == 0 ? SpecInt::Const(0) : builder.Size(row));
+    result.push_back(column <= 1 ? SpecInt::Const(column) : builder.Size(column));
+    return result;
+  };
+  auto output = [&](DType dtype) {
+    return Access{builder.RandomBuffer(batch * m * n, dtype), dtype, transposed ? strides(m * n, 1, std::max<int64_t>(m, 2)) : strides(m * n, n, 1)};
+  };
+  if (transposed && m < 2) return SetEpilogue(builder, spec, batch, m, n);
+  const Access out = output(DType::kF32);
+  switch (Pick(builder.random(), 0, 3)) {
+    case 0:
+      spec.accesses = {out};
+      spec.epilogue = {Node(ScalarOp::kAccumulator)};
+      spec.stores = {{0, 0}};
+      break;
+    case 1:
+      spec.accesses = {out, Access{builder.RandomBuffer(n), DType::kF32, strides(0, 0, 1)}};
+      spec.epilogue = {Node(ScalarOp::kAccumulator), Node(ScalarOp::kLoad, -1, -1, 1), Node(ScalarOp::kAdd, 0, 1),
+                       Node(ScalarOp::kConstant), Node(ScalarOp::kMax, 2, 3)};
+      spec.stores = {{0, 4}};
+      break;
+    case 2:
+      spec.accesses = {out, out};
+      spec.epilogue = {Node(ScalarOp::kAccumulator), Node(ScalarOp::kTanh, 0), Node(ScalarOp::kLoad, -1, -1, 1),
+                       Node(ScalarOp::kAdd, 1, 2)};
+      spec.stores = {{0, 3}};
+      break;
+    case 3:
+      spec.accesses = {out, Access{builder.RandomBuffer(m), DType::kF32, strides(0, 1, 0)}, output(DType::kF16)};
+      spec.epilogue = {Node(ScalarOp::kAccumulator), Node(ScalarOp::kLoad, -1, -1, 1), Node(ScalarOp::kMul, 0, 1)};
+      spec.stores = {{0, 0}, {2, 2}};
+      break;
+  }
+}
+
+ir::Tile RandomTile(std::mt19937_64& random, int lanes) {
+  const int64_t registers = lanes == 16 ? 28 : 12;
+  ir::Tile tile;
+  tile.mr = static_cast<int32_t>(Pick(random, 1, std::min<int64_t>(14, registers)));
+  tile.nv = static_cast<int32_t>(Pick(random, 1, std::min<int64_t>(24, registers / tile.mr)));
+  return tile;
+}
+
+// Around multiples of the tile, and the smallest sizes.
+int64_t NearMultiple(std::mt19937_64& random, int64_t step, int64_t least) {
+  return std::max(least, Pick(random, 0, 2) * step + Pick(random, -1, 1));
+}
+
+SpecCase RandomMatmul(std::mt19937_64& random, Target target) {
+  SpecBuilder builder(random, target);
+  ContractionSpec spec;
+  spec.tile = RandomTile(random, builder.lanes());
+  const int64_t m = NearMultiple(random, spec.tile.mr, 0);
+  const int64_t n = NearMultiple(random, int64_t{spec.tile.nv} * builder.lanes(), 0);
+  const int64_t k = Pick(random, 0, 3) == 0 ? Pick(random, 0, 3) : Pick(random, 4, 70);
+  const int64_t batch = Pick(random, 0, 2) == 0 ? Pick(random, 1, 3) : 1;
+  if (batch > 1 || builder.Coin()) spec.batch = {builder.Size(batch)};
+  spec.m = builder.Size(m);
+  spec.n = builder.Size(n);
+  spec.k = builder.Size(k);
+  const bool transposed = builder.Coin();
+  spec.a.storage = Pick(random, 0, 5) == 0 ? DType::kF16 : DType::kF32;
+  spec.a.pointer = builder.RandomBuffer(batch * m * k, spec.a.storage);
+  if (!spec.batch.empty()) spec.a.strides.push_back(builder.Size(m * k));
+  spec.a.strides.push_back(builder.Size(transposed ? 1 : k));
+  spec.a.strides.push_back(builder.Size(transposed ? m : 1));
+  SetB(builder, spec, batch, n, k);
+  SetEpilogue(builder, spec, batch, m, n);
+  return builder.Finish(spec, "matmul");
+}
+
+SpecCase RandomConvolution(std::mt19937_64& random, Target target) {
+  SpecBuilder builder(random, target);
+  ContractionSpec spec;
+  spec.tile = RandomTile(random, builder.lanes());
+  const int64_t images = Pick(random, 1, 2), groups = Pick(random, 0, 3) == 0 ? 2 : 1;
+  const int64_t channels = Pick(random, 1, 6), columns = NearMultiple(random, int64_t{spec.tile.nv} * builder.lanes(), 1);
+  SpecBuilder::Image image;
+  const ir::WindowGeometry geometry = builder.Geometry(groups * channels, &image);
+  spec.conv = geometry;
+  if (groups > 1) spec.batch = {builder.Size(groups)};
+  const int64_t m = images * image.out_height * image.out_width, k = channels * geometry.kernel_h * geometry.kernel_w;
+  spec.m = builder.Size(m);
+  spec.n = builder.Size(columns);
+  spec.k = builder.Size(k);
+  spec.a.pointer = builder.RandomBuffer(images * image.in_height * image.in_width * groups * channels);
+  if (groups > 1) spec.a.strides = {builder.Size(channels)};
+  spec.zeros = builder.Buffer(DType::kF32, std::vector<float>(static_cast<size_t>(channels), 0));
+  SetB(builder, spec, groups, columns, k);
+  SetEpilogue(builder, spec, groups, m, columns);
+  return builder.Finish(spec, "convolution");
+}
+
+class ContractionCode : public ::testing::TestWithParam<Target> {};
+
+TEST_P(ContractionCode, AgreesWithTheEvaluatorOnRandomMatmuls) {
+  std::mt19937_64 random(Seed());
+  for (int i = 0; i < 60 && !HasFatalFailure(); ++i)
+    ExpectAgreesWithEvaluator(RandomMatmul(random, GetParam()), GetParam(), random);
+}
+
+TEST_P(ContractionCode, AgreesWithTheEvaluatorOnRandomConvolutions) {
+  std::mt19937_64 random(Seed());
+  for (int i = 0; i < 40 && !HasFatalFailure(); ++i)
+    ExpectAgreesWithEvaluator(RandomConvolution(random, GetParam()), GetParam(), random);
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, ContractionCode, ::testing::ValuesIn(TestedTargets()),
+                         [](const auto& info) { return TargetTestName(info.param); });
+
+}  // namespace
+}  // namespace kiln::testing
