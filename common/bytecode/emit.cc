@@ -49,8 +49,10 @@ class Emitter {
     }
     RegionNodes(0);
     Scope scope;
-    for (size_t i = 0; i < body.outputs.size(); ++i)
-      code_.Begin(Opcode::kStore).Word(Read(body.outputs[i], &scope)).Word(static_cast<uint32_t>(i)).End();
+    for (size_t i = 0; i < body.outputs.size(); ++i) {
+      const uint32_t from = Read(body.outputs[i], &scope);   // may emit instructions of its own
+      code_.Begin(Opcode::kStore).Word(from).Word(static_cast<uint32_t>(i)).End();
+    }
     FreeScope(&scope);
     FreeRegionOutputs(0);
     code_.Begin(Opcode::kRet).End();
@@ -281,9 +283,11 @@ class Emitter {
     RegionNodes(id);
     const Region& branch = function_.regions[static_cast<size_t>(id)];
     Scope scope;
-    for (size_t i = 0; i < outputs.size(); ++i)
-      if (outputs[i] != kNoRegister)
-        code_.Begin(Opcode::kMove).Word(Read(branch.outputs[i], &scope)).Word(outputs[i]).End();
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (outputs[i] == kNoRegister) continue;
+      const uint32_t from = Read(branch.outputs[i], &scope);   // may emit instructions of its own
+      code_.Begin(Opcode::kMove).Word(from).Word(outputs[i]).End();
+    }
     FreeScope(&scope);
     FreeRegionOutputs(id);
   }

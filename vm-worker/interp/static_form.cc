@@ -286,12 +286,13 @@ class Resolver {
   }
 
   Status OneView(const Node& node, std::span<TensorRef> refs, uint32_t source, int output, const Dims& dims, uint32_t target) {
+    std::vector<TensorRef> parts(node.outputs.size());   // Split asks how many there are
     for (int attempt = 0; attempt < 2; ++attempt) {
       const bool fixed = IsFixed(source);
       refs[0] = form_->tensors[source];
       if (!fixed) refs[0].data = kNowhere;
       KernelCall call{.op = node.op, .attributes = &node.attributes, .constants = program_.constants, .inputs = refs,
-                      .outputs = {}, .memory = nullptr};
+                      .outputs = parts, .memory = nullptr};
       ASSIGN_OR_RETURN(const std::optional<TensorRef> view, MakeView(call, output, dims));
       if (view) {
         const Resolved from = resolved_[source];

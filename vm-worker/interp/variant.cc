@@ -157,6 +157,7 @@ Status Machine::Views(std::span<const uint32_t> inputs, std::span<const uint32_t
   RETURN_IF_ERROR(RunShapeRule(inputs, node));
   const Node& at = NodeOf(node);
   GatherInputs(inputs);
+  context_.results.assign(outputs.size(), TensorRef{});   // Split asks how many parts there are
   Register source;
   Copy(At(inputs[0]), &source);
   Status status;
@@ -171,7 +172,7 @@ Status Machine::Views(std::span<const uint32_t> inputs, std::span<const uint32_t
     for (int attempt = 0; attempt < 2 && status; ++attempt) {
       context_.inputs[0] = source.ref;
       KernelCall call{.op = at.op, .attributes = &at.attributes, .constants = program_.constants, .inputs = context_.inputs,
-                      .outputs = {}, .memory = &context_.memory};
+                      .outputs = context_.results, .memory = &context_.memory};
       auto view = MakeView(call, static_cast<int>(i), *dims);
       if (!view) {
         status = std::unexpected(view.error());

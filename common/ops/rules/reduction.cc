@@ -20,7 +20,7 @@ Status Reduce(InferContext& context) {
       if (!keeps) return {};
       DimList dims;
       for (const Dim dim : in) {
-        dims.push_back(dim == Dim::Const(1) ? dim : DataDependentDim(context, {0, context.symbols.Bounds(dim).max}));
+        dims.push_back(dim == Dim::Const(1) ? dim : DataDependentDim(context, {0, std::max<int64_t>(1, context.symbols.Bounds(dim).max)}));
       }
       SetDims(context, std::move(dims));
       return {};
