@@ -1,0 +1,131 @@
+#include "common/compile_api/compile_api.h"
+
+#include "common/messaging/flatbuffer.h"
+#include "common/messaging/rpc_client.h"
+#include "schemas/compile_generated.h"
+
+namespace kiln {
+namespace {
+
+std::span<const uint8_t> Raw(const flatbuffers::Vector<uint8_t>* bytes) {
+  return bytes == nullptr ? std::span<const uint8_t>() : std::span<const uint8_t>(bytes->data(), bytes->size());
+}
+
+Result<NumericMode> NumericModeFromNumber(uint8_t number) {
+  switch (static_cast<NumericMode>(number)) {
+#define KILN_NUMERIC_MODE(value, name, rtol, atol, doc) \
+  case NumericMode::k##name:                            \
+    return NumericMode::k##name;
+#include "common/artifact/numeric_modes.def"
+#undef KILN_NUMERIC_MODE
+  }
+  return Fail(ErrorCode::kMalformed, "unknown numeric mode " + std::to_string(number));
+}
+
+Result<PlanTier> PlanTierFromNumber(uint8_t number) {
+  switch (static_cast<PlanTier>(number)) {
+#define KILN_PLAN_TIER(value, name, text, doc) \
+  case PlanTier::k##name:                      \
+    return PlanTier::k##name;
+#include "common/artifact/plan_tiers.def"
+#undef KILN_PLAN_TIER
+  }
+  return Fail(ErrorCode::kMalformed, "unknown plan tier " + std::to_string(number));
+}
+
+}  // namespace
+
+std::string_view PlanTierName(PlanTier tier) {
+  switch (tier) {
+#define KILN_PLAN_TIER(value, name, text, doc) \
+  case PlanTier::k##name:                      \
+    return text;
+#include "common/artifact/plan_tiers.def"
+#undef KILN_PLAN_TIER
+  }
+  return "unknown";
+}
+
+Digest CompileRequest::Key() const {
+  FieldHasher hasher("kiln.compile-request.v1");
+  hasher.Bytes(segment).Text(target).U8(static_cast<uint8_t>(numeric_mode)).U8(static_cast<uint8_t>(tier)).Int64s(hints);
+  hasher.U64(symbols.size());
+  for (const SymbolGuard& symbol : symbols) hasher.I64(symbol.min).I64(symbol.max).I64(symbol.divisor);
+  return hasher.Finish();
+}
+
+Message EncodeCompileRequest(const CompileRequest& request) {
+  flatbuffers::FlatBufferBuilder builder(request.segment.size() + 1024);
+  std::vector<fbs::SymbolBinding> symbols;
+  for (const SymbolGuard& symbol : request.symbols) symbols.emplace_back(symbol.min, symbol.max, symbol.divisor);
+  builder.Finish(fbs::CreateCompileRequest(
+      builder, builder.CreateVector(request.segment), builder.CreateString(request.target),
+      static_cast<uint8_t>(request.numeric_mode), static_cast<uint8_t>(request.tier), request.priority,
+      builder.CreateVectorOfStructs(symbols), builder.CreateVector(request.hints)));
+  return {FinishedBytes(builder), {}};
+}
+
+Result<CompileRequest> DecodeCompileRequest(const Message& message) {
+  ASSIGN_OR_RETURN(const fbs::CompileRequest* root, VerifiedRoot<fbs::CompileRequest>(message.payload, "compile request"));
+  CompileRequest request;
+  const auto segment = Raw(root->segment());
+  request.segment.assign(segment.begin(), segment.end());
+  if (root->target() != nullptr) request.target = root->target()->str();
+  ASSIGN_OR_RETURN(request.numeric_mode, NumericModeFromNumber(root->numeric_mode()));
+  ASSIGN_OR_RETURN(request.tier, PlanTierFromNumber(root->tier()));
+  request.priority = root->priority();
+  if (root->symbols() != nullptr)
+    for (const fbs::SymbolBinding* symbol : *root->symbols()) {
+      if (symbol->min() < 0 || symbol->max() < symbol->min() || symbol->divisor() < 1)
+        return Fail(ErrorCode::kInvalidArgument, "compile request: impossible range " + std::to_string(symbol->min()) + ".." +
+                                                     std::to_string(symbol->max()) + " for a symbol");
+      request.symbols.push_back({symbol->min(), symbol->max(), symbol->divisor()});
+    }
+  if (root->hints() != nullptr) request.hints.assign(root->hints()->begin(), root->hints()->end());
+  return request;
+}
+
+Message EncodeCompileReply(const CompileReply& reply) {
+  flatbuffers::FlatBufferBuilder builder(256);
+  builder.Finish(fbs::CreateCompileReply(builder, builder.CreateVector(reply.plan_key.bytes.data(), kDigestBytes),
+                                         reply.already_there, reply.kernels, reply.kernels_compiled, reply.generated_nodes,
+                                         reply.reference_nodes, reply.compile_us));
+  return {FinishedBytes(builder), {}};
+}
+
+Result<CompileReply> DecodeCompileReply(const Message& message) {
+  ASSIGN_OR_RETURN(const fbs::CompileReply* root, VerifiedRoot<fbs::CompileReply>(message.payload, "compile reply"));
+  CompileReply reply;
+  ASSIGN_OR_RETURN(reply.plan_key, DigestFromBytes(Raw(root->plan_key())));
+  reply.already_there = root->already_there();
+  reply.kernels = root->kernels();
+  reply.kernels_compiled = root->kernels_compiled();
+  reply.generated_nodes = root->generated_nodes();
+  reply.reference_nodes = root->reference_nodes();
+  reply.compile_us = root->compile_us();
+  return reply;
+}
+
+Message EncodeCompileStats(const CompileStats& s) {
+  flatbuffers::FlatBufferBuilder builder(256);
+  builder.Finish(fbs::CreateCompileStatsReply(builder, s.requests, s.joined, s.plans, s.kernels, s.kernels_reused, s.failures,
+                                              s.child_crashes, s.queued, s.running));
+  return {FinishedBytes(builder), {}};
+}
+
+Result<CompileStats> DecodeCompileStats(const Message& message) {
+  ASSIGN_OR_RETURN(const fbs::CompileStatsReply* root, VerifiedRoot<fbs::CompileStatsReply>(message.payload, "compile stats"));
+  return CompileStats{root->requests(), root->joined(), root->plans(), root->kernels(), root->kernels_reused(),
+                      root->failures(), root->child_crashes(), root->queued(), root->running()};
+}
+
+void RequestCompile(RpcClient& client, const CompileRequest& request, int64_t deadline_ms,
+                    std::function<void(Result<CompileReply>)> done) {
+  client.Call(static_cast<uint16_t>(CompileMethod::kCompile), EncodeCompileRequest(request), deadline_ms,
+              [done = std::move(done)](Result<RpcReply> reply) {
+                if (!reply.has_value()) return done(std::unexpected(reply.error()));
+                done(DecodeCompileReply(reply->message));
+              });
+}
+
+}  // namespace kiln

@@ -1,0 +1,67 @@
+// The compile service as its clients see it: requests and replies as plain structs, and an asynchronous client.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/artifact/plan.h"
+#include "common/base/result.h"
+#include "common/messaging/message.h"
+
+namespace kiln {
+
+class RpcClient;
+
+enum class PlanTier : uint8_t {
+#define KILN_PLAN_TIER(value, name, text, doc) k##name = value,
+#include "common/artifact/plan_tiers.def"
+#undef KILN_PLAN_TIER
+};
+std::string_view PlanTierName(PlanTier tier);
+
+enum class CompileMethod : uint16_t {
+#define KILN_COMPILE_METHOD(value, name, doc) k##name = value,
+#include "common/compile_api/compile_methods.def"
+#undef KILN_COMPILE_METHOD
+};
+
+// "Bake this segment." Self-contained: any replica can answer it without asking back.
+struct CompileRequest {
+  std::vector<uint8_t> segment;        // EncodeSegment
+  std::string target;
+  NumericMode numeric_mode = NumericMode::kDefault;
+  PlanTier tier = PlanTier::kGeneric;
+  uint32_t priority = 0;
+  std::vector<SymbolGuard> symbols;    // per symbol of the segment
+  std::vector<int64_t> hints;          // per symbol; -1 where known only inside
+
+  // Identity for single flight: everything that can change the plan.
+  Digest Key() const;
+};
+
+struct CompileReply {
+  PlanKey plan_key;
+  bool already_there = false;
+  uint32_t kernels = 0, kernels_compiled = 0, generated_nodes = 0, reference_nodes = 0;
+  uint64_t compile_us = 0;
+};
+
+struct CompileStats {
+  uint64_t requests = 0, joined = 0, plans = 0, kernels = 0, kernels_reused = 0, failures = 0, child_crashes = 0, queued = 0,
+           running = 0;
+};
+
+Message EncodeCompileRequest(const CompileRequest& request);
+Result<CompileRequest> DecodeCompileRequest(const Message& message);
+Message EncodeCompileReply(const CompileReply& reply);
+Result<CompileReply> DecodeCompileReply(const Message& message);
+Message EncodeCompileStats(const CompileStats& stats);
+Result<CompileStats> DecodeCompileStats(const Message& message);
+
+// `done` runs on the client's loop thread, once. Errors: those of RpcClient::Call, and CompileFailed, Unsupported, Malformed.
+void RequestCompile(RpcClient& client, const CompileRequest& request, int64_t deadline_ms,
+                    std::function<void(Result<CompileReply>)> done);
+
+}  // namespace kiln

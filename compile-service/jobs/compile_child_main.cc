@@ -1,0 +1,87 @@
+// kiln-compile-child: lowers segments and generates code, one job at a time. Runs no generated code and talks to nobody but its parent.
+#include <malloc.h>
+
+#include <map>
+#include <memory>
+
+#include "common/compile_api/compile_api.h"
+#include "common/segment/segment.h"
+#include "compile-service/codegen/llvm/kernel_compiler.h"
+#include "compile-service/jobs/job_codec.h"
+#include "compile-service/jobs/trial_dims.h"
+#include "compile-service/lower/lower_segment.h"
+
+namespace kiln {
+namespace {
+
+lower::SymbolChoice ChoiceOf(const SymbolGuard& guard) {
+  if (guard.min == guard.max) return {lower::SymbolChoice::Kind::kExact, guard.min, guard.max, 1};
+  if (guard.min == 0 && guard.max == Interval::kNoBound && guard.divisor == 1) return {};
+  return {lower::SymbolChoice::Kind::kRange, guard.min, guard.max, guard.divisor};
+}
+
+Result<Frame> Lower(const Frame& frame) {
+  ASSIGN_OR_RETURN(CompileRequest request, DecodeCompileRequest({frame.payload, {}}));
+  ASSIGN_OR_RETURN(Segment segment, DecodeSegment(request.segment));
+  const std::optional<Target> target = TargetFromName(request.target);
+  if (!target) return Fail(ErrorCode::kInvalidArgument, "unknown target \"" + request.target + "\"");
+  lower::LowerRequest lowering{segment, *target, request.numeric_mode, request.hints, {}};
+  for (const SymbolGuard& guard : request.symbols) lowering.symbols.push_back(ChoiceOf(guard));
+  ASSIGN_OR_RETURN(lower::LoweredSegment lowered, lower::LowerSegment(lowering));
+  const auto trials = TrialDims(lowered.plan, lowered.specs.size(), request.hints);
+  LowerAnswer answer;
+  answer.codegen_id = codegen::CodegenId();
+  answer.plan = EncodePlan(lowered.plan);
+  for (size_t i = 0; i < lowered.specs.size(); ++i) {
+    const ir::KernelSpec& spec = lowered.specs[i];
+    answer.kernels.push_back({ir::ComputeKernelKey(spec, request.target, answer.codegen_id), ir::EncodeSpec(spec), trials[i]});
+  }
+  answer.generated_nodes = static_cast<uint32_t>(lowered.coverage.kernel_nodes);
+  answer.reference_nodes = static_cast<uint32_t>(lowered.coverage.reference_nodes);
+  return ToFrame(answer);
+}
+
+// Compilers live as long as the process: setting one up costs more than a kernel.
+class Compilers {
+ public:
+  Result<codegen::KernelCompiler*> For(Target target) {
+    auto& slot = compilers_[target];
+    if (slot == nullptr) {
+      ASSIGN_OR_RETURN(slot, codegen::KernelCompiler::Create(target));
+    }
+    return slot.get();
+  }
+
+ private:
+  std::map<Target, std::unique_ptr<codegen::KernelCompiler>> compilers_;
+};
+
+Result<Frame> CompileKernel(const Frame& frame, Compilers& compilers) {
+  ASSIGN_OR_RETURN(CompileKernelJob job, CompileKernelJobFrom(frame));
+  ASSIGN_OR_RETURN(ir::KernelSpec spec, ir::DecodeSpec(job.spec));
+  RETURN_IF_ERROR(ir::VerifySpec(spec));
+  ASSIGN_OR_RETURN(codegen::KernelCompiler * compiler, compilers.For(job.target));
+  ASSIGN_OR_RETURN(codegen::KernelCode code, compiler->Compile(spec));
+  return ToFrame(CompileKernelAnswer{std::move(code.bytes)});
+}
+
+int Main() {
+  mallopt(M_MMAP_THRESHOLD, 64 << 20);
+  mallopt(M_TRIM_THRESHOLD, 128 << 20);
+  Compilers compilers;
+  for (const Target target : HostTargets()) {   // warm before the first job
+    auto ignored = compilers.For(target);
+    break;
+  }
+  for (;;) {
+    Result<Frame> job = ReadFrame(kChildSocket, -1);
+    if (!job.has_value()) return 0;   // the parent is gone or done with us
+    Result<Frame> answer = job->kind == static_cast<uint8_t>(JobKind::kLower) ? Lower(*job) : CompileKernel(*job, compilers);
+    if (!WriteFrame(kChildSocket, answer.has_value() ? *answer : FailedFrame(answer.error())).has_value()) return 0;
+  }
+}
+
+}  // namespace
+}  // namespace kiln
+
+int main() { return kiln::Main(); }

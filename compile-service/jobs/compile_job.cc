@@ -1,0 +1,181 @@
+#include "compile-service/jobs/compile_job.h"
+
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <thread>
+
+#include "common/artifact/kernel_abi.h"
+#include "common/artifact/plan.h"
+#include "common/artifact/record.h"
+#include "common/segment/segment.h"
+#include "compile-service/jobs/job_codec.h"
+
+namespace kiln {
+namespace {
+
+constexpr int64_t kStoreDeadlineMs = 5'000;
+constexpr uint32_t kLeaseMs = 30'000;
+constexpr int64_t kLeasePollMs = 20;
+
+// What the stages hand on.
+struct JobState {
+  const CompileRequest& request;
+  CompileWorkshop& workshop;
+  Target target{};
+  Segment segment;
+  LowerAnswer lowered;
+  Plan plan;
+  PlanKey plan_key;
+  std::vector<KernelId> ids;                   // per kernel; zero until known
+  std::vector<Bytes> fresh_code;               // per kernel; empty unless compiled here
+  bool validated = true;                       // every kernel compiled here was executed
+  uint32_t compiled = 0, reused = 0;
+};
+
+Status Lower(JobState& job) {
+  const std::optional<Target> target = TargetFromName(job.request.target);
+  if (!target) return Fail(ErrorCode::kInvalidArgument, "unknown target \"" + job.request.target + "\"");
+  job.target = *target;
+  ASSIGN_OR_RETURN(job.segment, DecodeSegment(job.request.segment));
+  Message message = EncodeCompileRequest(job.request);
+  ASSIGN_OR_RETURN(Frame answer, job.workshop.compilers.Submit(LowerFrame(std::move(message.payload)), job.request.priority).get());
+  ASSIGN_OR_RETURN(job.lowered, LowerAnswerFrom(answer));
+  ASSIGN_OR_RETURN(job.plan, DecodePlan(job.lowered.plan));
+  job.plan_key = ComputePlanKey(job.plan);
+  job.ids.resize(job.lowered.kernels.size());
+  job.fresh_code.resize(job.lowered.kernels.size());
+  return {};
+}
+
+// Whether the store holds a record of this plan that we would accept ourselves.
+Result<bool> IsPublished(JobState& job) {
+  const auto reply = job.workshop.store.CallSync(cache::GetPlanRequest{job.plan_key}, kStoreDeadlineMs);
+  if (!reply.has_value()) {
+    if (reply.error().code == ErrorCode::kNotFound) return false;
+    return std::unexpected(reply.error());
+  }
+  return !reply->record.empty() && DecodeAndVerify(reply->record, job.workshop.trusted).has_value();
+}
+
+// Takes the lease on the plan; false when somebody else published it meanwhile.
+Result<bool> ClaimPlan(JobState& job) {
+  const cache::ClaimRequest claim{cache::ClaimKind::kPlan, {job.plan_key}, kLeaseMs, job.workshop.holder};
+  for (;;) {
+    ASSIGN_OR_RETURN(cache::ClaimReply reply, job.workshop.store.CallSync(claim, kStoreDeadlineMs));
+    if (reply.entries.size() != 1) return Fail(ErrorCode::kMalformed, "the cache store answered a claim with the wrong number of entries");
+    switch (reply.entries[0].state) {
+      case cache::ClaimState::kGranted: return true;
+      case cache::ClaimState::kPresent: return false;
+      case cache::ClaimState::kHeld: break;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(kLeasePollMs));   // bounded by the other's lease
+  }
+}
+
+Status FindKnownKernels(JobState& job) {
+  cache::LookupKernelsRequest lookup;
+  for (const LowerAnswer::Kernel& kernel : job.lowered.kernels) lookup.keys.push_back(kernel.key);
+  if (lookup.keys.empty()) return {};
+  ASSIGN_OR_RETURN(cache::LookupKernelsReply reply, job.workshop.store.CallSync(lookup, kStoreDeadlineMs));
+  if (reply.ids.size() != lookup.keys.size())
+    return Fail(ErrorCode::kMalformed, "the cache store answered a kernel lookup with the wrong number of ids");
+  job.ids = std::move(reply.ids);
+  for (const KernelId& id : job.ids) job.reused += id.IsZero() ? 0 : 1;
+  return {};
+}
+
+Status CompileMissing(JobState& job) {
+  std::vector<std::pair<size_t, std::future<Result<Frame>>>> pending;
+  for (size_t i = 0; i < job.ids.size(); ++i)
+    if (job.ids[i].IsZero())
+      pending.emplace_back(i, job.workshop.compilers.Submit(ToFrame(CompileKernelJob{job.target, job.lowered.kernels[i].spec}),
+                                                            job.request.priority));
+  for (auto& [i, future] : pending) {
+    ASSIGN_OR_RETURN(Frame frame, future.get());
+    ASSIGN_OR_RETURN(CompileKernelAnswer answer, CompileKernelAnswerFrom(frame));
+    job.fresh_code[i] = std::move(answer.code);
+    job.ids[i] = HashBytes(job.fresh_code[i]);
+    ++job.compiled;
+  }
+  return {};
+}
+
+Status ValidateFresh(JobState& job) {
+  std::vector<std::pair<size_t, std::future<Result<Frame>>>> pending;
+  for (size_t i = 0; i < job.ids.size(); ++i) {
+    if (job.fresh_code[i].empty()) continue;
+    const LowerAnswer::Kernel& kernel = job.lowered.kernels[i];
+    const ValidateJob trial{job.target, kernel.spec, job.fresh_code[i], kernel.trial_dims, DigestHash{}(job.ids[i])};
+    pending.emplace_back(i, job.workshop.validators.Submit(ToFrame(trial), job.request.priority));
+  }
+  for (auto& [i, future] : pending) {
+    ASSIGN_OR_RETURN(Frame frame, future.get());
+    const Result<ValidateAnswer> answer = ValidateAnswerFrom(frame);
+    if (!answer.has_value()) return FailIn("kernel " + job.ids[i].ShortHex(), answer.error());
+    if (answer->trials == 0) job.validated = false;
+  }
+  return {};
+}
+
+Status Publish(JobState& job, int64_t started_ns) {
+  cache::CacheClient& store = job.workshop.store;
+  std::vector<Bytes> blobs;
+  for (Bytes& code : job.fresh_code)
+    if (!code.empty()) blobs.push_back(code);
+  if (!blobs.empty()) {
+    ASSIGN_OR_RETURN([[maybe_unused]] std::vector<Digest> stored, store.PublishBlobsSync(std::move(blobs), kStoreDeadlineMs));
+  }
+  job.plan.kernels = job.ids;
+  RETURN_IF_ERROR(VerifyPlan(job.plan, job.segment));
+
+  PlanRecord record;
+  record.plan_key = job.plan_key;
+  record.segment = job.segment.id;
+  record.target = job.request.target;
+  record.abi = job.plan.abi;
+  record.numeric_mode = static_cast<uint8_t>(job.plan.numeric_mode);
+  record.guard = EncodeGuard(job.plan.guard, job.plan.symbols);
+  record.plan = EncodePlan(job.plan);
+  cache::PublishPlanRequest publish;
+  for (size_t i = 0; i < job.ids.size(); ++i) {
+    record.kernels.push_back({job.ids[i], job.fresh_code[i].size()});
+    publish.kernels.push_back({job.lowered.kernels[i].key, job.ids[i]});
+  }
+  record.evidence.validation = job.validated ? ValidationKind::kExecuted : ValidationKind::kNotExecuted;
+  record.provenance = {job.lowered.codegen_id, static_cast<uint64_t>((job.workshop.clock.NowNs() - started_ns) / 1000),
+                       job.workshop.clock.WallMs(), static_cast<uint8_t>(job.request.tier)};
+  publish.record = EncodeAndSign(record, job.workshop.signing_key);
+  ASSIGN_OR_RETURN([[maybe_unused]] cache::PublishPlanReply reply, store.CallSync(publish, kStoreDeadlineMs));
+  return {};
+}
+
+}  // namespace
+
+Result<CompileOutcome> RunCompileJob(const CompileRequest& request, CompileWorkshop& workshop) {
+  const int64_t started_ns = workshop.clock.NowNs();
+  JobState job{request, workshop, {}, {}, {}, {}, {}, {}, {}, true, 0, 0};
+  RETURN_IF_ERROR(Lower(job));
+  CompileOutcome outcome;
+  outcome.reply.plan_key = job.plan_key;
+  outcome.reply.kernels = static_cast<uint32_t>(job.ids.size());
+  outcome.reply.generated_nodes = job.lowered.generated_nodes;
+  outcome.reply.reference_nodes = job.lowered.reference_nodes;
+  ASSIGN_OR_RETURN(outcome.reply.already_there, IsPublished(job));
+  if (!outcome.reply.already_there) {
+    ASSIGN_OR_RETURN(bool claimed, ClaimPlan(job));
+    outcome.reply.already_there = !claimed;
+  }
+  if (!outcome.reply.already_there) {
+    RETURN_IF_ERROR(FindKnownKernels(job));
+    RETURN_IF_ERROR(CompileMissing(job));
+    RETURN_IF_ERROR(ValidateFresh(job));
+    RETURN_IF_ERROR(Publish(job, started_ns));
+  }
+  outcome.reply.kernels_compiled = job.compiled;
+  outcome.kernels_reused = job.reused;
+  outcome.reply.compile_us = static_cast<uint64_t>((workshop.clock.NowNs() - started_ns) / 1000);
+  return outcome;
+}
+
+}  // namespace kiln

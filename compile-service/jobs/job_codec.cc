@@ -1,0 +1,180 @@
+#include "compile-service/jobs/job_codec.h"
+
+#include "common/base/byte_io.h"
+
+namespace kiln {
+namespace {
+
+constexpr size_t kMessageMax = 1 << 16;
+constexpr size_t kKernelsMax = 1 << 14;
+constexpr size_t kTrialsMax = 256;
+constexpr size_t kDimsMax = 1 << 12;
+
+void Put(ByteWriter& writer, const std::vector<uint8_t>& bytes) {
+  writer.Text({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
+std::vector<uint8_t> Get(ByteReader& reader) {
+  const std::string bytes = reader.Text(kFrameBytesMax);
+  return {bytes.begin(), bytes.end()};
+}
+
+void PutDigest(ByteWriter& writer, const Digest& digest) {
+  for (uint8_t byte : digest.bytes) writer.U8(byte);
+}
+
+Digest GetDigest(ByteReader& reader) {
+  Digest digest;
+  for (uint8_t& byte : digest.bytes) byte = reader.U8();
+  return digest;
+}
+
+void PutTrials(ByteWriter& writer, const std::vector<std::vector<int64_t>>& trials) {
+  writer.U32(static_cast<uint32_t>(trials.size()));
+  for (const auto& dims : trials) writer.Int64s(dims);
+}
+
+std::vector<std::vector<int64_t>> GetTrials(ByteReader& reader) {
+  std::vector<std::vector<int64_t>> trials(reader.Count(4, kTrialsMax));
+  for (auto& dims : trials) dims = reader.Int64s(kDimsMax);
+  return trials;
+}
+
+Frame MakeFrame(JobKind kind, ByteWriter& writer) { return {static_cast<uint8_t>(kind), writer.Take()}; }
+
+// The frame has the kind, or carries the error that the other end reports.
+Status Expect(const Frame& frame, JobKind kind) {
+  if (frame.kind == static_cast<uint8_t>(kind)) return {};
+  if (frame.kind != static_cast<uint8_t>(JobKind::kFailed))
+    return Fail(ErrorCode::kMalformed, "child frame has kind " + std::to_string(frame.kind) + ", not " +
+                                           std::to_string(static_cast<int>(kind)));
+  ByteReader reader(frame.payload);
+  const ErrorCode code = ErrorCodeFromWire(reader.U8());
+  return Fail(code, reader.Text(kMessageMax));
+}
+
+template <class T>
+Result<T> Finish(ByteReader& reader, T value) {
+  if (!reader.AtEnd()) return Fail(ErrorCode::kMalformed, "child frame ends early or has bytes left over");
+  return value;
+}
+
+Result<Target> TargetFrom(uint8_t number) {
+  switch (static_cast<Target>(number)) {
+#define KILN_TARGET(value, name, text, architecture, rung, vector_bytes, cpu, features, doc) \
+  case Target::k##name:                                                                      \
+    return Target::k##name;
+#include "common/artifact/targets.def"
+#undef KILN_TARGET
+  }
+  return Fail(ErrorCode::kMalformed, "unknown target number " + std::to_string(number));
+}
+
+}  // namespace
+
+Frame FailedFrame(const Error& error) {
+  ByteWriter writer;
+  writer.U8(static_cast<uint8_t>(error.code));
+  writer.Text(std::string_view(error.message).substr(0, kMessageMax));
+  return MakeFrame(JobKind::kFailed, writer);
+}
+
+Frame LowerFrame(std::vector<uint8_t> compile_request) {
+  return {static_cast<uint8_t>(JobKind::kLower), std::move(compile_request)};
+}
+
+Frame ToFrame(const LowerAnswer& answer) {
+  ByteWriter writer;
+  PutDigest(writer, answer.codegen_id);
+  Put(writer, answer.plan);
+  writer.U32(static_cast<uint32_t>(answer.kernels.size()));
+  for (const LowerAnswer::Kernel& kernel : answer.kernels) {
+    PutDigest(writer, kernel.key);
+    Put(writer, kernel.spec);
+    PutTrials(writer, kernel.trial_dims);
+  }
+  writer.U32(answer.generated_nodes);
+  writer.U32(answer.reference_nodes);
+  return MakeFrame(JobKind::kLower, writer);
+}
+
+Result<LowerAnswer> LowerAnswerFrom(const Frame& frame) {
+  RETURN_IF_ERROR(Expect(frame, JobKind::kLower));
+  ByteReader reader(frame.payload);
+  LowerAnswer answer;
+  answer.codegen_id = GetDigest(reader);
+  answer.plan = Get(reader);
+  answer.kernels.resize(reader.Count(kDigestBytes + 8, kKernelsMax));
+  for (LowerAnswer::Kernel& kernel : answer.kernels) {
+    kernel.key = GetDigest(reader);
+    kernel.spec = Get(reader);
+    kernel.trial_dims = GetTrials(reader);
+  }
+  answer.generated_nodes = reader.U32();
+  answer.reference_nodes = reader.U32();
+  return Finish(reader, std::move(answer));
+}
+
+Frame ToFrame(const CompileKernelJob& job) {
+  ByteWriter writer;
+  writer.U8(static_cast<uint8_t>(job.target));
+  Put(writer, job.spec);
+  return MakeFrame(JobKind::kCompileKernel, writer);
+}
+
+Result<CompileKernelJob> CompileKernelJobFrom(const Frame& frame) {
+  RETURN_IF_ERROR(Expect(frame, JobKind::kCompileKernel));
+  ByteReader reader(frame.payload);
+  CompileKernelJob job;
+  ASSIGN_OR_RETURN(job.target, TargetFrom(reader.U8()));
+  job.spec = Get(reader);
+  return Finish(reader, std::move(job));
+}
+
+Frame ToFrame(const CompileKernelAnswer& answer) {
+  ByteWriter writer;
+  Put(writer, answer.code);
+  return MakeFrame(JobKind::kCompileKernel, writer);
+}
+
+Result<CompileKernelAnswer> CompileKernelAnswerFrom(const Frame& frame) {
+  RETURN_IF_ERROR(Expect(frame, JobKind::kCompileKernel));
+  ByteReader reader(frame.payload);
+  return Finish(reader, CompileKernelAnswer{Get(reader)});
+}
+
+Frame ToFrame(const ValidateJob& job) {
+  ByteWriter writer;
+  writer.U8(static_cast<uint8_t>(job.target));
+  Put(writer, job.spec);
+  Put(writer, job.code);
+  PutTrials(writer, job.trial_dims);
+  writer.U64(job.seed);
+  return MakeFrame(JobKind::kValidate, writer);
+}
+
+Result<ValidateJob> ValidateJobFrom(const Frame& frame) {
+  RETURN_IF_ERROR(Expect(frame, JobKind::kValidate));
+  ByteReader reader(frame.payload);
+  ValidateJob job;
+  ASSIGN_OR_RETURN(job.target, TargetFrom(reader.U8()));
+  job.spec = Get(reader);
+  job.code = Get(reader);
+  job.trial_dims = GetTrials(reader);
+  job.seed = reader.U64();
+  return Finish(reader, std::move(job));
+}
+
+Frame ToFrame(const ValidateAnswer& answer) {
+  ByteWriter writer;
+  writer.U32(answer.trials);
+  return MakeFrame(JobKind::kValidate, writer);
+}
+
+Result<ValidateAnswer> ValidateAnswerFrom(const Frame& frame) {
+  RETURN_IF_ERROR(Expect(frame, JobKind::kValidate));
+  ByteReader reader(frame.payload);
+  return Finish(reader, ValidateAnswer{reader.U32()});
+}
+
+}  // namespace kiln

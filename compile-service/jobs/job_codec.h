@@ -1,0 +1,69 @@
+// The jobs that the front gives to its children, as plain structs and as frames. Both ends are of one build; bytes are checked all the
+// same, because a child that ran foreign code may send anything.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/artifact/plan.h"
+#include "common/artifact/target.h"
+#include "common/base/result.h"
+#include "compile-service/jobs/child_process.h"
+
+namespace kiln {
+
+enum class JobKind : uint8_t {
+#define KILN_JOB(value, name, doc) k##name = value,
+#include "compile-service/jobs/job_kinds.def"
+#undef KILN_JOB
+};
+
+// kLower: the payload is an encoded CompileRequest. This is the answer.
+struct LowerAnswer {
+  struct Kernel {
+    KernelKey key;                                     // of spec, target and code generator
+    std::vector<uint8_t> spec;                         // EncodeSpec
+    std::vector<std::vector<int64_t>> trial_dims;      // dims arguments of real calls, for validation
+  };
+  Digest codegen_id;                                   // of the child's code generator
+  std::vector<uint8_t> plan;                           // EncodePlan, without kernel ids
+  std::vector<Kernel> kernels;
+  uint32_t generated_nodes = 0, reference_nodes = 0;
+};
+
+struct CompileKernelJob {
+  Target target{};
+  std::vector<uint8_t> spec;
+};
+struct CompileKernelAnswer {
+  std::vector<uint8_t> code;                           // kernel_blob.h
+};
+
+struct ValidateJob {
+  Target target{};
+  std::vector<uint8_t> spec;
+  std::vector<uint8_t> code;
+  std::vector<std::vector<int64_t>> trial_dims;
+  uint64_t seed = 0;
+};
+struct ValidateAnswer {
+  uint32_t trials = 0;                                 // calls compared; 0: nothing could be executed here
+};
+
+Frame FailedFrame(const Error& error);
+Frame LowerFrame(std::vector<uint8_t> compile_request);
+Frame ToFrame(const LowerAnswer& answer);
+Frame ToFrame(const CompileKernelJob& job);
+Frame ToFrame(const CompileKernelAnswer& answer);
+Frame ToFrame(const ValidateJob& job);
+Frame ToFrame(const ValidateAnswer& answer);
+
+// Each fails with the answer's own error when the frame is kFailed, with Malformed when it is anything else unexpected.
+Result<LowerAnswer> LowerAnswerFrom(const Frame& frame);
+Result<CompileKernelJob> CompileKernelJobFrom(const Frame& frame);
+Result<CompileKernelAnswer> CompileKernelAnswerFrom(const Frame& frame);
+Result<ValidateJob> ValidateJobFrom(const Frame& frame);
+Result<ValidateAnswer> ValidateAnswerFrom(const Frame& frame);
+
+}  // namespace kiln

@@ -1,0 +1,69 @@
+// The front of the compile service: sockets, queue, single flight. Runs no generated code and no LLVM.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "common/messaging/rpc_server.h"
+#include "compile-service/jobs/compile_job.h"
+
+namespace kiln {
+
+struct CompileServiceOptions {
+  size_t queue_max = limits::kCompileQueueDefault;
+  int job_threads = 2;
+  uint32_t failure_backoff_ms = 30'000;   // a request that failed is not tried again for so long
+};
+
+// Requests wait in one bounded queue, clients take turns, within a client the higher priority goes first. Equal requests join the one in
+// flight. Thread-safe.
+class CompileService {
+ public:
+  CompileService(CompileWorkshop workshop, CompileServiceOptions options);
+  ~CompileService();   // waits for the running jobs; waiting requests are answered with Unavailable
+
+  // Registers the methods; call before server.Serve().
+  void RegisterOn(RpcServer& server);
+  CompileStats Stats() const;
+
+ private:
+  struct Work {
+    CompileRequest request;
+    Digest key;
+    int64_t deadline_ns = 0;
+    std::vector<Replier> waiting;
+    bool running = false;
+  };
+  struct Failure {
+    Error error;
+    int64_t until_ns;
+  };
+
+  void Enqueue(const RequestContext& context, Message message, const Replier& reply);
+  void RunJobs();
+  std::shared_ptr<Work> NextWork();   // mutex_ held
+  void Finish(const std::shared_ptr<Work>& work, const Result<CompileOutcome>& outcome);
+
+  CompileWorkshop workshop_;
+  const CompileServiceOptions options_;
+  mutable std::mutex mutex_;   // guards what follows
+  std::condition_variable wake_;
+  // Per client (connection), its waiting work by priority; `turns_` holds the clients that have work, next first.
+  std::unordered_map<std::string, std::multimap<uint32_t, std::shared_ptr<Work>, std::greater<>>> queues_;
+  std::deque<std::string> turns_;
+  std::unordered_map<Digest, std::shared_ptr<Work>, DigestHash> in_flight_;
+  std::unordered_map<Digest, Failure, DigestHash> failures_;
+  size_t queued_ = 0;
+  bool stopping_ = false;
+  CompileStats stats_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace kiln

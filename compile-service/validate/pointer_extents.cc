@@ -1,0 +1,167 @@
+#include "compile-service/validate/pointer_extents.h"
+
+#include <algorithm>
+
+#include "common/base/checked_math.h"
+
+namespace kiln {
+namespace {
+
+using ir::Access;
+using ir::SpecInt;
+
+class ExtentBuilder {
+ public:
+  ExtentBuilder(const ir::KernelSpec& spec, std::span<const int64_t> dims) : dims_(dims) {
+    extents_.resize(static_cast<size_t>(spec.pointers));
+    seen_.resize(extents_.size());
+  }
+
+  int64_t Value(SpecInt number) const { return number.is_argument ? dims_[static_cast<size_t>(number.value)] : number.value; }
+
+  // The access is used at every point of the box `trips`.
+  Status Add(const Access& access, std::span<const int64_t> trips, bool written, int64_t extra_elements = 0) {
+    int64_t high = extra_elements;
+    for (int64_t trip : trips)
+      if (trip <= 0) return {};
+    for (size_t i = 0; i < access.strides.size() && i < trips.size(); ++i) {
+      const auto span = CheckedMul(trips[i] - 1, Value(access.strides[i]));
+      const auto sum = span ? CheckedAdd(high, *span) : std::nullopt;
+      if (!sum || *span < 0) return Fail(ErrorCode::kInvalidArgument, "an access of the kernel reaches below its pointer");
+      high = *sum;
+    }
+    return Merge(access.pointer, access.storage, high + 1, written);
+  }
+
+  Status Merge(int32_t pointer, DType dtype, int64_t elements, bool written) {
+    PointerExtent& extent = extents_[static_cast<size_t>(pointer)];
+    if (seen_[static_cast<size_t>(pointer)] && extent.dtype != dtype)
+      return Fail(ErrorCode::kInvalidArgument, "pointer " + std::to_string(pointer) + " is used under two dtypes");
+    seen_[static_cast<size_t>(pointer)] = true;
+    extent.dtype = dtype;
+    extent.elements = std::max(extent.elements, elements);
+    extent.written |= written;
+    return {};
+  }
+
+  Status AddAll(const std::vector<Access>& accesses, std::span<const int64_t> trips, const std::vector<ir::Store>& stores) {
+    for (size_t i = 0; i < accesses.size(); ++i) {
+      const bool written = std::any_of(stores.begin(), stores.end(), [&](const ir::Store& s) { return s.access == static_cast<int32_t>(i); });
+      RETURN_IF_ERROR(Add(accesses[i], trips, written));
+    }
+    return {};
+  }
+
+  // The image that a window geometry reads, from the pointer on.
+  int64_t ImageElements(const ir::WindowGeometry& g, int64_t images, int64_t channels) const {
+    if (images <= 0 || Value(g.in_height) <= 0 || Value(g.in_width) <= 0 || channels <= 0) return 0;
+    return (images - 1) * Value(g.image_stride) + (Value(g.in_height) - 1) * Value(g.row_stride) +
+           (Value(g.in_width) - 1) * Value(g.column_stride) + channels;
+  }
+
+  std::vector<PointerExtent> Take() { return std::move(extents_); }
+  PointerExtent& at(int32_t pointer) { return extents_[static_cast<size_t>(pointer)]; }
+
+ private:
+  std::span<const int64_t> dims_;
+  std::vector<PointerExtent> extents_;
+  std::vector<bool> seen_;
+};
+
+Status AddLoopNest(const ir::LoopNestSpec& spec, ExtentBuilder& builder) {
+  std::vector<int64_t> trips;
+  for (SpecInt extent : spec.outer) trips.push_back(builder.Value(extent));
+  for (SpecInt extent : spec.reduce) trips.push_back(builder.Value(extent));
+  trips.push_back(builder.Value(spec.inner));
+  const size_t outer = spec.outer.size();
+  // A store's domain leaves coordinates at 0; loads may be evaluated anywhere.
+  std::vector<bool> is_store(spec.accesses.size());
+  for (const ir::Stage& stage : spec.stages)
+    for (const ir::Store& store : stage.stores) {
+      is_store[static_cast<size_t>(store.access)] = true;
+      std::vector<int64_t> box = trips;
+      if (stage.domain != ir::Stage::Domain::kFull) std::fill(box.begin() + static_cast<std::ptrdiff_t>(outer), box.end() - 1, 1);
+      if (stage.domain == ir::Stage::Domain::kRow) box.back() = 1;
+      RETURN_IF_ERROR(builder.Add(spec.accesses[static_cast<size_t>(store.access)], box, true));
+    }
+  for (size_t i = 0; i < spec.accesses.size(); ++i)
+    if (!is_store[i]) RETURN_IF_ERROR(builder.Add(spec.accesses[i], trips, false));
+  return {};
+}
+
+Status AddContraction(const ir::ContractionSpec& spec, ExtentBuilder& builder, int f32_lanes) {
+  std::vector<int64_t> batch;
+  for (SpecInt extent : spec.batch) batch.push_back(builder.Value(extent));
+  const int64_t m = builder.Value(spec.m), n = builder.Value(spec.n), k = builder.Value(spec.k);
+  const auto with = [&](std::initializer_list<int64_t> more) {
+    std::vector<int64_t> trips = batch;
+    trips.insert(trips.end(), more);
+    return trips;
+  };
+  if (spec.conv) {
+    const ir::WindowGeometry& g = *spec.conv;
+    const int64_t pixels = builder.Value(g.out_height) * builder.Value(g.out_width);
+    const int64_t channels = k / (g.kernel_h * g.kernel_w);
+    const int64_t elements = builder.ImageElements(g, pixels == 0 ? 0 : m / pixels, channels);
+    if (elements > 0) RETURN_IF_ERROR(builder.Add(spec.a, batch, false, elements - 1));
+    if (spec.zeros >= 0) {
+      RETURN_IF_ERROR(builder.Merge(spec.zeros, DType::kF32, channels, false));
+      builder.at(spec.zeros).zeros = true;
+    }
+  } else {
+    RETURN_IF_ERROR(builder.Add(spec.a, with({m, k}), false));
+  }
+  if (spec.b_panels) {
+    const int64_t width = int64_t{spec.tile.nv} * f32_lanes;
+    const int64_t elements = (n + width - 1) / width * width * k;
+    if (elements > 0) RETURN_IF_ERROR(builder.Add(spec.b, batch, false, elements - 1));
+  } else if (n > 0) {
+    RETURN_IF_ERROR(builder.Add(spec.b, with({k}), false, n - 1));
+  }
+  return builder.AddAll(spec.accesses, with({m, n}), spec.stores);
+}
+
+Status AddWindow(const ir::WindowSpec& spec, ExtentBuilder& builder) {
+  const ir::WindowGeometry& g = spec.geometry;
+  const int64_t images = builder.Value(spec.images), channels = builder.Value(spec.channels);
+  RETURN_IF_ERROR(builder.Merge(spec.input.pointer, spec.input.storage, builder.ImageElements(g, images, channels), false));
+  if (spec.weights) {
+    const int64_t trips[] = {int64_t{g.kernel_h} * g.kernel_w, channels};
+    RETURN_IF_ERROR(builder.Add(*spec.weights, trips, false));
+  }
+  const int64_t trips[] = {images, builder.Value(g.out_height), builder.Value(g.out_width), channels};
+  return builder.AddAll(spec.accesses, trips, spec.stores);
+}
+
+}  // namespace
+
+Result<std::vector<PointerExtent>> PointerExtents(const ir::KernelSpec& spec, std::span<const int64_t> dims, int f32_lanes) {
+  if (dims.size() != static_cast<size_t>(spec.dims))
+    return Fail(ErrorCode::kInvalidArgument, "the kernel takes " + std::to_string(spec.dims) + " dims, " +
+                                                 std::to_string(dims.size()) + " were given");
+  ExtentBuilder builder(spec, dims);
+  if (const auto* nest = std::get_if<ir::LoopNestSpec>(&spec.kernel)) RETURN_IF_ERROR(AddLoopNest(*nest, builder));
+  if (const auto* product = std::get_if<ir::ContractionSpec>(&spec.kernel)) RETURN_IF_ERROR(AddContraction(*product, builder, f32_lanes));
+  if (const auto* window = std::get_if<ir::WindowSpec>(&spec.kernel)) RETURN_IF_ERROR(AddWindow(*window, builder));
+  return builder.Take();
+}
+
+int64_t UnitCost(const ir::KernelSpec& spec, std::span<const int64_t> dims, int f32_lanes) {
+  ExtentBuilder builder(spec, dims);
+  if (const auto* nest = std::get_if<ir::LoopNestSpec>(&spec.kernel)) {
+    int64_t points = builder.Value(nest->inner);
+    for (SpecInt extent : nest->reduce) points *= builder.Value(extent);
+    if (nest->outer.empty() && nest->reduce.empty() && !nest->reduce_inner) points = 1;
+    return std::max<int64_t>(1, points * static_cast<int64_t>(nest->body.size() * nest->stages.size()));
+  }
+  if (const auto* product = std::get_if<ir::ContractionSpec>(&spec.kernel)) {
+    const int64_t width = std::min<int64_t>(builder.Value(product->n), int64_t{product->tile.nv} * f32_lanes);
+    return std::max<int64_t>(1, product->tile.mr * width * (builder.Value(product->k) + static_cast<int64_t>(product->epilogue.size())));
+  }
+  const auto& window = std::get<ir::WindowSpec>(spec.kernel);
+  const int64_t taps = int64_t{window.geometry.kernel_h} * window.geometry.kernel_w;
+  return std::max<int64_t>(1, builder.Value(window.geometry.out_width) * builder.Value(window.channels) *
+                                  (taps + static_cast<int64_t>(window.epilogue.size())));
+}
+
+}  // namespace kiln

@@ -1,0 +1,61 @@
+// kiln-validate-child: runs new kernels against their specs. Links no LLVM; every job is tried in a fork of its own, so that a kernel
+// that faults, hangs or scribbles costs that fork.
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "compile-service/jobs/job_codec.h"
+#include "compile-service/validate/validate_kernel.h"
+
+namespace kiln {
+namespace {
+
+constexpr int64_t kJobDeadlineMs = 15'000;
+
+Result<Frame> Validate(const Frame& frame) {
+  ASSIGN_OR_RETURN(ValidateJob job, ValidateJobFrom(frame));
+  ASSIGN_OR_RETURN(ir::KernelSpec spec, ir::DecodeSpec(job.spec));
+  RETURN_IF_ERROR(ir::VerifySpec(spec));
+  ASSIGN_OR_RETURN(uint32_t trials, ValidateKernel(spec, job.code, job.target, job.trial_dims, job.seed));
+  return ToFrame(ValidateAnswer{trials});
+}
+
+// Runs the job in a fork and brings its answer back over a socket pair.
+Frame ValidateForked(const Frame& frame) {
+  int pair[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+    return FailedFrame({ErrorCode::kResourceExhausted, "cannot make a socket pair", {}});
+  const pid_t pid = fork();
+  if (pid == 0) {
+    close(pair[0]);
+    const Result<Frame> answer = Validate(frame);
+    (void)WriteFrame(pair[1], answer.has_value() ? *answer : FailedFrame(answer.error())).has_value();
+    _exit(0);
+  }
+  close(pair[1]);
+  Result<Frame> answer = pid < 0 ? Result<Frame>(Fail(ErrorCode::kResourceExhausted, "cannot fork")) : ReadFrame(pair[0], kJobDeadlineMs);
+  close(pair[0]);
+  if (pid < 0) return FailedFrame(answer.error());
+  if (!answer.has_value()) kill(pid, SIGKILL);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  if (answer.has_value()) return *answer;
+  if (answer.error().code == ErrorCode::kDeadlineExceeded)
+    return FailedFrame({ErrorCode::kCompileFailed, "the kernel did not finish its trials in time", {}});
+  const std::string end = WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "an early exit";
+  return FailedFrame({ErrorCode::kCompileFailed, "the kernel ended its process: " + end, {}});
+}
+
+int Main() {
+  for (;;) {
+    Result<Frame> job = ReadFrame(kChildSocket, -1);
+    if (!job.has_value()) return 0;
+    if (!WriteFrame(kChildSocket, ValidateForked(*job)).has_value()) return 0;
+  }
+}
+
+}  // namespace
+}  // namespace kiln
+
+int main() { return kiln::Main(); }

@@ -1,0 +1,192 @@
+#include "compile-service/validate/validate_kernel.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <random>
+
+#include "common/base/checked_math.h"
+#include "common/native/code_mapping.h"
+#include "compile-service/validate/pointer_extents.h"
+
+namespace kiln {
+namespace {
+
+constexpr int64_t kTrialBytesMax = int64_t{256} << 20;
+constexpr int64_t kTrialOperationsMax = 4'000'000;
+constexpr int kSampledParts = 4;
+constexpr double kTolerance = 2e-4;          // relative to 1 + |reference|; inputs are of size 1
+constexpr double kHalfTolerance = 2e-2;      // f16 and bf16 storage
+constexpr double kDecisionShareMax = 0.01;   // elements that may differ where a comparison or rounding follows float arithmetic
+
+// Memory that ends at an inaccessible page.
+class GuardedBuffer {
+ public:
+  explicit GuardedBuffer(size_t bytes) {
+    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    mapped_ = (bytes + page - 1) / page * page + page;
+    base_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base_ == MAP_FAILED) return;
+    mprotect(static_cast<char*>(base_) + mapped_ - page, page, PROT_NONE);
+    data_ = static_cast<char*>(base_) + mapped_ - page - bytes;
+  }
+  ~GuardedBuffer() {
+    if (base_ != MAP_FAILED) munmap(base_, mapped_);
+  }
+  GuardedBuffer(const GuardedBuffer&) = delete;
+  GuardedBuffer& operator=(const GuardedBuffer&) = delete;
+  void* data() const { return data_; }
+
+ private:
+  void* base_ = MAP_FAILED;
+  size_t mapped_ = 0;
+  void* data_ = nullptr;
+};
+
+template <class T>
+T RandomValue(std::mt19937_64& random, bool special) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return random() % 2 == 0;
+  } else if constexpr (std::is_integral_v<T>) {
+    const int value = static_cast<int>(random() % 9);
+    return static_cast<T>(std::is_signed_v<T> ? value - 4 : value);
+  } else {
+    static constexpr double kSpecials[] = {0.0, -0.0, 1e-40, -1e-40, 80.0, -80.0, INFINITY, -INFINITY, NAN};
+    if (special && random() % 16 == 0) return static_cast<T>(static_cast<float>(kSpecials[random() % std::size(kSpecials)]));
+    return static_cast<T>(std::uniform_real_distribution<float>(-1.0f, 1.0f)(random));
+  }
+}
+
+void FillRandom(const PointerExtent& extent, void* data, std::mt19937_64& random, bool special) {
+  DispatchDType(extent.dtype, [&]<class T>() {
+    for (int64_t i = 0; i < extent.elements; ++i)
+      static_cast<T*>(data)[i] = extent.zeros ? static_cast<T>(0) : RandomValue<T>(random, special);
+  });
+}
+
+template <class T>
+bool Close(T expected, T actual) {
+  if constexpr (std::is_integral_v<T>) {
+    return expected == actual;
+  } else {
+    const double a = static_cast<double>(static_cast<float>(expected)), b = static_cast<double>(static_cast<float>(actual));
+    if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
+    if (std::isinf(a) || std::isinf(b)) return a == b || (std::abs(a) > 1e38 && std::abs(b) > 1e38 && (a > 0) == (b > 0));
+    return std::abs(a - b) <= (sizeof(T) == 2 ? kHalfTolerance : kTolerance) * (1 + std::abs(a));
+  }
+}
+
+// Whether the arithmetic holds a step where a tiny difference becomes a large one.
+bool HasDecision(const ir::ScalarProgram& program) {
+  for (const ir::ScalarNode& node : program) switch (node.op) {
+      case ir::ScalarOp::kFloor:
+      case ir::ScalarOp::kCeil:
+      case ir::ScalarOp::kRound:
+      case ir::ScalarOp::kLess:
+      case ir::ScalarOp::kLessEqual:
+      case ir::ScalarOp::kEqual:
+      case ir::ScalarOp::kConvert:
+      case ir::ScalarOp::kIsNaN:
+        return true;
+      case ir::ScalarOp::kLoad: case ir::ScalarOp::kConstant: case ir::ScalarOp::kStageResult: case ir::ScalarOp::kAccumulator:
+      case ir::ScalarOp::kCoordinate: case ir::ScalarOp::kArgument: case ir::ScalarOp::kAdd: case ir::ScalarOp::kSub:
+      case ir::ScalarOp::kMul: case ir::ScalarOp::kDiv: case ir::ScalarOp::kMin: case ir::ScalarOp::kMax: case ir::ScalarOp::kPow:
+      case ir::ScalarOp::kFma: case ir::ScalarOp::kNeg: case ir::ScalarOp::kAbs: case ir::ScalarOp::kSqrt: case ir::ScalarOp::kExp:
+      case ir::ScalarOp::kLog: case ir::ScalarOp::kTanh: case ir::ScalarOp::kErf: case ir::ScalarOp::kSigmoid:
+      case ir::ScalarOp::kSin: case ir::ScalarOp::kCos: case ir::ScalarOp::kAnd: case ir::ScalarOp::kOr: case ir::ScalarOp::kNot:
+      case ir::ScalarOp::kSelect:
+        break;
+    }
+  return false;
+}
+
+const ir::ScalarProgram& Arithmetic(const ir::KernelSpec& spec) {
+  if (const auto* nest = std::get_if<ir::LoopNestSpec>(&spec.kernel)) return nest->body;
+  if (const auto* product = std::get_if<ir::ContractionSpec>(&spec.kernel)) return product->epilogue;
+  return std::get<ir::WindowSpec>(spec.kernel).epilogue;
+}
+
+// Parts [begin, end) of the range to try.
+std::vector<std::pair<int64_t, int64_t>> PartsOf(int64_t range, int64_t unit_cost, std::mt19937_64& random) {
+  if (range <= 0) return {};
+  if (range <= kTrialOperationsMax / unit_cost) return {{0, range}};
+  const int64_t length = std::max<int64_t>(1, kTrialOperationsMax / unit_cost / kSampledParts);
+  std::vector<std::pair<int64_t, int64_t>> parts = {{0, std::min(length, range)}, {std::max<int64_t>(0, range - length), range}};
+  for (int i = 2; i < kSampledParts; ++i) {
+    const auto begin = static_cast<int64_t>(random() % static_cast<uint64_t>(range));
+    parts.emplace_back(begin, std::min(begin + length, range));
+  }
+  return parts;
+}
+
+Status CompareBuffers(const PointerExtent& extent, const void* expected, const void* actual, bool decision, const std::string& where) {
+  return DispatchDType(extent.dtype, [&]<class T>() -> Status {
+    int64_t different = 0, first = -1;
+    const T* a = static_cast<const T*>(expected);
+    const T* b = static_cast<const T*>(actual);
+    for (int64_t i = 0; i < extent.elements; ++i)
+      if (!Close(a[i], b[i]) && ++different == 1) first = i;
+    const double allowed = decision ? kDecisionShareMax * static_cast<double>(extent.elements) + 1 : 0;
+    if (static_cast<double>(different) <= allowed) return {};
+    return Fail(ErrorCode::kCompileFailed, where + ": element " + std::to_string(first) + " is " +
+                                               std::to_string(static_cast<double>(static_cast<float>(b[first]))) + ", the reference gives " +
+                                               std::to_string(static_cast<double>(static_cast<float>(a[first]))) + " (" +
+                                               std::to_string(different) + " of " + std::to_string(extent.elements) + " differ)");
+  });
+}
+
+Result<bool> RunTrial(const ir::KernelSpec& spec, KilnKernel entry, int lanes, const std::vector<int64_t>& dims,
+                      std::mt19937_64& random, bool special, const std::string& name) {
+  ASSIGN_OR_RETURN(std::vector<PointerExtent> extents, PointerExtents(spec, dims, lanes));
+  int64_t bytes = 0;
+  for (const PointerExtent& extent : extents) bytes += extent.elements * DTypeBytes(extent.dtype);
+  if (bytes > kTrialBytesMax) return false;
+  std::vector<std::unique_ptr<GuardedBuffer>> expected, actual;
+  std::vector<void*> expected_pointers, actual_pointers;
+  for (const PointerExtent& extent : extents) {
+    const auto size = static_cast<size_t>(extent.elements * DTypeBytes(extent.dtype));
+    expected.push_back(std::make_unique<GuardedBuffer>(size));
+    actual.push_back(std::make_unique<GuardedBuffer>(size));
+    expected_pointers.push_back(expected.back()->data());
+    actual_pointers.push_back(actual.back()->data());
+    if (expected_pointers.back() == nullptr || actual_pointers.back() == nullptr) return false;
+    FillRandom(extent, expected_pointers.back(), random, special);
+    std::memcpy(actual_pointers.back(), expected_pointers.back(), size);
+  }
+  const KilnKernelArgs args{actual_pointers.data(), dims.data(), nullptr};
+  const int64_t range = ir::RangeOf(spec, dims, lanes);
+  for (const auto& [begin, end] : PartsOf(range, UnitCost(spec, dims, lanes), random)) {
+    RETURN_IF_ERROR(ir::EvaluateSpec(spec, expected_pointers, dims, lanes, begin, end));
+    entry(&args, begin, end);
+  }
+  const bool decision = HasDecision(Arithmetic(spec));
+  for (size_t i = 0; i < extents.size(); ++i)
+    RETURN_IF_ERROR(CompareBuffers(extents[i], expected_pointers[i], actual_pointers[i], decision, name + ", pointer " + std::to_string(i)));
+  return true;
+}
+
+}  // namespace
+
+Result<uint32_t> ValidateKernel(const ir::KernelSpec& spec, std::span<const uint8_t> code, Target target,
+                                std::span<const std::vector<int64_t>> trial_dims, uint64_t seed) {
+  const std::vector<Target> host = HostTargets();
+  if (host.empty() || !CanRun(host.front(), target)) return 0u;
+  const KernelId id = HashBytes(code);
+  const std::span<const uint8_t> blobs[] = {code};
+  ASSIGN_OR_RETURN(auto mapping, CodeMapping::Map({&id, 1}, blobs, host.front()));
+  std::mt19937_64 random(seed);
+  uint32_t compared = 0;
+  for (size_t t = 0; t < trial_dims.size(); ++t)
+    for (const bool special : {false, true}) {
+      if (special && t != 0) continue;
+      const std::string name = "trial " + std::to_string(t) + (special ? " with special values" : "");
+      ASSIGN_OR_RETURN(bool ran, RunTrial(spec, mapping->entry(0), InfoOf(target).f32_lanes(), trial_dims[t], random, special, name));
+      compared += ran ? 1 : 0;
+    }
+  return compared;
+}
+
+}  // namespace kiln

@@ -1,0 +1,108 @@
+#include "vm-worker/dispatch/linked_plan.h"
+
+#include "common/bytecode/program_codec.h"
+
+namespace kiln {
+namespace {
+
+Status CheckWeight(const Segment& segment, int index, const TensorRef& weight) {
+  const TensorDesc& desc = segment.input(segment.runtime_inputs + index);
+  const std::string name = "weight " + std::to_string(index);
+  if (weight.dtype != desc.dtype)
+    return Fail(ErrorCode::kShapeMismatch, name + " has dtype " + std::string(DTypeName(weight.dtype)) + ", the segment declares " +
+                                               std::string(DTypeName(desc.dtype)));
+  if (!desc.is_static() || desc.rank() != weight.rank())
+    return Fail(ErrorCode::kShapeMismatch, name + " has rank " + std::to_string(weight.rank()) + ", not the declared one");
+  for (int d = 0; d < weight.rank(); ++d)
+    if ((*desc.dims)[static_cast<size_t>(d)].value() != weight.dims[d])
+      return Fail(ErrorCode::kShapeMismatch, name + " dim " + std::to_string(d) + " is " + std::to_string(weight.dims[d]) +
+                                                 ", the segment declares " +
+                                                 std::to_string((*desc.dims)[static_cast<size_t>(d)].value()));
+  if (!weight.IsContiguous()) return Fail(ErrorCode::kInvalidArgument, name + " is not contiguous");
+  return {};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Tensor>> PackedWeights::Pack(const PrepackRecipe& recipe, std::span<const TensorRef> weights) {
+  FieldHasher hasher("kiln.packed.v1");
+  ASSIGN_OR_RETURN(std::vector<uint8_t> bytes, EncodeProgram(recipe.program));
+  hasher.Bytes(bytes);
+  std::vector<TensorRef> inputs;
+  for (int32_t weight : recipe.weights) {
+    if (weight < 0 || static_cast<size_t>(weight) >= weights.size())
+      return Fail(ErrorCode::kMalformed, "prepack recipe reads weight " + std::to_string(weight) + "; the segment has " +
+                                             std::to_string(weights.size()));
+    inputs.push_back(weights[static_cast<size_t>(weight)]);
+    hasher.U64(reinterpret_cast<uintptr_t>(inputs.back().data)).Int64s(inputs.back().dims.span());
+  }
+  const Digest key = hasher.Finish();
+  {
+    std::lock_guard lock(mutex_);
+    if (auto it = packed_.find(key); it != packed_.end())
+      if (auto alive = it->second.lock()) return alive;
+  }
+  ASSIGN_OR_RETURN(Tensor tensor, runner_(recipe.program, inputs));
+  auto packed = std::make_shared<const Tensor>(tensor.ref.IsContiguous() ? std::move(tensor) : MakeContiguous(tensor.ref));
+  std::lock_guard lock(mutex_);
+  std::erase_if(packed_, [](const auto& entry) { return entry.second.expired(); });
+  packed_[key] = packed;
+  return packed;
+}
+
+int64_t PackedWeights::bytes() const {
+  std::lock_guard lock(mutex_);
+  int64_t total = 0;
+  for (const auto& [key, weak] : packed_)
+    if (auto alive = weak.lock()) total += alive->ref.bytes();
+  return total;
+}
+
+Result<std::shared_ptr<const LinkedPlan>> LinkedPlan::Link(Plan plan, PlanKey key, std::shared_ptr<const Segment> segment,
+                                                           std::span<const std::span<const uint8_t>> blobs,
+                                                           std::span<const TensorRef> weights, Target host,
+                                                           PackedWeights& packer) {
+  RETURN_IF_ERROR(VerifyPlan(plan, *segment));
+  if (plan.abi != KILN_KERNEL_ABI)
+    return Fail(ErrorCode::kTargetMismatch, "plan needs kernel ABI " + std::to_string(plan.abi) + ", this worker has " +
+                                                std::to_string(KILN_KERNEL_ABI));
+  const std::optional<Target> target = TargetFromName(plan.target);
+  if (!target || !CanRun(host, *target))
+    return Fail(ErrorCode::kTargetMismatch, "plan is for " + plan.target + ", this host runs at most " +
+                                                std::string(InfoOf(host).name));
+  if (weights.size() != static_cast<size_t>(segment->weight_count()))
+    return Fail(ErrorCode::kInvalidArgument, "segment has " + std::to_string(segment->weight_count()) + " weights, " +
+                                                 std::to_string(weights.size()) + " were given");
+  for (size_t i = 0; i < weights.size(); ++i) RETURN_IF_ERROR(CheckWeight(*segment, static_cast<int>(i), weights[i]));
+
+  std::shared_ptr<LinkedPlan> linked(new LinkedPlan());
+  ASSIGN_OR_RETURN(linked->code_, CodeMapping::Map(plan.kernels, blobs, host));
+  for (const PrepackRecipe& recipe : plan.recipes) {
+    ASSIGN_OR_RETURN(auto packed, packer.Pack(recipe, weights));
+    linked->packed_.push_back(std::move(packed));
+  }
+  for (const PlanStep& step : plan.steps) {
+    Reference reference;
+    if (const auto* node = std::get_if<ReferenceStep>(&step.step)) {
+      const OpFamily family = OpInfo(node->op).family;
+      if (family != OpFamily::kView && node->op != TensorOp::kShapeVector) {
+        const size_t typed = node->op == TensorOp::kWhere ? 1 : 0;
+        const DType dtype = plan.values[static_cast<size_t>(node->inputs[typed])].dtype;
+        ASSIGN_OR_RETURN(reference.kernel, FindReferenceKernel(node->op, dtype));
+        if (reference.kernel.prepare) reference.prepared = reference.kernel.prepare(node->attributes);
+      }
+    }
+    linked->references_.push_back(std::move(reference));
+  }
+  linked->plan_ = std::move(plan);
+  linked->key_ = key;
+  linked->segment_ = std::move(segment);
+  linked->weights_.assign(weights.begin(), weights.end());
+  return linked;
+}
+
+int64_t LinkedPlan::bytes() const {
+  return static_cast<int64_t>(code_->size() + plan_.steps.size() * sizeof(PlanStep) + plan_.values.size() * sizeof(PlanValue));
+}
+
+}  // namespace kiln

@@ -1,0 +1,69 @@
+// LinkedPlan: a plan bound to one model's weights and to executable code. The step between a fetched artifact and a call.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "common/artifact/plan.h"
+#include "common/ops/reference_kernel.h"
+#include "common/segment/segment.h"
+#include "common/native/code_mapping.h"
+
+namespace kiln {
+
+// Runs a prepack recipe's program; the interpreter in production.
+using RecipeRunner = std::function<Result<Tensor>(const Program& program, std::span<const TensorRef> inputs)>;
+
+// Packed weights of one worker, shared by every plan that packs the same weights the same way, and alive as long as one of
+// them is. Thread-safe.
+class PackedWeights {
+ public:
+  explicit PackedWeights(RecipeRunner runner) : runner_(std::move(runner)) {}
+  Result<std::shared_ptr<const Tensor>> Pack(const PrepackRecipe& recipe, std::span<const TensorRef> weights);
+  int64_t bytes() const;   // of everything alive
+
+ private:
+  RecipeRunner runner_;
+  mutable std::mutex mutex_;
+  std::unordered_map<Digest, std::weak_ptr<const Tensor>, DigestHash> packed_;
+};
+
+// Immutable after Link; shared by the slots and instances that use it. Thread-safe.
+class LinkedPlan {
+ public:
+  // `blobs[i]` holds the bytes of plan.kernels[i]; `weights` are the segment's, in canonical order, alive as long as the model.
+  // Verifies plan against segment, dtypes and dims of weights, ids, target and ABI of kernels.
+  static Result<std::shared_ptr<const LinkedPlan>> Link(Plan plan, PlanKey key, std::shared_ptr<const Segment> segment,
+                                                        std::span<const std::span<const uint8_t>> blobs,
+                                                        std::span<const TensorRef> weights, Target host, PackedWeights& packer);
+
+  const Plan& plan() const { return plan_; }
+  const PlanKey& key() const { return key_; }
+  const Segment& segment() const { return *segment_; }
+  const CodeMapping& code() const { return *code_; }
+  std::span<const TensorRef> weights() const { return weights_; }
+  const Tensor& packed(size_t recipe) const { return *packed_[recipe]; }
+  // Per step: the kernel of a reference step (run == nullptr for kernel steps, views and shape vectors), and its parsed attributes.
+  struct Reference {
+    ReferenceKernel kernel;
+    std::shared_ptr<const void> prepared;
+  };
+  const Reference& reference(size_t step) const { return references_[step]; }
+  int64_t bytes() const;   // code and tables, without weights
+
+ private:
+  LinkedPlan() = default;
+  Plan plan_;
+  PlanKey key_;
+  std::shared_ptr<const Segment> segment_;
+  std::unique_ptr<CodeMapping> code_;
+  std::vector<TensorRef> weights_;
+  std::vector<std::shared_ptr<const Tensor>> packed_;
+  std::vector<Reference> references_;
+};
+
+}  // namespace kiln

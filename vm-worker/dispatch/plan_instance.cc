@@ -1,0 +1,293 @@
+#include "vm-worker/dispatch/plan_instance.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "common/base/checked_math.h"
+#include "common/base/clock.h"
+
+namespace kiln {
+namespace {
+
+constexpr int64_t kArenaAlignment = 64;
+
+// Evaluates a list of Dims; the error says what was evaluated.
+Result<Dims> EvaluateDims(const SymbolTable& symbols, const std::vector<Dim>& list, std::span<const int64_t> values) {
+  if (list.size() > static_cast<size_t>(limits::kRankMax))
+    return Fail(ErrorCode::kMalformed, "rank " + std::to_string(list.size()) + " exceeds " + std::to_string(limits::kRankMax));
+  Dims dims;
+  for (Dim dim : list) {
+    ASSIGN_OR_RETURN(int64_t value, symbols.Evaluate(dim, values));
+    dims.push_back(value);
+  }
+  return dims;
+}
+
+// Lowest and highest element offset a view touches, relative to its offset; nullopt on overflow. Empty views touch nothing.
+struct Reach {
+  int64_t low = 0, high = 0;
+  bool empty = false;
+};
+std::optional<Reach> ReachOf(const Dims& dims, const Dims& strides) {
+  Reach reach;
+  for (int d = 0; d < dims.rank(); ++d) {
+    if (dims[d] < 0) return std::nullopt;
+    if (dims[d] == 0) reach.empty = true;
+  }
+  if (reach.empty) return reach;
+  for (int d = 0; d < dims.rank(); ++d) {
+    const auto span = CheckedMul(dims[d] - 1, strides[d]);
+    if (!span) return std::nullopt;
+    const auto moved = CheckedAdd(*span < 0 ? reach.low : reach.high, *span);
+    if (!moved) return std::nullopt;
+    (*span < 0 ? reach.low : reach.high) = *moved;
+  }
+  return reach;
+}
+
+Status CheckInside(const TensorRef& view, int64_t offset, int64_t storage_bytes, size_t index) {
+  const auto reach = ReachOf(view.dims, view.strides);
+  if (!reach) return Fail(ErrorCode::kLimitExceeded, "plan value " + std::to_string(index) + " overflows 64-bit addressing");
+  if (reach->empty) return {};
+  const auto low = CheckedAdd(offset, reach->low), high = CheckedAdd(offset, reach->high);
+  const int64_t elements = storage_bytes / DTypeBytes(view.dtype);
+  if (!low || !high || *low < 0 || *high >= elements)
+    return Fail(ErrorCode::kIntegrityFailure, "plan value " + std::to_string(index) + " reaches outside its storage of " +
+                                                  std::to_string(elements) + " elements; the plan is not used");
+  return {};
+}
+
+}  // namespace
+
+Result<ArenaPacking> PackArena(std::span<const ArenaBlock> blocks) {
+  ArenaPacking packing;
+  packing.offsets.assign(blocks.size(), 0);
+  std::vector<size_t> order(blocks.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return blocks[a].bytes > blocks[b].bytes; });
+  std::vector<size_t> placed;   // by offset
+  for (size_t i : order) {
+    const ArenaBlock& block = blocks[i];
+    if (block.bytes < 0 || block.bytes > limits::kTensorBytesMax)
+      return Fail(ErrorCode::kLimitExceeded, "temporary of " + std::to_string(block.bytes) + " bytes; the limit is " +
+                                                 std::to_string(limits::kTensorBytesMax));
+    int64_t offset = 0;
+    for (size_t other : placed) {
+      const ArenaBlock& neighbour = blocks[other];
+      if (neighbour.last_step < block.first_step || block.last_step < neighbour.first_step) continue;
+      if (packing.offsets[other] >= offset + block.bytes) break;   // the gap before it fits
+      offset = std::max(offset, RoundUp(packing.offsets[other] + neighbour.bytes, kArenaAlignment));
+    }
+    packing.offsets[i] = offset;
+    packing.bytes = std::max(packing.bytes, RoundUp(offset + block.bytes, kArenaAlignment));
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), offset,
+                                   [&](int64_t value, size_t index) { return value < packing.offsets[index]; }),
+                  i);
+  }
+  return packing;
+}
+
+Result<std::unique_ptr<PlanInstance>> PlanInstance::Instantiate(std::shared_ptr<const LinkedPlan> linked,
+                                                                std::span<const int64_t> symbol_values) {
+  const Plan& plan = linked->plan();
+  std::unique_ptr<PlanInstance> instance(new PlanInstance());
+  instance->linked_ = linked;
+
+  std::vector<ArenaBlock> blocks;
+  for (const PlanBuffer& buffer : plan.buffers) {
+    ASSIGN_OR_RETURN(int64_t bytes, plan.symbols.Evaluate(buffer.bytes, symbol_values));
+    blocks.push_back({bytes, buffer.first_step, buffer.last_step});
+  }
+  ASSIGN_OR_RETURN(ArenaPacking packing, PackArena(blocks));
+
+  // Base table: inputs, outputs, weights, packed weights, arena.
+  const size_t inputs = static_cast<size_t>(linked->segment().runtime_inputs);
+  const size_t first_output = inputs, first_weight = first_output + plan.outputs.size();
+  const size_t first_packed = first_weight + linked->weights().size(), arena = first_packed + plan.recipes.size();
+  instance->bases_.assign(arena + 1, nullptr);
+  for (size_t i = 0; i < linked->weights().size(); ++i) instance->bases_[first_weight + i] = linked->weights()[i].data;
+  for (size_t i = 0; i < plan.recipes.size(); ++i) instance->bases_[first_packed + i] = linked->packed(i).ref.data;
+
+  for (int32_t output : plan.outputs) {
+    const PlanValue& value = plan.values[static_cast<size_t>(output)];
+    ASSIGN_OR_RETURN(Dims dims, EvaluateDims(plan.symbols, value.dims, symbol_values));
+    ASSIGN_OR_RETURN(int64_t elements, CheckedElements(dims, value.dtype));
+    instance->outputs_.push_back({value.dtype, dims, elements * DTypeBytes(value.dtype)});
+  }
+
+  std::vector<TensorRef> views;
+  std::vector<Address> addresses;
+  for (size_t i = 0; i < plan.values.size(); ++i) {
+    const PlanValue& value = plan.values[i];
+    TensorRef view;
+    view.dtype = value.dtype;
+    ASSIGN_OR_RETURN(view.dims, EvaluateDims(plan.symbols, value.dims, symbol_values));
+    ASSIGN_OR_RETURN(view.strides, EvaluateDims(plan.symbols, value.strides, symbol_values));
+    ASSIGN_OR_RETURN(int64_t offset, plan.symbols.Evaluate(value.offset, symbol_values));
+    const size_t index = static_cast<size_t>(value.index);
+    int64_t storage_bytes = 0;
+    Address address{};
+    int64_t start = 0;
+    switch (value.storage) {
+      case StorageKind::kInput: {
+        address.base = value.index;
+        const TensorDesc& desc = linked->segment().input(value.index);
+        Dims dims;
+        for (Dim dim : *desc.dims) {
+          ASSIGN_OR_RETURN(int64_t extent, linked->segment().body.symbols.Evaluate(dim, symbol_values));
+          dims.push_back(extent);
+        }
+        ASSIGN_OR_RETURN(int64_t elements, CheckedElements(dims, desc.dtype));
+        storage_bytes = elements * DTypeBytes(desc.dtype);
+        break;
+      }
+      case StorageKind::kOutput:
+        address.base = static_cast<int32_t>(first_output + index);
+        storage_bytes = instance->outputs_[index].bytes;
+        break;
+      case StorageKind::kWeight:
+        address.base = static_cast<int32_t>(first_weight + index);
+        storage_bytes = linked->weights()[index].bytes();
+        break;
+      case StorageKind::kPrepacked:
+        address.base = static_cast<int32_t>(first_packed + index);
+        storage_bytes = linked->packed(index).ref.bytes();
+        break;
+      case StorageKind::kArena:
+        address.base = static_cast<int32_t>(arena);
+        start = packing.offsets[index];
+        storage_bytes = blocks[index].bytes;
+        break;
+    }
+    RETURN_IF_ERROR(CheckInside(view, offset, storage_bytes, i));
+    address.offset = start + offset * DTypeBytes(view.dtype);
+    views.push_back(view);
+    addresses.push_back(address);
+  }
+  instance->scratch_offset_ = packing.bytes;
+  instance->arena_bytes_ = packing.bytes;
+  RETURN_IF_ERROR(instance->BuildSteps(symbol_values, views, addresses));
+  return instance;
+}
+
+Status PlanInstance::BuildSteps(std::span<const int64_t> symbol_values, std::span<const TensorRef> values,
+                                std::span<const Address> addresses) {
+  const Plan& plan = linked_->plan();
+  int64_t scratch_max = 0;
+  for (size_t s = 0; s < plan.steps.size(); ++s) {
+    if (const auto* kernel = std::get_if<KernelStep>(&plan.steps[s].step)) {
+      KernelCallStep call{};
+      call.entry = linked_->code().entry(static_cast<size_t>(kernel->kernel));
+      call.first_pointer = static_cast<int32_t>(addresses_.size());
+      call.pointers = static_cast<int32_t>(kernel->pointers.size());
+      for (int32_t value : kernel->pointers) addresses_.push_back(addresses[static_cast<size_t>(value)]);
+      call.first_dim = static_cast<int32_t>(dims_.size());
+      for (Dim dim : kernel->dims) {
+        ASSIGN_OR_RETURN(int64_t extent, plan.symbols.Evaluate(dim, symbol_values));
+        dims_.push_back(extent);
+      }
+      ASSIGN_OR_RETURN(call.range, plan.symbols.Evaluate(kernel->range, symbol_values));
+      ASSIGN_OR_RETURN(call.scratch_bytes, plan.symbols.Evaluate(kernel->scratch_bytes, symbol_values));
+      if (call.scratch_bytes < 0 || call.scratch_bytes > limits::kTensorBytesMax)
+        return Fail(ErrorCode::kLimitExceeded, "step " + std::to_string(s) + " wants " + std::to_string(call.scratch_bytes) +
+                                                   " bytes of scratch");
+      scratch_max = std::max(scratch_max, call.scratch_bytes);
+      steps_.push_back({true, static_cast<int32_t>(kernels_.size())});
+      kernels_.push_back(call);
+      continue;
+    }
+    const auto& node = std::get<ReferenceStep>(plan.steps[s].step);
+    ReferenceCallStep call;
+    call.plan_step = static_cast<int32_t>(s);
+    call.first_value = static_cast<int32_t>(addresses_.size());
+    for (int32_t input : node.inputs) {
+      call.inputs.push_back(input < 0 ? TensorRef{} : values[static_cast<size_t>(input)]);
+      addresses_.push_back(input < 0 ? Address{-1, 0} : addresses[static_cast<size_t>(input)]);
+    }
+    for (int32_t output : node.outputs) {
+      call.outputs.push_back(output < 0 ? TensorRef{} : values[static_cast<size_t>(output)]);
+      addresses_.push_back(output < 0 ? Address{-1, 0} : addresses[static_cast<size_t>(output)]);
+    }
+    for (Dim dim : node.attributes.Dims("dims")) {
+      ASSIGN_OR_RETURN(int64_t extent, plan.symbols.Evaluate(dim, symbol_values));
+      call.shape.push_back(extent);
+    }
+    steps_.push_back({false, static_cast<int32_t>(references_.size())});
+    references_.push_back(std::move(call));
+  }
+  pointer_table_.assign(addresses_.size(), nullptr);
+  arena_bytes_ = RoundUp(scratch_offset_ + scratch_max, kArenaAlignment);
+  return {};
+}
+
+Status PlanInstance::Run(const PlanCall& call) {
+  size_t base = 0;
+  for (const TensorRef& input : call.inputs) bases_[base++] = input.data;
+  for (void* output : call.outputs) bases_[base++] = output;
+  bases_.back() = call.arena;
+  for (size_t i = 0; i < addresses_.size(); ++i) {
+    const Address address = addresses_[i];
+    pointer_table_[i] = address.base < 0 ? nullptr : static_cast<char*>(bases_[static_cast<size_t>(address.base)]) + address.offset;
+  }
+  void* scratch = static_cast<char*>(call.arena) + scratch_offset_;
+  const bool timed = call.kernel_ns != nullptr || call.timing != nullptr;
+  int64_t last = timed ? SystemClock().NowNs() : 0;
+  for (size_t s = 0; s < steps_.size(); ++s) {
+    const Step step = steps_[s];
+    if (step.is_kernel) {
+      const KernelCallStep& kernel = kernels_[static_cast<size_t>(step.index)];
+      const KilnKernelArgs args{pointer_table_.data() + kernel.first_pointer, dims_.data() + kernel.first_dim, scratch};
+      if (kernel.range > 0) kernel.entry(&args, 0, kernel.range);
+    } else {
+      RETURN_IF_ERROR(RunReference(references_[static_cast<size_t>(step.index)], call, bases_));
+    }
+    if (timed) {
+      const int64_t now = SystemClock().NowNs();
+      if (call.kernel_ns) *(step.is_kernel ? call.kernel_ns : call.reference_ns) += now - last;
+      if (call.timing) call.timing->step_ns[s] += now - last;
+      last = now;
+    }
+  }
+  return {};
+}
+
+Status PlanInstance::RunReference(ReferenceCallStep& step, const PlanCall& call, std::span<void* const>) {
+  const auto& node = std::get<ReferenceStep>(linked_->plan().steps[static_cast<size_t>(step.plan_step)].step);
+  void* const* pointers = pointer_table_.data() + step.first_value;
+  for (TensorRef& input : step.inputs) input.data = *pointers++;
+  for (TensorRef& output : step.outputs) output.data = *pointers++;
+  if (node.op == TensorOp::kShapeVector) {
+    std::copy(step.shape.begin(), step.shape.end(), step.outputs[0].as<int64_t>());
+    return {};
+  }
+  const LinkedPlan::Reference& reference = linked_->reference(static_cast<size_t>(step.plan_step));
+  if (reference.kernel.run != nullptr && !reference.kernel.strided_inputs)
+    for (TensorRef& input : step.inputs) {
+      if (input.data == nullptr || input.IsContiguous()) continue;
+      TensorRef dense = MakeRef(input.dtype, input.dims, call.memory->AllocateScratch(static_cast<size_t>(input.bytes())));
+      if (dense.data == nullptr) return Fail(ErrorCode::kResourceExhausted, "no memory for a contiguous copy of an operand");
+      CopyElements(input, dense);
+      input = dense;
+    }
+  KernelCall kernel_call{node.op, &node.attributes, {}, step.inputs, step.outputs, call.memory, nullptr};
+  if (OpInfo(node.op).family == OpFamily::kView) {
+    for (size_t i = 0; i < step.outputs.size(); ++i) {
+      ASSIGN_OR_RETURN(std::optional<TensorRef> view, MakeView(kernel_call, static_cast<int>(i), step.outputs[i].dims));
+      if (!view) return Fail(ErrorCode::kInternal, "view step without a view");
+      CopyElements(*view, step.outputs[i]);
+    }
+    return {};
+  }
+  kernel_call.prepared = reference.prepared.get();
+  Status status = reference.kernel.run(kernel_call);
+  if (!status.has_value()) return FailIn(OpInfo(node.op).name, status.error());
+  return {};
+}
+
+int64_t PlanInstance::bytes() const {
+  return static_cast<int64_t>(sizeof(*this) + addresses_.size() * (sizeof(Address) + sizeof(void*)) + dims_.size() * 8 +
+                              steps_.size() * sizeof(Step) + kernels_.size() * sizeof(KernelCallStep) +
+                              references_.size() * sizeof(ReferenceCallStep));
+}
+
+}  // namespace kiln

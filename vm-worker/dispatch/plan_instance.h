@@ -1,0 +1,106 @@
+// PlanInstance: a linked plan made ready for one set of symbol values; what a call executes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/base/result.h"
+#include "vm-worker/dispatch/linked_plan.h"
+
+namespace kiln {
+
+// Byte ranges of the temporaries in the arena: one deterministic greedy function (largest first, lowest fitting offset among
+// the blocks alive at the same time). Offsets are multiples of 64.
+struct ArenaBlock {
+  int64_t bytes;
+  int32_t first_step;
+  int32_t last_step;
+};
+struct ArenaPacking {
+  std::vector<int64_t> offsets;
+  int64_t bytes = 0;
+};
+Result<ArenaPacking> PackArena(std::span<const ArenaBlock> blocks);
+
+// Where time went in one run; filled when asked.
+struct StepTiming {
+  std::vector<int64_t> step_ns;
+};
+
+// Memory of one call: `arena` has at least arena_bytes(), 64-byte aligned.
+struct PlanCall {
+  std::span<const TensorRef> inputs;     // contiguous, as the guard demands
+  std::span<void* const> outputs;        // one per output, 64-byte aligned, output_bytes(i)
+  void* arena;
+  KernelMemory* memory;                  // for reference steps' scratch
+  int64_t* kernel_ns = nullptr;          // accumulates time in generated kernels and reference steps, when not null
+  int64_t* reference_ns = nullptr;
+  StepTiming* timing = nullptr;
+};
+
+// Bound to a LinkedPlan, which it keeps alive. Holds per-call tables, hence not thread-safe: one per worker thread.
+class PlanInstance {
+ public:
+  // Evaluates every Dim, packs the arena, verifies that every value lies inside its storage (64-bit arithmetic).
+  static Result<std::unique_ptr<PlanInstance>> Instantiate(std::shared_ptr<const LinkedPlan> linked,
+                                                           std::span<const int64_t> symbol_values);
+
+  int64_t arena_bytes() const { return arena_bytes_; }
+  size_t output_count() const { return outputs_.size(); }
+  DType output_dtype(size_t i) const { return outputs_[i].dtype; }
+  const Dims& output_dims(size_t i) const { return outputs_[i].dims; }
+  int64_t output_bytes(size_t i) const { return outputs_[i].bytes; }
+  const LinkedPlan& linked() const { return *linked_; }
+  int64_t bytes() const;   // of this object
+
+  // Runs all steps on the calling thread. Errors come from reference steps only (an index out of range, say).
+  Status Run(const PlanCall& call);
+
+ private:
+  PlanInstance() = default;
+  struct Output {
+    DType dtype;
+    Dims dims;
+    int64_t bytes;
+  };
+  struct Address {            // base table entry plus byte offset
+    int32_t base;
+    int64_t offset;
+  };
+  struct KernelCallStep {
+    KilnKernel entry;
+    int32_t first_pointer, pointers;   // in addresses_ and pointer_table_
+    int32_t first_dim;                 // in dims_
+    int64_t range;
+    int64_t scratch_bytes;
+  };
+  struct ReferenceCallStep {
+    int32_t plan_step;
+    int32_t first_value;               // in addresses_: inputs then outputs
+    std::vector<TensorRef> inputs, outputs;   // data patched per call
+    std::vector<int64_t> shape;        // ShapeVector's values
+  };
+  struct Step {
+    bool is_kernel;
+    int32_t index;
+  };
+
+  Status BuildSteps(std::span<const int64_t> symbol_values, std::span<const TensorRef> values, std::span<const Address> addresses);
+  Status RunReference(ReferenceCallStep& step, const PlanCall& call, std::span<void* const> bases);
+
+  std::shared_ptr<const LinkedPlan> linked_;
+  std::vector<Output> outputs_;
+  std::vector<Step> steps_;
+  std::vector<KernelCallStep> kernels_;
+  std::vector<ReferenceCallStep> references_;
+  std::vector<Address> addresses_;
+  std::vector<void*> pointer_table_;
+  std::vector<int64_t> dims_;
+  std::vector<void*> bases_;           // inputs, outputs, weights, packed, arena; the constant part is preset
+  int64_t arena_bytes_ = 0;
+  int64_t scratch_offset_ = 0;         // kernel scratch lies at the end of the arena
+};
+
+}  // namespace kiln

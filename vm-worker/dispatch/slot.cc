@@ -1,0 +1,76 @@
+#include "vm-worker/dispatch/slot.h"
+
+#include <algorithm>
+
+#include "common/base/check.h"
+
+namespace kiln {
+namespace {
+
+uint64_t HashValues(std::span<const int64_t> values) {
+  return FastHash({reinterpret_cast<const uint8_t*>(values.data()), values.size_bytes()});
+}
+
+// Symbol values of an exact guard; symbols known only inside the segment are written as the caller passes them.
+std::vector<int64_t> ExactValues(const LinkedPlan& plan) {
+  std::vector<int64_t> values;
+  const Guard& guard = plan.plan().guard;
+  for (size_t i = 0; i < guard.symbols.size(); ++i) {
+    const bool inside = plan.segment().symbols[i].kind == SymbolSource::Kind::kValueDim;
+    values.push_back(inside ? -1 : guard.symbols[i].min);
+  }
+  return values;
+}
+
+bool IsExact(const LinkedPlan& plan) {
+  const Guard& guard = plan.plan().guard;
+  for (size_t i = 0; i < guard.symbols.size(); ++i)
+    if (plan.segment().symbols[i].kind != SymbolSource::Kind::kValueDim && guard.symbols[i].min != guard.symbols[i].max) return false;
+  return true;
+}
+
+}  // namespace
+
+PlanList::PlanList(std::vector<std::shared_ptr<const LinkedPlan>> plans, uint64_t version)
+    : plans_(std::move(plans)), version_(version) {
+  KILN_CHECK(plans_.size() <= limits::kSlotPlansMax);
+  std::stable_sort(plans_.begin(), plans_.end(), [](const auto& a, const auto& b) {
+    const bool exact_a = IsExact(*a), exact_b = IsExact(*b);
+    return exact_a != exact_b ? exact_a : MoreSpecific(a->plan().guard, b->plan().guard);
+  });
+  for (size_t i = 0; i < plans_.size() && IsExact(*plans_[i]); ++i) {
+    exact_.emplace(HashValues(ExactValues(*plans_[i])), i);
+    first_general_ = i + 1;
+  }
+}
+
+const std::shared_ptr<const LinkedPlan>* PlanList::Select(std::span<const int64_t> symbol_values,
+                                                          std::span<const TensorRef> inputs,
+                                                          std::optional<GuardFailure>* why) const {
+  const auto holds = [&](size_t i) {
+    auto failure = CheckGuard(plans_[i]->plan().guard, plans_[i]->plan().symbols, symbol_values, inputs);
+    if (failure && why != nullptr && !*why) *why = std::move(failure);
+    return !failure;
+  };
+  const auto [begin, end] = exact_.equal_range(HashValues(symbol_values));
+  for (auto it = begin; it != end; ++it)
+    if (holds(it->second)) return &plans_[it->second];
+  for (size_t i = first_general_; i < plans_.size(); ++i)
+    if (holds(i)) return &plans_[i];
+  if (why != nullptr && !*why && !plans_.empty()) holds(0);
+  return nullptr;
+}
+
+void Slot::Publish(std::vector<std::shared_ptr<const LinkedPlan>> plans) {
+  const PlanList* fresh = plans.empty() ? nullptr : new PlanList(std::move(plans), next_version_++);
+  const PlanList* old = list_.exchange(fresh, std::memory_order_seq_cst);
+  if (old != nullptr) epochs_.Retire(std::shared_ptr<const PlanList>(old));
+}
+
+std::vector<std::shared_ptr<const LinkedPlan>> Slot::plans() const {
+  const PlanList* list = Load();
+  return list == nullptr ? std::vector<std::shared_ptr<const LinkedPlan>>() :
+                           std::vector<std::shared_ptr<const LinkedPlan>>(list->plans().begin(), list->plans().end());
+}
+
+}  // namespace kiln
