@@ -1,0 +1,109 @@
+// kiln-compile: the compile service's front process. Parses flags and wires; see service/ and jobs/ for what happens.
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+
+#include "common/process/process.h"
+#include "common/security/key_directory.h"
+#include "compile-service/service/compile_service.h"
+
+namespace kiln {
+namespace {
+
+struct Flags {
+  std::vector<std::string> listen = {"tcp://127.0.0.1:7411"};
+  std::string store = "tcp://127.0.0.1:7400";
+  std::string store_blobs;
+  std::string keys = "keys";
+  bool insecure = false;
+  int compile_children = 2;
+  int validate_children = 1;
+  int job_threads = 2;
+  int64_t job_deadline_ms = 20'000;
+  std::string replay_directory;
+  std::string log_level = "info";
+  bool die_with_parent = false;
+};
+
+// The helper binaries are installed beside this one.
+Result<std::string> BinaryDirectory() {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return Fail(ErrorCode::kIoError, "cannot find out where kiln-compile lies: " + error.message());
+  return self.parent_path().string();
+}
+
+Status Serve(const Flags& flags) {
+  RETURN_IF_ERROR(InitProcess({"kiln-compile", flags.log_level, flags.die_with_parent}));
+  ASSIGN_OR_RETURN(KeyDirectory keys, KeyDirectory::Open(flags.keys));
+  ASSIGN_OR_RETURN(SigningKey signing_key, keys.LoadOrCreateSigning("compile"));
+  RETURN_IF_ERROR(keys.Trust(signing_key.public_key(), "compile"));
+  ASSIGN_OR_RETURN(TrustedSigners trusted, keys.LoadTrustedSigners());
+  ServerSecurity server_security;
+  ClientSecurity client_security;
+  server_security.insecure = client_security.insecure = flags.insecure;
+  if (!flags.insecure) {
+    ASSIGN_OR_RETURN(server_security, keys.ServerFor("compile"));
+    ASSIGN_OR_RETURN(client_security, keys.ClientFor("compile", "cache"));
+  }
+
+  ASSIGN_OR_RETURN(std::string directory, BinaryDirectory());
+  ASSIGN_OR_RETURN(auto compilers, ChildPool::Start({directory + "/kiln-compile-child", {}, flags.compile_children,
+                                                     flags.job_deadline_ms, {}, flags.replay_directory}));
+  ASSIGN_OR_RETURN(auto validators, ChildPool::Start({directory + "/kiln-validate-child", {}, flags.validate_children,
+                                                      flags.job_deadline_ms, {}, flags.replay_directory}));
+  ASSIGN_OR_RETURN(auto loop, Loop::Start("compile-loop"));
+  cache::CacheClientOptions store_options;
+  store_options.endpoint = flags.store;
+  store_options.blob_endpoint = flags.store_blobs;
+  store_options.security = client_security;
+  ASSIGN_OR_RETURN(auto store, cache::CacheClient::Connect(*loop, std::move(store_options)));
+
+  const std::string holder = "compile-" + std::to_string(getpid()) + "-" + std::to_string(SystemClock().NowNs());
+  CompileServiceOptions service_options;
+  service_options.job_threads = flags.job_threads;
+  CompileService service({*compilers, *validators, *store, signing_key, trusted, holder}, service_options);
+  RpcServerOptions server_options;
+  server_options.endpoints = flags.listen;
+  server_options.security = server_security;
+  server_options.part_bytes_max = limits::kEnvelopeBytesMax;
+  ASSIGN_OR_RETURN(auto server, RpcServer::Listen(*loop, std::move(server_options)));
+  service.RegisterOn(*server);
+  server->Serve();
+  std::string addresses;
+  for (const std::string& endpoint : server->endpoints()) addresses += (addresses.empty() ? "listen=" : ",") + endpoint;
+  AnnounceReady(addresses);
+  while (WaitForStop() == StopWait::kReload) {
+  }
+  server->Drain();
+  return {};
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("kiln-compile: bakes tensor segments into kernels and publishes them in the cache store");
+  app.add_option("--listen", flags.listen, "endpoints to answer on (tcp://host:port or ipc://path)")->capture_default_str();
+  app.add_option("--store", flags.store, "cache store endpoint")->capture_default_str();
+  app.add_option("--store-blobs", flags.store_blobs, "cache store endpoint for kernels (default: the same)");
+  app.add_option("--keys", flags.keys, "key directory: curve and signing keys, allow.list, signers.list")->capture_default_str();
+  app.add_flag("--insecure", flags.insecure, "no CURVE; only on loopback and ipc");
+  app.add_option("--children", flags.compile_children, "compile child processes")->check(CLI::Range(1, 256))->capture_default_str();
+  app.add_option("--validators", flags.validate_children, "validation child processes")->check(CLI::Range(1, 64))->capture_default_str();
+  app.add_option("--jobs", flags.job_threads, "requests worked on at once")->check(CLI::Range(1, 256))->capture_default_str();
+  app.add_option("--job-deadline-ms", flags.job_deadline_ms, "a child that takes longer is ended")->check(CLI::Range(100, 600'000))->capture_default_str();
+  app.add_option("--replay-dir", flags.replay_directory, "where jobs that killed a child are kept");
+  app.add_option("--log", flags.log_level, "trace, debug, info, warn, error, off")->capture_default_str();
+  app.add_flag("--die-with-parent", flags.die_with_parent, "end when the parent process ends");
+  CLI11_PARSE(app, argc, argv);
+  const Status status = Serve(flags);
+  if (status.has_value()) return 0;
+  spdlog::error("{}", ToString(status.error()));
+  return ErrorExitCode(status.error().code);
+}
+
+}  // namespace
+}  // namespace kiln
+
+int main(int argc, char** argv) { return kiln::Main(argc, argv); }
