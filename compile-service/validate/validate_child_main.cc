@@ -5,6 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstring>
+
 #include "compile-service/jobs/job_codec.h"
 #include "compile-service/validate/validate_kernel.h"
 

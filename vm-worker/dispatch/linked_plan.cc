@@ -58,36 +58,31 @@ int64_t PackedWeights::bytes() const {
   return total;
 }
 
-Result<std::shared_ptr<const LinkedPlan>> LinkedPlan::Link(Plan plan, PlanKey key, std::shared_ptr<const Segment> segment,
-                                                           std::span<const std::span<const uint8_t>> blobs,
-                                                           std::span<const TensorRef> weights, Target host,
-                                                           PackedWeights& packer) {
-  RETURN_IF_ERROR(VerifyPlan(plan, *segment));
-  if (plan.abi != KILN_KERNEL_ABI)
-    return Fail(ErrorCode::kTargetMismatch, "plan needs kernel ABI " + std::to_string(plan.abi) + ", this worker has " +
+Result<std::shared_ptr<const LinkedPlan>> LinkedPlan::Link(std::shared_ptr<const Plan> plan, PlanKey key, const Segment& segment,
+                                                           std::shared_ptr<const CodeMapping> code,
+                                                           std::span<const TensorRef> weights, PackedWeights& packer) {
+  RETURN_IF_ERROR(VerifyPlan(*plan, segment));
+  if (plan->abi != KILN_KERNEL_ABI)
+    return Fail(ErrorCode::kTargetMismatch, "plan needs kernel ABI " + std::to_string(plan->abi) + ", this worker has " +
                                                 std::to_string(KILN_KERNEL_ABI));
-  const std::optional<Target> target = TargetFromName(plan.target);
-  if (!target || !CanRun(host, *target))
-    return Fail(ErrorCode::kTargetMismatch, "plan is for " + plan.target + ", this host runs at most " +
-                                                std::string(InfoOf(host).name));
-  if (weights.size() != static_cast<size_t>(segment->weight_count()))
-    return Fail(ErrorCode::kInvalidArgument, "segment has " + std::to_string(segment->weight_count()) + " weights, " +
+  if (weights.size() != static_cast<size_t>(segment.weight_count()))
+    return Fail(ErrorCode::kInvalidArgument, "segment has " + std::to_string(segment.weight_count()) + " weights, " +
                                                  std::to_string(weights.size()) + " were given");
-  for (size_t i = 0; i < weights.size(); ++i) RETURN_IF_ERROR(CheckWeight(*segment, static_cast<int>(i), weights[i]));
+  for (size_t i = 0; i < weights.size(); ++i) RETURN_IF_ERROR(CheckWeight(segment, static_cast<int>(i), weights[i]));
 
   std::shared_ptr<LinkedPlan> linked(new LinkedPlan());
-  ASSIGN_OR_RETURN(linked->code_, CodeMapping::Map(plan.kernels, blobs, host));
-  for (const PrepackRecipe& recipe : plan.recipes) {
+  linked->code_ = std::move(code);
+  for (const PrepackRecipe& recipe : plan->recipes) {
     ASSIGN_OR_RETURN(auto packed, packer.Pack(recipe, weights));
     linked->packed_.push_back(std::move(packed));
   }
-  for (const PlanStep& step : plan.steps) {
+  for (const PlanStep& step : plan->steps) {
     Reference reference;
     if (const auto* node = std::get_if<ReferenceStep>(&step.step)) {
       const OpFamily family = OpInfo(node->op).family;
       if (family != OpFamily::kView && node->op != TensorOp::kShapeVector) {
         const size_t typed = node->op == TensorOp::kWhere ? 1 : 0;
-        const DType dtype = plan.values[static_cast<size_t>(node->inputs[typed])].dtype;
+        const DType dtype = plan->values[static_cast<size_t>(node->inputs[typed])].dtype;
         ASSIGN_OR_RETURN(reference.kernel, FindReferenceKernel(node->op, dtype));
         if (reference.kernel.prepare) reference.prepared = reference.kernel.prepare(node->attributes);
       }
@@ -96,13 +91,13 @@ Result<std::shared_ptr<const LinkedPlan>> LinkedPlan::Link(Plan plan, PlanKey ke
   }
   linked->plan_ = std::move(plan);
   linked->key_ = key;
-  linked->segment_ = std::move(segment);
+  linked->segment_ = &segment;
   linked->weights_.assign(weights.begin(), weights.end());
   return linked;
 }
 
 int64_t LinkedPlan::bytes() const {
-  return static_cast<int64_t>(code_->size() + plan_.steps.size() * sizeof(PlanStep) + plan_.values.size() * sizeof(PlanValue));
+  return static_cast<int64_t>(code_->size() + plan_->steps.size() * sizeof(PlanStep) + plan_->values.size() * sizeof(PlanValue));
 }
 
 }  // namespace kiln

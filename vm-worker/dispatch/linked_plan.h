@@ -35,13 +35,13 @@ class PackedWeights {
 // Immutable after Link; shared by the slots and instances that use it. Thread-safe.
 class LinkedPlan {
  public:
-  // `blobs[i]` holds the bytes of plan.kernels[i]; `weights` are the segment's, in canonical order, alive as long as the model.
-  // Verifies plan against segment, dtypes and dims of weights, ids, target and ABI of kernels.
-  static Result<std::shared_ptr<const LinkedPlan>> Link(Plan plan, PlanKey key, std::shared_ptr<const Segment> segment,
-                                                        std::span<const std::span<const uint8_t>> blobs,
-                                                        std::span<const TensorRef> weights, Target host, PackedWeights& packer);
+  // `code` maps plan.kernels, in order; equal layers share one plan and one mapping. `weights` are the segment's, in canonical
+  // order; they and `segment` live as long as the model. Verifies plan against segment, ABI, dtypes and dims of weights.
+  static Result<std::shared_ptr<const LinkedPlan>> Link(std::shared_ptr<const Plan> plan, PlanKey key, const Segment& segment,
+                                                        std::shared_ptr<const CodeMapping> code,
+                                                        std::span<const TensorRef> weights, PackedWeights& packer);
 
-  const Plan& plan() const { return plan_; }
+  const Plan& plan() const { return *plan_; }
   const PlanKey& key() const { return key_; }
   const Segment& segment() const { return *segment_; }
   const CodeMapping& code() const { return *code_; }
@@ -57,10 +57,10 @@ class LinkedPlan {
 
  private:
   LinkedPlan() = default;
-  Plan plan_;
+  std::shared_ptr<const Plan> plan_;
   PlanKey key_;
-  std::shared_ptr<const Segment> segment_;
-  std::unique_ptr<CodeMapping> code_;
+  const Segment* segment_ = nullptr;
+  std::shared_ptr<const CodeMapping> code_;
   std::vector<TensorRef> weights_;
   std::vector<std::shared_ptr<const Tensor>> packed_;
   std::vector<Reference> references_;

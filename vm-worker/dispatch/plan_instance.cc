@@ -230,28 +230,27 @@ Status PlanInstance::Run(const PlanCall& call) {
     pointer_table_[i] = address.base < 0 ? nullptr : static_cast<char*>(bases_[static_cast<size_t>(address.base)]) + address.offset;
   }
   void* scratch = static_cast<char*>(call.arena) + scratch_offset_;
-  const bool timed = call.kernel_ns != nullptr || call.timing != nullptr;
-  int64_t last = timed ? SystemClock().NowNs() : 0;
+  const Clock& clock = SystemClock();
   for (size_t s = 0; s < steps_.size(); ++s) {
     const Step step = steps_[s];
+    const bool timed = call.timing != nullptr || (!step.is_kernel && call.reference_ns != nullptr);
+    const int64_t start = timed ? clock.NowNs() : 0;
     if (step.is_kernel) {
       const KernelCallStep& kernel = kernels_[static_cast<size_t>(step.index)];
       const KilnKernelArgs args{pointer_table_.data() + kernel.first_pointer, dims_.data() + kernel.first_dim, scratch};
       if (kernel.range > 0) kernel.entry(&args, 0, kernel.range);
     } else {
-      RETURN_IF_ERROR(RunReference(references_[static_cast<size_t>(step.index)], call, bases_));
+      RETURN_IF_ERROR(RunReference(references_[static_cast<size_t>(step.index)], call));
     }
-    if (timed) {
-      const int64_t now = SystemClock().NowNs();
-      if (call.kernel_ns) *(step.is_kernel ? call.kernel_ns : call.reference_ns) += now - last;
-      if (call.timing) call.timing->step_ns[s] += now - last;
-      last = now;
-    }
+    if (!timed) continue;
+    const int64_t elapsed = clock.NowNs() - start;
+    if (!step.is_kernel && call.reference_ns != nullptr) *call.reference_ns += elapsed;
+    if (call.timing != nullptr) call.timing->step_ns[s] += elapsed;
   }
   return {};
 }
 
-Status PlanInstance::RunReference(ReferenceCallStep& step, const PlanCall& call, std::span<void* const>) {
+Status PlanInstance::RunReference(ReferenceCallStep& step, const PlanCall& call) {
   const auto& node = std::get<ReferenceStep>(linked_->plan().steps[static_cast<size_t>(step.plan_step)].step);
   void* const* pointers = pointer_table_.data() + step.first_value;
   for (TensorRef& input : step.inputs) input.data = *pointers++;

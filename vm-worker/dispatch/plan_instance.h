@@ -35,9 +35,8 @@ struct PlanCall {
   std::span<void* const> outputs;        // one per output, 64-byte aligned, output_bytes(i)
   void* arena;
   KernelMemory* memory;                  // for reference steps' scratch
-  int64_t* kernel_ns = nullptr;          // accumulates time in generated kernels and reference steps, when not null
-  int64_t* reference_ns = nullptr;
-  StepTiming* timing = nullptr;
+  int64_t* reference_ns = nullptr;       // when not null: time in reference steps is added (the rest is kernels)
+  StepTiming* timing = nullptr;          // when not null: time per step is added; for explain, costs a clock read a step
 };
 
 // Bound to a LinkedPlan, which it keeps alive. Holds per-call tables, hence not thread-safe: one per worker thread.
@@ -88,7 +87,7 @@ class PlanInstance {
   };
 
   Status BuildSteps(std::span<const int64_t> symbol_values, std::span<const TensorRef> values, std::span<const Address> addresses);
-  Status RunReference(ReferenceCallStep& step, const PlanCall& call, std::span<void* const> bases);
+  Status RunReference(ReferenceCallStep& step, const PlanCall& call);
 
   std::shared_ptr<const LinkedPlan> linked_;
   std::vector<Output> outputs_;

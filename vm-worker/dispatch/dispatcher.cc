@@ -1,0 +1,156 @@
+#include "vm-worker/dispatch/dispatcher.h"
+
+#include <algorithm>
+
+#include "common/base/clock.h"
+
+namespace kiln {
+namespace {
+
+// Scratch of reference steps comes from the interpreter's arena.
+class StepMemory final : public KernelMemory {
+ public:
+  explicit StepMemory(SegmentMemory& memory) : memory_(memory) {}
+  void* AllocateOutput(size_t bytes) override { return memory_.AllocateScratch(bytes); }
+  void* AllocateScratch(size_t bytes) override { return memory_.AllocateScratch(bytes); }
+
+ private:
+  SegmentMemory& memory_;
+};
+
+}  // namespace
+
+Dispatcher::Dispatcher(std::span<const std::unique_ptr<SegmentRuntime>> runtimes, std::span<SegmentCounters> counters,
+                       CallObserver& observer, DispatcherOptions options)
+    : runtimes_(runtimes), counters_(counters), observer_(observer), options_(options), memos_(runtimes.size()),
+      recent_(runtimes.size()) {}
+
+Dispatcher::~Dispatcher() = default;
+
+SegmentVerdict Dispatcher::Enter(const SegmentEntry& entry) {
+  const auto segment = static_cast<size_t>(entry.segment);
+  SegmentRuntime& runtime = *runtimes_[segment];
+  SegmentCounters& counters = counters_[segment];
+  if (runtime.shadow_wanted.load(std::memory_order_relaxed) > 0) {
+    const LinkedPlan* plan = nullptr;
+    if (ShadowAdmits(runtime, entry, &plan)) return SegmentVerdict::kInterpretAndTell;
+  }
+  const PlanList* list = runtime.slot.Load();
+  if (list == nullptr) return SegmentVerdict::kInterpretAndTell;
+  Memo& memo = MemoFor(entry, *list);
+  if (memo.version != list->version()) Resolve(entry, *list, memo);
+  memo.last_use = ++now_;
+  if (memo.instance == nullptr) {
+    Count(counters.guard_misses);
+    return SegmentVerdict::kInterpretAndTell;
+  }
+  // An error of a reference step (an index out of range) is reported by the interpreter, which names the node.
+  if (!RunPlan(entry, *memo.instance, counters).has_value()) return SegmentVerdict::kInterpretAndTell;
+  Count(counters.plan_calls);
+  return SegmentVerdict::kExecuted;
+}
+
+void Dispatcher::Leave(const SegmentEntry& entry, int64_t elapsed_ns) {
+  SegmentCounters& counters = counters_[static_cast<size_t>(entry.segment)];
+  Count(counters.interpreted_calls);
+  Count(counters.interpreted_ns, static_cast<uint64_t>(elapsed_ns));
+  observer_.Interpreted(entry.segment, *entry.signature, elapsed_ns);
+  const SegmentRuntime& runtime = *runtimes_[static_cast<size_t>(entry.segment)];
+  const LinkedPlan* plan = nullptr;
+  if (runtime.shadow_wanted.load(std::memory_order_relaxed) > 0 && ShadowAdmits(runtime, entry, &plan))
+    observer_.ShadowCandidate(entry.segment, entry, *plan);
+}
+
+bool Dispatcher::ShadowAdmits(const SegmentRuntime& runtime, const SegmentEntry& entry, const LinkedPlan** plan) {
+  *plan = runtime.shadowed.load(std::memory_order_seq_cst);
+  if (*plan == nullptr) return false;
+  const Segment& segment = (*plan)->segment();
+  symbol_values_.assign(segment.symbols.size(), -1);
+  if (!BindSymbols(segment, entry.inputs, entry.parameters, symbol_values_).has_value()) return false;
+  Guard guard = (*plan)->plan().guard;
+  for (InputGuard& input : guard.inputs) input = {false, AlignmentClass::kElement};   // copies are made contiguous
+  return !CheckGuard(guard, (*plan)->plan().symbols, symbol_values_, entry.inputs).has_value();
+}
+
+Dispatcher::Memo& Dispatcher::MemoFor(const SegmentEntry& entry, const PlanList&) {
+  const auto segment = static_cast<size_t>(entry.segment);
+  Recent& recent = recent_[segment];
+  if (recent.signature != nullptr && *recent.signature == *entry.signature) return *recent.memo;
+  SegmentMemos& memos = memos_[segment];
+  auto it = memos.find(*entry.signature);
+  if (it == memos.end()) {
+    if (memo_count_ >= options_.instances_max) EvictOldest();
+    it = memos.try_emplace(*entry.signature).first;
+    ++memo_count_;
+  }
+  recent = {&it->first, &it->second};
+  return it->second;
+}
+
+void Dispatcher::Resolve(const SegmentEntry& entry, const PlanList& list, Memo& memo) {
+  memo.version = list.version();
+  memo.instance.reset();
+  const Segment& segment = list.plans().front()->segment();
+  symbol_values_.assign(segment.symbols.size(), -1);
+  if (!BindSymbols(segment, entry.inputs, entry.parameters, symbol_values_).has_value()) return;
+  // Guards are asked about the inputs as the plan will see them: RunPlan makes views contiguous and places them on 64 bytes.
+  inputs_.assign(entry.inputs.begin(), entry.inputs.end());
+  for (TensorRef& input : inputs_)
+    if (!input.IsContiguous() || reinterpret_cast<uintptr_t>(input.data) % 64 != 0) input = MakeRef(input.dtype, input.dims, nullptr);
+  const std::shared_ptr<const LinkedPlan>* plan = list.Select(symbol_values_, inputs_, nullptr);
+  if (plan == nullptr) return;
+  Result<std::unique_ptr<PlanInstance>> instance = PlanInstance::Instantiate(*plan, symbol_values_);
+  if (instance.has_value()) memo.instance = std::move(*instance);
+}
+
+Status Dispatcher::RunPlan(const SegmentEntry& entry, PlanInstance& instance, SegmentCounters& counters) {
+  const Clock& clock = SystemClock();
+  const int64_t start = clock.NowNs();
+  const Guard& guard = instance.linked().plan().guard;
+  inputs_.assign(entry.inputs.begin(), entry.inputs.end());
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    TensorRef& input = inputs_[i];
+    const bool aligned = guard.inputs[i].alignment == AlignmentClass::kElement || reinterpret_cast<uintptr_t>(input.data) % 64 == 0;
+    if ((input.IsContiguous() || !guard.inputs[i].contiguous) && aligned) continue;
+    const TensorRef dense = MakeRef(input.dtype, input.dims, entry.memory->AllocateScratch(static_cast<size_t>(input.bytes())));
+    if (dense.data == nullptr) return Fail(ErrorCode::kResourceExhausted, "no memory for a contiguous copy of an input");
+    CopyElements(input, dense);
+    input = dense;
+    Count(counters.input_copies);
+  }
+  outputs_.clear();
+  for (size_t i = 0; i < instance.output_count(); ++i) {
+    void* data = entry.memory->AllocateOutput(i, static_cast<size_t>(instance.output_bytes(i)));
+    if (data == nullptr) return Fail(ErrorCode::kResourceExhausted, "no memory for an output");
+    entry.outputs[i] = MakeRef(instance.output_dtype(i), instance.output_dims(i), data);
+    outputs_.push_back(data);
+  }
+  void* arena = entry.memory->AllocateScratch(static_cast<size_t>(instance.arena_bytes()));
+  if (arena == nullptr) return Fail(ErrorCode::kResourceExhausted, "no memory for temporaries");
+  StepMemory memory(*entry.memory);
+  int64_t reference_ns = 0;
+  RETURN_IF_ERROR(instance.Run({inputs_, outputs_, arena, &memory, &reference_ns, nullptr}));
+  const int64_t total = clock.NowNs() - start;
+  Count(counters.kernel_ns, static_cast<uint64_t>(total - reference_ns));
+  Count(counters.reference_ns, static_cast<uint64_t>(reference_ns));
+  return {};
+}
+
+void Dispatcher::EvictOldest() {
+  size_t oldest_segment = 0;
+  SegmentMemos::iterator oldest;
+  bool found = false;
+  for (size_t s = 0; s < memos_.size(); ++s)
+    for (auto it = memos_[s].begin(); it != memos_[s].end(); ++it)
+      if (!found || it->second.last_use < oldest->second.last_use) {
+        oldest_segment = s;
+        oldest = it;
+        found = true;
+      }
+  if (!found) return;
+  recent_[oldest_segment] = {};
+  memos_[oldest_segment].erase(oldest);
+  --memo_count_;
+}
+
+}  // namespace kiln

@@ -1,0 +1,75 @@
+// Dispatcher: the interpreter's hook. Per call of a segment it decides between a published plan and the interpreter.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "vm-worker/dispatch/plan_instance.h"
+#include "vm-worker/dispatch/segment_runtime.h"
+#include "vm-worker/interp/segment_hook.h"
+
+namespace kiln {
+
+// What the control side learns from interpreted calls. Called on the worker thread; must be quick and must not block.
+class CallObserver {
+ public:
+  virtual ~CallObserver() = default;
+  // An interpreted call of segment `segment` with this signature.
+  virtual void Interpreted(int segment, const Signature& signature, int64_t elapsed_ns) = 0;
+  // The interpreter answered a call that the shadowed plan admits: inputs and outputs may be copied now.
+  virtual void ShadowCandidate(int segment, const SegmentEntry& entry, const LinkedPlan& plan) = 0;
+};
+
+struct DispatcherOptions {
+  size_t instances_max = 1024;   // memoised per thread, over all segments
+};
+
+// One per worker thread and model. Not thread-safe; the caller is inside an EpochScope while the interpreter runs.
+class Dispatcher final : public SegmentHook {
+ public:
+  // `runtimes` and `counters` have an entry per segment of the model and outlive the dispatcher.
+  Dispatcher(std::span<const std::unique_ptr<SegmentRuntime>> runtimes, std::span<SegmentCounters> counters, CallObserver& observer,
+             DispatcherOptions options = {});
+  ~Dispatcher() override;
+
+  SegmentVerdict Enter(const SegmentEntry& entry) override;
+  void Leave(const SegmentEntry& entry, int64_t elapsed_ns) override;
+
+ private:
+  // Outcome of guard evaluation for one signature under one version of a slot; no instance means: no plan holds.
+  struct Memo {
+    uint64_t version = 0;
+    std::unique_ptr<PlanInstance> instance;
+    uint64_t last_use = 0;
+  };
+  using SegmentMemos = std::unordered_map<Signature, Memo, SignatureHash>;
+
+  Memo& MemoFor(const SegmentEntry& entry, const PlanList& list);
+  void Resolve(const SegmentEntry& entry, const PlanList& list, Memo& memo);
+  bool ShadowAdmits(const SegmentRuntime& runtime, const SegmentEntry& entry, const LinkedPlan** plan);
+  Status RunPlan(const SegmentEntry& entry, PlanInstance& instance, SegmentCounters& counters);
+  void EvictOldest();
+
+  std::span<const std::unique_ptr<SegmentRuntime>> runtimes_;
+  std::span<SegmentCounters> counters_;
+  CallObserver& observer_;
+  const DispatcherOptions options_;
+  std::vector<SegmentMemos> memos_;   // per segment
+  // The last signature of each segment and its memo: most calls repeat it.
+  struct Recent {
+    const Signature* signature = nullptr;
+    Memo* memo = nullptr;
+  };
+  std::vector<Recent> recent_;
+  size_t memo_count_ = 0;
+  uint64_t now_ = 0;
+  std::vector<int64_t> symbol_values_;
+  std::vector<TensorRef> inputs_;
+  std::vector<void*> outputs_;
+};
+
+}  // namespace kiln
