@@ -1,6 +1,6 @@
 #include "common/compile_api/compile_api.h"
 
-#include "common/messaging/flatbuffer.h"
+#include "common/base/flatbuffer.h"
 #include "common/messaging/rpc_client.h"
 #include "schemas/compile_generated.h"
 

@@ -1,8 +1,5 @@
 #include "compile-service/validate/validate_kernel.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -10,6 +7,7 @@
 
 #include "common/base/checked_math.h"
 #include "common/native/code_mapping.h"
+#include "common/native/guarded_memory.h"
 #include "compile-service/validate/pointer_extents.h"
 
 namespace kiln {
@@ -21,30 +19,6 @@ constexpr int kSampledParts = 4;
 constexpr double kTolerance = 2e-4;          // relative to 1 + |reference|; inputs are of size 1
 constexpr double kHalfTolerance = 2e-2;      // f16 and bf16 storage
 constexpr double kDecisionShareMax = 0.01;   // elements that may differ where a comparison or rounding follows float arithmetic
-
-// Memory that ends at an inaccessible page.
-class GuardedBuffer {
- public:
-  explicit GuardedBuffer(size_t bytes) {
-    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    mapped_ = (bytes + page - 1) / page * page + page;
-    base_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (base_ == MAP_FAILED) return;
-    mprotect(static_cast<char*>(base_) + mapped_ - page, page, PROT_NONE);
-    data_ = static_cast<char*>(base_) + mapped_ - page - bytes;
-  }
-  ~GuardedBuffer() {
-    if (base_ != MAP_FAILED) munmap(base_, mapped_);
-  }
-  GuardedBuffer(const GuardedBuffer&) = delete;
-  GuardedBuffer& operator=(const GuardedBuffer&) = delete;
-  void* data() const { return data_; }
-
- private:
-  void* base_ = MAP_FAILED;
-  size_t mapped_ = 0;
-  void* data_ = nullptr;
-};
 
 template <class T>
 T RandomValue(std::mt19937_64& random, bool special) {
@@ -144,12 +118,13 @@ Result<bool> RunTrial(const ir::KernelSpec& spec, KilnKernel entry, int lanes, c
   int64_t bytes = 0;
   for (const PointerExtent& extent : extents) bytes += extent.elements * DTypeBytes(extent.dtype);
   if (bytes > kTrialBytesMax) return false;
-  std::vector<std::unique_ptr<GuardedBuffer>> expected, actual;
+  std::vector<std::unique_ptr<GuardedMemory>> expected, actual;
   std::vector<void*> expected_pointers, actual_pointers;
   for (const PointerExtent& extent : extents) {
-    const auto size = static_cast<size_t>(extent.elements * DTypeBytes(extent.dtype));
-    expected.push_back(std::make_unique<GuardedBuffer>(size));
-    actual.push_back(std::make_unique<GuardedBuffer>(size));
+    const auto alignment = static_cast<size_t>(DTypeBytes(extent.dtype));   // exactly at the guard page
+    const auto size = static_cast<size_t>(extent.elements) * alignment;
+    expected.push_back(std::make_unique<GuardedMemory>(size, alignment));
+    actual.push_back(std::make_unique<GuardedMemory>(size, alignment));
     expected_pointers.push_back(expected.back()->data());
     actual_pointers.push_back(actual.back()->data());
     if (expected_pointers.back() == nullptr || actual_pointers.back() == nullptr) return false;

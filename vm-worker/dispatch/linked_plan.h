@@ -33,7 +33,7 @@ class PackedWeights {
 };
 
 // Immutable after Link; shared by the slots and instances that use it. Thread-safe.
-class LinkedPlan {
+class LinkedPlan : public std::enable_shared_from_this<LinkedPlan> {
  public:
   // `code` maps plan.kernels, in order; equal layers share one plan and one mapping. `weights` are the segment's, in canonical
   // order; they and `segment` live as long as the model. Verifies plan against segment, ABI, dtypes and dims of weights.

@@ -1,0 +1,24 @@
+#include "common/native/guarded_memory.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace kiln {
+
+GuardedMemory::GuardedMemory(size_t bytes, size_t alignment) {
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t padded = (bytes + alignment - 1) / alignment * alignment;
+  mapped_ = (padded + page - 1) / page * page + page;
+  void* base = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (base == MAP_FAILED) return;
+  base_ = base;
+  char* guard = static_cast<char*>(base) + mapped_ - page;
+  mprotect(guard, page, PROT_NONE);
+  data_ = guard - padded;
+}
+
+GuardedMemory::~GuardedMemory() {
+  if (base_ != nullptr) munmap(base_, mapped_);
+}
+
+}  // namespace kiln

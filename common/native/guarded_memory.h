@@ -1,0 +1,24 @@
+// GuardedMemory: bytes that end at an inaccessible page, for running code that is not trusted yet.
+#pragma once
+
+#include <cstddef>
+
+namespace kiln {
+
+// `data()` is aligned to `alignment` and at most alignment - 1 bytes lie between its end and the guard page; nullptr when the system
+// gives no memory. Zero-filled. Not copyable.
+class GuardedMemory {
+ public:
+  explicit GuardedMemory(size_t bytes, size_t alignment = 64);
+  ~GuardedMemory();
+  GuardedMemory(const GuardedMemory&) = delete;
+  GuardedMemory& operator=(const GuardedMemory&) = delete;
+  void* data() const { return data_; }
+
+ private:
+  void* base_ = nullptr;
+  size_t mapped_ = 0;
+  void* data_ = nullptr;
+};
+
+}  // namespace kiln

@@ -1,0 +1,111 @@
+#include "vm-worker/cache_client/disk_tier.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+#include "common/artifact/record.h"
+
+namespace kiln {
+namespace {
+
+constexpr int64_t kFileBytesMax = int64_t{64} << 20;
+constexpr const char* kRecordSuffix = ".plan";
+constexpr const char* kKernelSuffix = ".kernel";
+
+std::optional<Bytes> ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return std::nullopt;
+  const std::streamoff size = file.tellg();
+  if (size < 0 || size > kFileBytesMax) return std::nullopt;
+  Bytes bytes(static_cast<size_t>(size));
+  file.seekg(0);
+  if (!file.read(reinterpret_cast<char*>(bytes.data()), size)) return std::nullopt;
+  return bytes;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DiskTier>> DiskTier::Open(const std::string& directory, int64_t bytes_max) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error || chmod(directory.c_str(), 0700) != 0)
+    return Fail(ErrorCode::kIoError, "cannot use " + directory + " as kernel cache: " + (error ? error.message() : "no permission"));
+  return std::unique_ptr<DiskTier>(new DiskTier(directory, bytes_max));
+}
+
+std::string DiskTier::PathOf(const Digest& id, const char* suffix) const { return directory_ + "/" + id.Hex() + suffix; }
+
+std::optional<Bytes> DiskTier::Record(const Digest& plan_key) const {
+  std::optional<Bytes> bytes = ReadFile(PathOf(plan_key, kRecordSuffix));
+  if (!bytes || !DecodeUnverified(*bytes).has_value()) return std::nullopt;
+  return bytes;
+}
+
+std::optional<Bytes> DiskTier::Kernel(const Digest& kernel_id) const {
+  const std::optional<Bytes> frame = ReadFile(PathOf(kernel_id, kKernelSuffix));
+  if (!frame) return std::nullopt;
+  Result<Bytes> code = UnframeKernelBlob(*frame, kernel_id);
+  if (!code.has_value()) return std::nullopt;
+  return std::move(*code);
+}
+
+void DiskTier::PutRecord(const Digest& plan_key, std::span<const uint8_t> record) { Put(PathOf(plan_key, kRecordSuffix), record); }
+
+void DiskTier::PutKernel(const Digest& kernel_id, std::span<const uint8_t> code) {
+  Put(PathOf(kernel_id, kKernelSuffix), FrameKernelBlob(code));
+}
+
+void DiskTier::DropRecord(const Digest& plan_key) {
+  std::error_code ignored;
+  std::filesystem::remove(PathOf(plan_key, kRecordSuffix), ignored);
+}
+
+void DiskTier::Put(const std::string& path, std::span<const uint8_t> bytes) {
+  const std::string temporary = path + "." + std::to_string(getpid()) + ".tmp";
+  {
+    std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
+    file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    if (!file) {
+      std::error_code ignored;
+      std::filesystem::remove(temporary, ignored);
+      return;
+    }
+  }
+  std::error_code error;
+  std::filesystem::rename(temporary, path, error);
+  std::lock_guard lock(mutex_);
+  written_ += static_cast<int64_t>(bytes.size());
+  if (written_ > bytes_max_ / 8) Trim();
+}
+
+void DiskTier::Trim() {
+  struct File {
+    std::filesystem::file_time_type time;
+    int64_t bytes;
+    std::filesystem::path path;
+  };
+  std::vector<File> files;
+  int64_t total = 0;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_, error)) {
+    std::error_code ignored;
+    const auto bytes = static_cast<int64_t>(entry.file_size(ignored));
+    if (ignored) continue;
+    files.push_back({entry.last_write_time(ignored), bytes, entry.path()});
+    total += bytes;
+  }
+  std::sort(files.begin(), files.end(), [](const File& a, const File& b) { return a.time < b.time; });
+  for (const File& file : files) {
+    if (total <= bytes_max_) break;
+    std::filesystem::remove(file.path, error);
+    total -= file.bytes;
+  }
+  written_ = 0;
+}
+
+}  // namespace kiln

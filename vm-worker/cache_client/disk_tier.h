@@ -1,0 +1,42 @@
+// DiskTier: fetched records and kernels on the worker's own disk, so that a restart needs no network. A cache, nothing more: whatever is
+// damaged, missing or unwritable is a miss.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "common/base/bytes.h"
+#include "common/base/hash.h"
+#include "common/base/result.h"
+
+namespace kiln {
+
+// Files are written under a temporary name and renamed; reads verify checksums and ids. Oldest files go when the directory passes
+// `bytes_max`. Thread-safe; several processes may share a directory.
+class DiskTier {
+ public:
+  // Creates the directory (mode 0700).
+  static Result<std::unique_ptr<DiskTier>> Open(const std::string& directory, int64_t bytes_max);
+
+  std::optional<Bytes> Record(const Digest& plan_key) const;          // unverified beyond its checksum
+  std::optional<Bytes> Kernel(const Digest& kernel_id) const;         // verified to be that kernel
+  void PutRecord(const Digest& plan_key, std::span<const uint8_t> record);
+  void PutKernel(const Digest& kernel_id, std::span<const uint8_t> code);
+  void DropRecord(const Digest& plan_key);
+
+ private:
+  DiskTier(std::string directory, int64_t bytes_max) : directory_(std::move(directory)), bytes_max_(bytes_max) {}
+  std::string PathOf(const Digest& id, const char* suffix) const;
+  void Put(const std::string& path, std::span<const uint8_t> bytes);
+  void Trim();
+
+  const std::string directory_;
+  const int64_t bytes_max_;
+  std::mutex mutex_;              // guards written_
+  int64_t written_ = 0;           // since the last Trim
+};
+
+}  // namespace kiln

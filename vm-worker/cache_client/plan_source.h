@@ -1,0 +1,49 @@
+// PlanSource: a verified plan by its key, from the worker's disk or the cache store.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/artifact/plan.h"
+#include "common/artifact/record.h"
+#include "common/artifact/target.h"
+#include "common/base/result.h"
+#include "common/cache_api/client.h"
+#include "common/native/code_mapping.h"
+#include "vm-worker/cache_client/disk_tier.h"
+
+namespace kiln {
+
+// Verified in full: signature, key, target, ABI, every kernel's id; and mapped.
+struct FetchedPlan {
+  PlanKey key;
+  std::shared_ptr<const Plan> plan;
+  std::shared_ptr<const CodeMapping> code;
+  Evidence evidence;
+  Provenance provenance;
+  bool from_disk = false;
+};
+
+class PlanSource {
+ public:
+  // `disk` may be null. Both outlive this.
+  PlanSource(cache::CacheClient& store, DiskTier* disk, TrustedSigners trusted, Target host)
+      : store_(store), disk_(disk), trusted_(std::move(trusted)), host_(host) {}
+
+  // Blocks up to about deadline_ms; not on the loop thread. NotFound, IntegrityFailure (damage or forgery: counted by the caller, the
+  // disk's copy is dropped), TargetMismatch, Unavailable, DeadlineExceeded.
+  Result<FetchedPlan> Fetch(const PlanKey& key, const SegmentId& segment, int64_t deadline_ms);
+
+ private:
+  Result<FetchedPlan> Open(const Bytes& record, const PlanKey& key, const SegmentId& segment, int64_t deadline_ms);
+  Result<std::vector<Bytes>> Kernels(const std::vector<KernelId>& ids, int64_t deadline_ms);
+
+  cache::CacheClient& store_;
+  DiskTier* disk_;
+  const TrustedSigners trusted_;
+  const Target host_;
+};
+
+}  // namespace kiln

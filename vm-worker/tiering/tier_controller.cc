@@ -1,0 +1,463 @@
+#include "vm-worker/tiering/tier_controller.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "common/base/clock.h"
+#include "common/messaging/rpc_client.h"
+
+namespace kiln {
+namespace {
+
+constexpr int64_t kBackoffFirstMs = 500;
+constexpr int64_t kBackoffMaxMs = 60'000;
+constexpr size_t kShapesPerSegmentMax = 1024;
+
+bool IsUnreachable(ErrorCode code) {
+  return code == ErrorCode::kUnavailable || code == ErrorCode::kDeadlineExceeded || code == ErrorCode::kCancelled || code == ErrorCode::kBusy;
+}
+
+bool IsExactPlan(const Plan& plan, const Segment& segment) {
+  if (segment.symbols.empty()) return false;
+  for (size_t i = 0; i < plan.guard.symbols.size(); ++i)
+    if (segment.symbols[i].kind != SymbolSource::Kind::kValueDim && plan.guard.symbols[i].min != plan.guard.symbols[i].max) return false;
+  return true;
+}
+
+// One worker thread's view of one model.
+class ThreadObserver final : public CallObserver {
+ public:
+  ThreadObserver(std::shared_ptr<Model> model, ModelThread& thread, ShadowRunner& shadow)
+      : model_(std::move(model)), thread_(thread), shadow_(shadow) {}
+
+  void Interpreted(int segment, const Signature& signature, int64_t elapsed_ns) override {
+    thread_.shapes.Add(segment, signature, 1, elapsed_ns);
+  }
+
+  void ShadowCandidate(int segment, const SegmentEntry& entry, const LinkedPlan& plan) override {
+    if (!shadow_.HasRoom()) return;
+    ShadowSample sample{plan.shared_from_this(), {}, {entry.parameters.begin(), entry.parameters.end()}, {}};
+    for (const TensorRef& input : entry.inputs) sample.inputs.push_back(MakeContiguous(input));
+    for (const TensorRef& output : entry.outputs) sample.outputs.push_back(MakeContiguous(output));
+    if (shadow_.Offer(std::move(sample))) model_->runtime(static_cast<size_t>(segment)).shadow_wanted.fetch_sub(1);
+  }
+
+ private:
+  std::shared_ptr<Model> model_;
+  ModelThread& thread_;
+  ShadowRunner& shadow_;
+};
+
+}  // namespace
+
+std::string_view MissReasonText(MissReason reason) {
+  switch (reason) {
+#define KILN_MISS(value, name, text, doc) \
+  case MissReason::k##name:               \
+    return text;
+#include "vm-worker/tiering/miss_reasons.def"
+#undef KILN_MISS
+  }
+  return "unknown";
+}
+
+TierController::TierController(EpochDomain& epochs, cache::CacheClient* store, PlanSource* source, RpcClient* compile,
+                               RecipeRunner recipes, TierOptions options)
+    : epochs_(epochs), store_(store), source_(source), compile_(compile), packer_(std::move(recipes)), options_(std::move(options)) {
+  shadow_ = std::make_unique<ShadowRunner>(options_.shadow, [this](ShadowVerdict verdict) {
+    Post([this, verdict = std::move(verdict)] { OnVerdict(verdict); });
+  });
+  thread_ = std::thread([this] { Run(); });
+}
+
+TierController::~TierController() {
+  {
+    std::lock_guard lock(events_mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+  shadow_.reset();
+}
+
+void TierController::Post(Event event) {
+  std::lock_guard lock(events_mutex_);
+  if (stopping_) return;
+  events_.push_back(std::move(event));
+  wake_.notify_one();
+}
+
+void TierController::Run() {
+  for (;;) {
+    std::deque<Event> events;
+    {
+      std::unique_lock lock(events_mutex_);
+      wake_.wait_for(lock, std::chrono::milliseconds(options_.tick_ms), [this] { return stopping_ || !events_.empty(); });
+      if (stopping_) return;
+      events.swap(events_);
+    }
+    std::lock_guard lock(state_mutex_);
+    for (Event& event : events) event();
+    Tick();
+  }
+}
+
+void TierController::AddModel(std::shared_ptr<Model> model) {
+  ModelState state{model, {}};
+  for (size_t i = 0; i < model->program().segments().size(); ++i) {
+    const Segment& segment = model->program().segments()[i];
+    Group& group = state.groups[segment.id];
+    group.id = segment.id;
+    if (group.segment == nullptr) group.segment = &segment;
+    group.sites.push_back(i);
+    if (store_ == nullptr) group.reason = MissReason::kDisabled;
+  }
+  std::lock_guard lock(state_mutex_);
+  models_.push_back(std::move(state));
+}
+
+void TierController::RemoveModel(const std::shared_ptr<Model>& model) {
+  std::lock_guard lock(state_mutex_);
+  for (const auto& runtime : model->runtimes()) {
+    runtime->shadow_wanted.store(0);
+    runtime->shadowed.store(nullptr);
+    runtime->slot.Publish({});
+  }
+  for (ModelState& state : models_)
+    if (state.model == model)
+      for (auto& [id, group] : state.groups)
+        for (auto& [key, entry] : group.plans)
+          for (auto& linked : entry.linked) epochs_.Retire(std::move(linked));
+  std::erase_if(models_, [&](const ModelState& state) { return state.model == model; });
+}
+
+std::unique_ptr<CallObserver> TierController::MakeObserver(std::shared_ptr<Model> model, ModelThread& thread) {
+  return std::make_unique<ThreadObserver>(std::move(model), thread, *shadow_);
+}
+
+void TierController::OnNewHead(uint64_t) {
+  std::lock_guard lock(events_mutex_);
+  head_changed_ = true;
+}
+
+TierStats TierController::Stats() const {
+  std::lock_guard lock(state_mutex_);
+  return stats_;
+}
+
+std::vector<SegmentStatus> TierController::Segments(const Model& model) const {
+  std::lock_guard lock(state_mutex_);
+  std::vector<SegmentStatus> list;
+  for (const ModelState& state : models_) {
+    if (state.model.get() != &model) continue;
+    for (const auto& [id, group] : state.groups)
+      for (size_t site : group.sites) {
+        SegmentStatus status{site, id, model.program().sites()[site].end_reason, group.reason, group.detail, {}, {}, model.SumCounters(site)};
+        for (const auto& [key, entry] : group.plans) {
+          if (entry.state == PlanState::kPublished) status.published.push_back(key);
+          if (entry.state == PlanState::kShadowing) status.shadowing.push_back(key);
+        }
+        list.push_back(std::move(status));
+      }
+  }
+  std::sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.segment < b.segment; });
+  return list;
+}
+
+void TierController::Tick() {
+  const int64_t now = SystemClock().NowNs();
+  bool read_log = now >= next_log_read_ns_;
+  {
+    std::lock_guard lock(events_mutex_);
+    read_log |= head_changed_;
+    head_changed_ = false;
+  }
+  if (store_ != nullptr && read_log) {
+    ReadChangeLog();
+    next_log_read_ns_ = SystemClock().NowNs() + options_.change_log_ms * 1'000'000;
+  }
+  for (ModelState& state : models_) {
+    CollectProfile(state);
+    for (auto& [id, group] : state.groups) {
+      if (store_ == nullptr) continue;
+      RefreshShadow(state, group);
+      if (now < group.retry_ns) continue;
+      if (!group.variants_known && !group.variants_pending) AskVariants(state, group);
+      if (group.variants_known && compile_ != nullptr) Consider(state, group);
+    }
+  }
+  epochs_.Reclaim();
+}
+
+// Sums the threads' counters and shapes into the groups, and books interpreted calls under the reason that holds now.
+void TierController::CollectProfile(ModelState& state) {
+  std::vector<std::unordered_map<int, std::vector<ShapeHistogram::Entry>>> taken;
+  for (ModelThread* thread : state.model->threads()) taken.push_back(thread->shapes.Take());
+  for (auto& [id, group] : state.groups) {
+    const uint64_t before = group.profile.interpreted_calls;
+    SegmentProfile& profile = group.profile;
+    profile.interpreted_calls = profile.interpreted_ns = profile.plan_calls = 0;
+    for (size_t site : group.sites) {
+      const Model::Totals totals = state.model->SumCounters(site);
+      profile.interpreted_calls += totals.interpreted_calls;
+      profile.interpreted_ns += totals.interpreted_ns;
+      profile.plan_calls += totals.plan_calls;
+      for (auto& shapes : taken) {
+        const auto entries = shapes.find(static_cast<int>(site));
+        if (entries == shapes.end()) continue;
+        for (const ShapeHistogram::Entry& entry : entries->second) {
+          const auto parts = ParseSignature(entry.signature.words, group.segment->runtime_inputs);
+          if (!parts.has_value()) continue;
+          std::vector<TensorRef> inputs;
+          for (const SignatureInput& input : parts->inputs) inputs.push_back({input.dtype, input.dims, input.strides, nullptr});
+          std::vector<int64_t> values(group.segment->symbols.size(), -1);
+          if (!BindSymbols(*group.segment, inputs, parts->parameters, values).has_value()) continue;
+          if (group.shapes.size() < kShapesPerSegmentMax || group.shapes.contains(values)) group.shapes[values] += entry.calls;
+        }
+      }
+    }
+    stats_.misses[static_cast<size_t>(group.reason)] += profile.interpreted_calls - before;
+    profile.shapes.clear();
+    for (const auto& [values, calls] : group.shapes) profile.shapes.push_back({values, calls});
+    std::stable_sort(profile.shapes.begin(), profile.shapes.end(), [](const auto& a, const auto& b) { return a.calls > b.calls; });
+  }
+}
+
+void TierController::AskVariants(ModelState& state, Group& group) {
+  group.variants_pending = true;
+  cache::VariantsRequest request{group.id, {}};
+  for (Target target : options_.targets) request.targets.emplace_back(InfoOf(target).name);
+  store_->Call(request, options_.store_deadline_ms,
+               [this, model = std::weak_ptr<Model>(state.model), id = group.id](Result<cache::VariantsReply> reply) {
+                 Post([this, model, id, reply = std::move(reply)] {
+                   ModelState* state = Find(model);
+                   if (state == nullptr) return;
+                   Group& group = state->groups[id];
+                   group.variants_pending = false;
+                   if (!reply.has_value()) return BackOff(group, MissReason::kNoService, reply.error());
+                   group.variants_known = true;
+                   group.backoff_ms = 0;
+                   if (group.reason == MissReason::kNoService) group.reason = MissReason::kCold;
+                   for (const cache::Variant& variant : reply->variants)
+                     if (variant.numeric_mode == static_cast<uint8_t>(options_.numeric_mode))
+                       Install(*state, group, variant.plan_key, variant.evidence);
+                 });
+               });
+}
+
+void TierController::Consider(ModelState& state, Group& group) {
+  SegmentPlans plans;
+  plans.request_pending = group.request_pending;
+  plans.exact = group.exact_asked;
+  for (const auto& [key, entry] : group.plans) {
+    if (entry.state == PlanState::kPublished) ++plans.published;
+    if (entry.state != PlanState::kRejected && !entry.exact) plans.generic = true;
+  }
+  if (const auto wish = NextPlan(options_.policy, *group.segment, group.profile, plans)) SendRequest(state, group, *wish);
+}
+
+void TierController::SendRequest(ModelState& state, Group& group, const PlanWish& wish) {
+  CompileRequest request;
+  request.segment = EncodeSegment(*group.segment);
+  request.target = InfoOf(options_.targets.front()).name;
+  request.numeric_mode = options_.numeric_mode;
+  request.tier = wish.tier;
+  request.priority = wish.priority;
+  request.symbols = wish.symbols;
+  request.hints = wish.hints;
+  if (wish.tier == PlanTier::kExact) group.exact_asked.push_back(wish.hints);
+  group.request_pending = true;
+  if (group.reason == MissReason::kCold) group.reason = MissReason::kCompiling;
+  ++stats_.compile_requests;
+  spdlog::info("model {}: segment {} is hot ({} runs, {:.1f} ms interpreted); asking for a {} plan", state.model->name(),
+               group.id.ShortHex(), group.profile.interpreted_calls, static_cast<double>(group.profile.interpreted_ns) / 1e6,
+               PlanTierName(wish.tier));
+  RequestCompile(*compile_, request, options_.compile_deadline_ms,
+                 [this, model = std::weak_ptr<Model>(state.model), id = group.id](Result<CompileReply> reply) {
+                   Post([this, model, id, reply = std::move(reply)] { OnCompiled(model, id, reply); });
+                 });
+}
+
+void TierController::OnCompiled(const std::weak_ptr<Model>& model, const SegmentId& id, const Result<CompileReply>& reply) {
+  ModelState* state = Find(model);
+  if (state == nullptr) return;
+  Group& group = state->groups[id];
+  group.request_pending = false;
+  if (!reply.has_value()) {
+    ++stats_.compile_failures;
+    return BackOff(group, IsUnreachable(reply.error().code) ? MissReason::kNoService : MissReason::kCompileFailed, reply.error());
+  }
+  group.backoff_ms = 0;
+  stats_.compiled += reply->already_there ? 0 : 1;
+  Install(*state, group, reply->plan_key, {});
+}
+
+void TierController::BackOff(Group& group, MissReason reason, const Error& error) {
+  const bool permanent = !IsUnreachable(error.code);
+  group.backoff_ms = permanent ? kBackoffMaxMs : std::clamp(group.backoff_ms * 2, kBackoffFirstMs, kBackoffMaxMs);
+  group.retry_ns = SystemClock().NowNs() + group.backoff_ms * 1'000'000;
+  group.reason = reason;
+  group.detail = ToString(error);
+  spdlog::warn("segment {}: {}; next try in {} ms", group.id.ShortHex(), group.detail, group.backoff_ms);
+}
+
+void TierController::Install(ModelState& state, Group& group, const PlanKey& key, const Evidence& evidence) {
+  if (group.plans.contains(key) || source_ == nullptr) return;
+  Result<FetchedPlan> fetched = source_->Fetch(key, group.id, options_.store_deadline_ms);
+  if (!fetched.has_value()) {
+    if (!IsUnreachable(fetched.error().code)) ++stats_.rejected;
+    return BackOff(group, IsUnreachable(fetched.error().code) ? MissReason::kNoService : MissReason::kCompileFailed, fetched.error());
+  }
+  ++stats_.fetched;
+  stats_.fetched_from_disk += fetched->from_disk ? 1 : 0;
+  PlanEntry entry;
+  entry.exact = IsExactPlan(*fetched->plan, *group.segment);
+  if (Status linked = Link(state, group, *fetched, entry); !linked.has_value()) {
+    ++stats_.rejected;
+    group.plans[key] = {};
+    return BackOff(group, MissReason::kCompileFailed, linked.error());
+  }
+  // Another worker's clean runs count; the plan's own signature vouches for the record, the store for the reports.
+  const bool proven = static_cast<int>(std::max(evidence.shadow_runs, fetched->evidence.shadow_runs)) >= options_.shadow_runs;
+  PlanEntry& kept = group.plans[key] = std::move(entry);
+  if (proven) {
+    kept.state = PlanState::kPublished;
+    ++stats_.published;
+    PublishGroup(state, group);
+  } else {
+    kept.state = PlanState::kShadowing;
+    if (group.reason != MissReason::kGuardFailed) group.reason = MissReason::kShadowing;
+    RefreshShadow(state, group);
+  }
+}
+
+Status TierController::Link(ModelState& state, Group& group, const FetchedPlan& fetched, PlanEntry& entry) {
+  for (size_t site : group.sites) {
+    ASSIGN_OR_RETURN(auto linked, LinkedPlan::Link(fetched.plan, fetched.key, state.model->program().segments()[site], fetched.code,
+                                                   state.model->program().weights(static_cast<int>(site)), packer_));
+    entry.linked.push_back(std::move(linked));
+  }
+  return {};
+}
+
+// Keeps one shadowing plan of the group in front of the dispatchers until it has its clean runs.
+void TierController::RefreshShadow(ModelState& state, Group& group) {
+  for (auto& [key, entry] : group.plans) {
+    if (entry.state != PlanState::kShadowing) continue;
+    for (size_t i = 0; i < group.sites.size(); ++i) {
+      SegmentRuntime& runtime = state.model->runtime(group.sites[i]);
+      const LinkedPlan* now = runtime.shadowed.load();
+      if (now == nullptr) runtime.shadowed.store(entry.linked[i].get());
+      if (runtime.shadowed.load() == entry.linked[i].get() && runtime.shadow_wanted.load() <= 0)
+        runtime.shadow_wanted.store(std::max(1, options_.shadow_runs - entry.clean));
+    }
+    return;
+  }
+}
+
+void TierController::EndShadow(ModelState& state, Group& group, PlanEntry& entry) {
+  for (size_t i = 0; i < group.sites.size(); ++i) {
+    SegmentRuntime& runtime = state.model->runtime(group.sites[i]);
+    if (runtime.shadowed.load() != entry.linked[i].get()) continue;
+    runtime.shadow_wanted.store(0);
+    runtime.shadowed.store(nullptr);
+  }
+}
+
+void TierController::PublishGroup(ModelState& state, Group& group) {
+  for (size_t i = 0; i < group.sites.size(); ++i) {
+    std::vector<std::shared_ptr<const LinkedPlan>> plans;
+    for (const auto& [key, entry] : group.plans)
+      if (entry.state == PlanState::kPublished) plans.push_back(entry.linked[i]);
+    state.model->runtime(group.sites[i]).slot.Publish(std::move(plans));
+  }
+  group.reason = MissReason::kGuardFailed;
+  group.detail.clear();
+}
+
+void TierController::OnVerdict(const ShadowVerdict& verdict) {
+  for (ModelState& state : models_)
+    for (auto& [id, group] : state.groups) {
+      const auto it = group.plans.find(verdict.plan->key());
+      if (it == group.plans.end() || it->second.state != PlanState::kShadowing) continue;
+      PlanEntry& entry = it->second;
+      if (std::none_of(entry.linked.begin(), entry.linked.end(), [&](const auto& linked) { return linked == verdict.plan; })) continue;
+      if (!verdict.clean) {
+        ++stats_.shadow_mismatches;
+        const PlanKey key = it->first;
+        store_->Call(cache::ReportRequest{key, cache::ReportKind::kMismatch, 1, options_.reporter, verdict.detail},
+                     options_.store_deadline_ms, [](Result<cache::ReportReply>) {});
+        return Drop(key, MissReason::kQuarantined, verdict.detail);
+      }
+      ++stats_.shadow_clean;
+      if (++entry.clean < options_.shadow_runs) return;
+      EndShadow(state, group, entry);
+      entry.state = PlanState::kPublished;
+      ++stats_.published;
+      PublishGroup(state, group);
+      spdlog::info("model {}: plan {} published for segment {} after {} clean shadow runs", state.model->name(), it->first.ShortHex(),
+                   id.ShortHex(), entry.clean);
+      store_->Call(cache::ReportRequest{it->first, cache::ReportKind::kShadowOk, static_cast<uint32_t>(entry.clean), options_.reporter, {}},
+                   options_.store_deadline_ms, [](Result<cache::ReportReply>) {});
+      return;
+    }
+}
+
+// Takes a plan out of every model; calls that run it finish on it.
+void TierController::Drop(const PlanKey& key, MissReason reason, const std::string& detail) {
+  for (ModelState& state : models_)
+    for (auto& [id, group] : state.groups) {
+      const auto it = group.plans.find(key);
+      if (it == group.plans.end() || it->second.state == PlanState::kRejected) continue;
+      PlanEntry& entry = it->second;
+      const bool published = entry.state == PlanState::kPublished;
+      EndShadow(state, group, entry);
+      for (auto& linked : entry.linked) epochs_.Retire(std::move(linked));
+      entry = {};
+      if (published) PublishGroup(state, group);
+      group.reason = reason;
+      group.detail = detail;
+      ++stats_.quarantined;
+      spdlog::warn("model {}: plan {} is not used any more ({}): {}", state.model->name(), key.ShortHex(), MissReasonText(reason), detail);
+    }
+}
+
+void TierController::ReadChangeLog() {
+  const auto reply = store_->CallSync(cache::ChangeLogRequest{log_position_, 0}, options_.store_deadline_ms);
+  if (!reply.has_value()) return;
+  if (!log_position_known_ || reply->gap) {
+    // What happened before is in the Variants lists, which are read (again) from here on.
+    log_position_known_ = true;
+    log_position_ = reply->head;
+    for (ModelState& state : models_)
+      for (auto& [id, group] : state.groups) group.variants_known = false;
+    return;
+  }
+  for (const cache::ChangeEntry& change : reply->entries) {
+    log_position_ = std::max(log_position_, change.sequence);
+    switch (change.kind) {
+      case cache::ChangeKind::kPublish:
+      case cache::ChangeKind::kUnquarantine:
+        for (ModelState& state : models_)
+          if (auto it = state.groups.find(change.segment); it != state.groups.end()) it->second.variants_known = false;
+        break;
+      case cache::ChangeKind::kQuarantine:
+      case cache::ChangeKind::kPurge:
+        Drop(change.plan_key, MissReason::kQuarantined, std::string("the store announced: ") + std::string(ChangeKindName(change.kind)));
+        break;
+      case cache::ChangeKind::kEvict:
+      case cache::ChangeKind::kDamaged:
+        break;
+    }
+  }
+}
+
+TierController::ModelState* TierController::Find(const std::weak_ptr<Model>& model) {
+  const std::shared_ptr<Model> alive = model.lock();
+  for (ModelState& state : models_)
+    if (alive != nullptr && state.model == alive) return &state;
+  return nullptr;
+}
+
+}  // namespace kiln

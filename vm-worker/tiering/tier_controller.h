@@ -1,0 +1,158 @@
+// TierController: the worker's control thread. Watches profiles, asks for plans, fetches, shadow-checks and publishes them, follows
+// the store's change log. Nothing here is on the request path; with every service gone it only grows quiet.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "common/cache_api/client.h"
+#include "common/compile_api/compile_api.h"
+#include "vm-worker/cache_client/plan_source.h"
+#include "vm-worker/dispatch/epoch.h"
+#include "vm-worker/tiering/model.h"
+#include "vm-worker/tiering/policy.h"
+#include "vm-worker/tiering/shadow.h"
+
+namespace kiln {
+
+enum class MissReason : uint8_t {
+#define KILN_MISS(value, name, text, doc) k##name = value,
+#include "vm-worker/tiering/miss_reasons.def"
+#undef KILN_MISS
+};
+inline constexpr size_t kMissReasons = 9;   // index 0 unused
+std::string_view MissReasonText(MissReason reason);
+
+struct TierOptions {
+  TierPolicy policy;
+  NumericMode numeric_mode = NumericMode::kDefault;
+  std::vector<Target> targets;               // acceptable, best first; the first is asked for
+  int shadow_runs = 3;
+  ShadowRunner::Options shadow;
+  int64_t tick_ms = 50;
+  int64_t change_log_ms = limits::kChangeLogPollMs;
+  int64_t store_deadline_ms = limits::kLookupTimeoutMs;
+  int64_t compile_deadline_ms = 120'000;
+  std::string reporter;                      // unique per worker process
+};
+
+// Counters since the start; a snapshot.
+struct TierStats {
+  uint64_t compile_requests = 0, compiled = 0, compile_failures = 0, fetched = 0, fetched_from_disk = 0, rejected = 0, published = 0,
+           shadow_clean = 0, shadow_mismatches = 0, quarantined = 0;
+  std::array<uint64_t, kMissReasons> misses{};   // interpreted calls by MissReason
+};
+
+// How one segment of a model runs now; for stats and explain.
+struct SegmentStatus {
+  size_t segment = 0;
+  SegmentId id;
+  SegmentEnd end_reason{};
+  MissReason reason{};                       // why calls are interpreted when they are
+  std::string detail;                        // the last failure, if any
+  std::vector<PlanKey> published, shadowing;
+  Model::Totals totals;
+};
+
+// Thread-safe. Start it before models are loaded; destroy it before what it refers to.
+class TierController {
+ public:
+  // `store`, `source` and `compile` may be null (a worker on its own): then nothing is fetched or asked for.
+  TierController(EpochDomain& epochs, cache::CacheClient* store, PlanSource* source, RpcClient* compile, RecipeRunner recipes,
+                 TierOptions options);
+  ~TierController();
+
+  void AddModel(std::shared_ptr<Model> model);
+  void RemoveModel(const std::shared_ptr<Model>& model);
+  // The observer for one worker thread of a model; owned by the caller, ends before the controller.
+  std::unique_ptr<CallObserver> MakeObserver(std::shared_ptr<Model> model, ModelThread& thread);
+  // A hint that the store's change log moved. Any thread.
+  void OnNewHead(uint64_t head);
+
+  TierStats Stats() const;
+  std::vector<SegmentStatus> Segments(const Model& model) const;
+  int64_t packed_bytes() const { return packer_.bytes(); }
+
+ private:
+  enum class PlanState : uint8_t { kShadowing, kPublished, kRejected };
+  struct PlanEntry {
+    PlanState state = PlanState::kRejected;
+    std::vector<std::shared_ptr<const LinkedPlan>> linked;   // per site of the group
+    int clean = 0;
+    bool exact = false;
+  };
+  // All sites of a model with one SegmentId.
+  struct Group {
+    SegmentId id;
+    const Segment* segment = nullptr;
+    std::vector<size_t> sites;
+    std::map<PlanKey, PlanEntry> plans;
+    SegmentProfile profile;
+    std::map<std::vector<int64_t>, uint64_t> shapes;
+    std::vector<std::vector<int64_t>> exact_asked;
+    bool request_pending = false;
+    bool variants_known = false, variants_pending = false;
+    int64_t retry_ns = 0;
+    int64_t backoff_ms = 0;
+    MissReason reason = MissReason::kCold;
+    std::string detail;
+  };
+  struct ModelState {
+    std::shared_ptr<Model> model;
+    std::map<SegmentId, Group> groups;
+  };
+  using Event = std::function<void()>;
+
+  void Run();
+  void Post(Event event);
+  void Tick();
+  void CollectProfile(ModelState& state);
+  void AskVariants(ModelState& state, Group& group);
+  void Consider(ModelState& state, Group& group);
+  void SendRequest(ModelState& state, Group& group, const PlanWish& wish);
+  void OnCompiled(const std::weak_ptr<Model>& model, const SegmentId& id, const Result<CompileReply>& reply);
+  void Install(ModelState& state, Group& group, const PlanKey& key, const Evidence& evidence);
+  Status Link(ModelState& state, Group& group, const FetchedPlan& fetched, PlanEntry& entry);
+  void EndShadow(ModelState& state, Group& group, PlanEntry& entry);
+  void RefreshShadow(ModelState& state, Group& group);
+  void PublishGroup(ModelState& state, Group& group);
+  void Drop(const PlanKey& key, MissReason reason, const std::string& detail);
+  void OnVerdict(const ShadowVerdict& verdict);
+  void ReadChangeLog();
+  void BackOff(Group& group, MissReason reason, const Error& error);
+  ModelState* Find(const std::weak_ptr<Model>& model);
+
+  EpochDomain& epochs_;
+  cache::CacheClient* store_;
+  PlanSource* source_;
+  RpcClient* compile_;
+  PackedWeights packer_;
+  const TierOptions options_;
+
+  mutable std::mutex events_mutex_;          // guards events_, stopping_, head_changed_
+  std::condition_variable wake_;
+  std::deque<Event> events_;
+  bool stopping_ = false;
+  bool head_changed_ = false;
+
+  mutable std::mutex state_mutex_;           // held by the control thread while it works; readers take snapshots
+  std::vector<ModelState> models_;
+  TierStats stats_;
+  uint64_t log_position_ = 0;
+  bool log_position_known_ = false;
+  int64_t next_log_read_ns_ = 0;
+
+  std::unique_ptr<ShadowRunner> shadow_;
+  std::thread thread_;
+};
+
+}  // namespace kiln
