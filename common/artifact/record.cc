@@ -130,7 +130,7 @@ Bytes EncodeAndSign(const PlanRecord& record, const SigningKey& key) {
   out.insert(out.end(), body.begin(), body.end());
   const SignPublicKey& signer = key.public_key();
   out.insert(out.end(), signer.bytes.begin(), signer.bytes.end());
-  const Signature signature = key.Sign(kSignatureDomain, out);
+  const SignatureBytes signature = key.Sign(kSignatureDomain, out);
   out.insert(out.end(), signature.begin(), signature.end());
   AppendChecksum(out);
   return out;
@@ -155,7 +155,7 @@ Result<SignedRecord> DecodeAndVerify(std::span<const uint8_t> bytes, const Trust
   if (!known)
     return Fail(ErrorCode::kIntegrityFailure,
                 "plan record is signed by " + decoded.signer.Hex() + ", which is not in the list of trusted signers");
-  Signature signature;
+  SignatureBytes signature;
   const size_t signed_bytes = bytes.size() - kDigestBytes - signature.size();
   std::memcpy(signature.data(), bytes.data() + signed_bytes, signature.size());
   if (!VerifySignature(decoded.signer, kSignatureDomain, bytes.first(signed_bytes), signature))

@@ -49,15 +49,15 @@ std::array<uint8_t, 32> SigningKey::Seed() const {
   return seed;
 }
 
-Signature SigningKey::Sign(std::string_view domain, std::span<const uint8_t> message) const {
+SignatureBytes SigningKey::Sign(std::string_view domain, std::span<const uint8_t> message) const {
   const Digest digest = SignedDigest(domain, message);
-  Signature signature;
+  SignatureBytes signature;
   crypto_sign_detached(signature.data(), nullptr, digest.bytes.data(), digest.bytes.size(), secret_.data());
   return signature;
 }
 
 bool VerifySignature(const SignPublicKey& key, std::string_view domain, std::span<const uint8_t> message,
-                     const Signature& signature) {
+                     const SignatureBytes& signature) {
   const Digest digest = SignedDigest(domain, message);
   return crypto_sign_verify_detached(signature.data(), digest.bytes.data(), digest.bytes.size(), key.bytes.data()) == 0;
 }

@@ -20,7 +20,7 @@ struct SignPublicKey {
   std::string Hex() const;
 };
 
-using Signature = std::array<uint8_t, 64>;
+using SignatureBytes = std::array<uint8_t, 64>;
 
 // Seed and public key of a signer. Wiped on destruction; never printed.
 class SigningKey {
@@ -36,7 +36,7 @@ class SigningKey {
 
   const SignPublicKey& public_key() const { return public_key_; }
   std::array<uint8_t, 32> Seed() const;
-  Signature Sign(std::string_view domain, std::span<const uint8_t> message) const;
+  SignatureBytes Sign(std::string_view domain, std::span<const uint8_t> message) const;
 
  private:
   SignPublicKey public_key_;
@@ -44,7 +44,7 @@ class SigningKey {
 };
 
 bool VerifySignature(const SignPublicKey& key, std::string_view domain, std::span<const uint8_t> message,
-                     const Signature& signature);
+                     const SignatureBytes& signature);
 
 // Accepts exactly 64 lower-case hex digits.
 Result<SignPublicKey> SignPublicKeyFromHex(std::string_view hex);

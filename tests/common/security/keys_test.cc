@@ -29,7 +29,7 @@ std::span<const uint8_t> Bytes(std::string_view text) {
 TEST(Signing, EveryFlippedBitOfMessageSignatureDomainOrKeyIsRefused) {
   const SigningKey key = SigningKey::Generate();
   std::string message = "plan";
-  Signature signature = key.Sign("kiln.record.v1", Bytes(message));
+  SignatureBytes signature = key.Sign("kiln.record.v1", Bytes(message));
   EXPECT_TRUE(VerifySignature(key.public_key(), "kiln.record.v1", Bytes(message), signature));
   EXPECT_FALSE(VerifySignature(key.public_key(), "kiln.bundle.v1", Bytes(message), signature));
   EXPECT_FALSE(VerifySignature(SigningKey::Generate().public_key(), "kiln.record.v1", Bytes(message), signature));
