@@ -82,8 +82,8 @@ Result<Segment> CanonicalSegment(const Program& program, const SymbolDefinitions
 // Content hash of body, input split and symbol sources; what a receiver recomputes and compares.
 SegmentId ComputeSegmentId(const Segment& segment);
 
-// Bytes as sent to the compile service, and back. Decode verifies the body and recomputes the id.
-std::vector<uint8_t> EncodeSegment(const Segment& segment);
+// Bytes as sent to the compile service, and back. Encode fails as EncodeProgram does. Decode verifies the body and recomputes the id.
+Result<std::vector<uint8_t>> EncodeSegment(const Segment& segment);
 Result<Segment> DecodeSegment(std::span<const uint8_t> bytes);
 
 // Values of the segment's symbols of kinds kInputDim and kParameter for a call. Fails when a symbol shown by two dims has two

@@ -2,7 +2,7 @@
 
 #include "common/base/byte_io.h"
 #include "common/base/limits.h"
-#include "common/bytecode/codec.h"
+#include "common/bytecode/program_codec.h"
 #include "common/segment/segment.h"
 
 namespace kiln {
@@ -55,7 +55,7 @@ Status VerifySegment(const Segment& segment) {
 
 }  // namespace
 
-std::vector<uint8_t> EncodeSegment(const Segment& segment) {
+Result<std::vector<uint8_t>> EncodeSegment(const Segment& segment) {
   ByteWriter writer;
   writer.U32(kMagic);
   writer.U32(static_cast<uint32_t>(segment.runtime_inputs));
@@ -69,7 +69,7 @@ std::vector<uint8_t> EncodeSegment(const Segment& segment) {
   std::vector<uint8_t> bytes = writer.Take();
   // The program starts at a multiple of 64, as its reader expects of a buffer.
   bytes.resize((bytes.size() + 63) / 64 * 64);
-  const std::vector<uint8_t> body = EncodeProgram(segment.body);
+  ASSIGN_OR_RETURN(const std::vector<uint8_t> body, EncodeProgram(segment.body));
   bytes.insert(bytes.end(), body.begin(), body.end());
   return bytes;
 }
