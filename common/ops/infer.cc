@@ -132,7 +132,7 @@ Result<Dim> InferContext::Broadcast(Dim a, Dim b) {
       return Fail(ErrorCode::kShapeMismatch,
                   "cannot broadcast dim " + symbols.ToString(a) + " with dim " + symbols.ToString(b));
     }
-    if (same == true) return a.is_const() ? a : b;
+    if (same == true) return b.is_const() ? b : a;
   }
   if (a_fixed && b_fixed && symbols.ProvenDifferent(a, b)) {
     return Fail(ErrorCode::kShapeMismatch,

@@ -133,7 +133,7 @@ struct ThresholdedReluOf {
   explicit ThresholdedReluOf(const KernelCall& call) : alpha(FloatAttribute(call, "alpha", 1.0)) {}
   template <class C>
   C operator()(C x) const {
-    return x <= static_cast<C>(alpha) ? C(0) : x;
+    return x > static_cast<C>(alpha) ? x : C(0);
   }
 };
 struct EluOf {
