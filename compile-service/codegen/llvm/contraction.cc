@@ -209,9 +209,9 @@ Values ContractionEmitter::Sums(const Place& place, Panel panel) {
 
 Values ContractionEmitter::ConvSums(MicroKernel& kernel, const Place& place, const std::vector<Active>& columns, Value* b) {
   const ir::WindowGeometry& geometry = *spec_.conv;
-  PixelRows pixels(frame_, geometry, spec_.a.storage, Base(spec_.a, place.batch),
+  PixelRows pixels(frame_, geometry, spec_.a.storage, spec_.tile.mr, frame_.Int(spec_.m), Base(spec_.a, place.batch),
                    spec_.zeros >= 0 ? frame_.Pointer(spec_.zeros) : nullptr);
-  pixels.Locate(place.row, place.rows, spec_.tile.mr);
+  pixels.Locate(place.row);
   Value* channels = b_.CreateUDiv(frame_.Int(spec_.k), e_.I64(int64_t{geometry.kernel_h} * geometry.kernel_w));
   Values state = kernel.Zero();
   state.push_back(b);

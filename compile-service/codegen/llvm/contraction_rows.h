@@ -13,31 +13,39 @@ namespace kiln::codegen {
 // `first`: pointer to the tile's first row at k = 0; `stride`: elements between rows; `rows`: how many exist, 1..mr.
 TileRows StridedRows(VectorEmitter& emitter, DType storage, llvm::Value* first, llvm::Value* stride, llvm::Value* rows, int mr);
 
-// The pixels of one tile of a convolution.
+// The pixels of one tile of a convolution. All rows are worked on at once, as vectors: of doubles where there is something to
+// divide or multiply (whole numbers below 2^50 are exact in them), of i64 afterwards.
 class PixelRows {
  public:
-  // `image`: pointer to the first image; `zeros`: null when no kernel position ever lies outside.
-  PixelRows(KernelFrame& frame, const ir::WindowGeometry& geometry, DType storage, llvm::Value* image, llvm::Value* zeros);
+  // `m`: pixels in all, >= 1; `image`: pointer to the first image; `zeros`: null when no kernel position ever lies outside.
+  PixelRows(KernelFrame& frame, const ir::WindowGeometry& geometry, DType storage, int mr, llvm::Value* m, llvm::Value* image,
+            llvm::Value* zeros);
 
-  // Finds the pixels of the rows first..first + mr - 1 of m; those from `rows` on repeat the last.
-  void Locate(llvm::Value* first, llvm::Value* rows, int mr);
+  // Finds the pixels of the rows first..first + mr - 1.
+  void Locate(llvm::Value* first);
   // Their rows at one kernel position.
   TileRows At(llvm::Value* kernel_row, llvm::Value* kernel_column);
 
  private:
+  llvm::Value* All(llvm::Value* scalar) { return b_.CreateVectorSplat(lanes_, scalar); }
+  llvm::Value* Double(llvm::Value* integer);
+  llvm::Value* Double(double value);
+  llvm::Value* Quotient(llvm::Value* a, llvm::Value* b);
+  llvm::Value* Whole(llvm::Value* doubles);
+
   KernelFrame& frame_;
   VectorEmitter& e_;
   llvm::IRBuilder<>& b_;
   const ir::WindowGeometry& geometry_;
   DType storage_;
+  int mr_;
+  unsigned lanes_;                   // mr or more: a power of two, as LLVM takes other vectors apart
+  llvm::Value* m_;
   llvm::Value* image_;
   llvm::Value* zeros_;
-  // One lane per row of the tile. The coordinates are those of kernel position (0, 0) and may lie outside the image; the offset is
-  // in elements from the first image. Vectors, because a few instructions then serve all rows.
-  int count_ = 0;
+  // Per pixel: coordinates of kernel position (0, 0), which may lie outside the image, and its offset in elements.
   llvm::Value* rows_ = nullptr;
   llvm::Value* columns_ = nullptr;
-  llvm::Value* images_ = nullptr;
   llvm::Value* offsets_ = nullptr;
 };
 
