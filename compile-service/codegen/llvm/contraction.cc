@@ -1,5 +1,7 @@
 #include "compile-service/codegen/llvm/contraction.h"
 
+#include <algorithm>
+
 #include "compile-service/codegen/llvm/contraction_epilogue.h"
 #include "compile-service/codegen/llvm/contraction_kernel.h"
 #include "compile-service/codegen/llvm/contraction_rows.h"
@@ -10,9 +12,12 @@ namespace {
 using llvm::ConstantInt;
 using llvm::Value;
 
-// With at most this many rows the panels are read once, and streaming them is the work: prefetch.
-constexpr int64_t kPrefetchRows = 8;
+// With at most this many rows the panels are read once, and streaming them is the work.
+constexpr int64_t kStreamingRows = 8;
 constexpr int kPrefetchSteps = 8;
+// Panels below this size come and go without notice.
+constexpr int64_t kLargePanelBytes = 64 << 10;
+constexpr int64_t kLineBytes = 64;
 
 class ContractionEmitter {
  public:
@@ -36,6 +41,8 @@ class ContractionEmitter {
   // Its place in the matrices.
   struct Place {
     Values batch;
+    Value* panel;
+    Value* tile;
     Value* row;        // first of m
     Value* rows;       // that exist, 1..mr
     Value* column;     // first of n
@@ -51,6 +58,7 @@ class ContractionEmitter {
   void EmitPlace(const Place& place, Panel panel) { StoreTile(place, panel, Sums(place, panel)); }
 
   Value* Base(const ir::Access& access, const Values& batch);
+  MicroKernel::Prefetch PrefetchFor(const Place& place);
   std::vector<Active> BColumns(const Place& place, Panel panel);
   Values Sums(const Place& place, Panel panel);
   Values ConvSums(MicroKernel& kernel, const Place& place, const std::vector<Active>& columns, Value* b);
@@ -133,6 +141,8 @@ ContractionEmitter::Place ContractionEmitter::PlaceOf(const Item& item) {
   const int64_t mr = spec_.tile.mr;
   Place place;
   place.batch = item.batch;
+  place.panel = item.panel;
+  place.tile = item.tile;
   place.row = b_.CreateMul(item.tile, e_.I64(mr));
   place.column = b_.CreateMul(item.panel, e_.I64(width_));
   place.columns = Smaller(b_.CreateSub(frame_.Int(spec_.n), place.column), width_);
@@ -183,15 +193,34 @@ std::vector<Active> ContractionEmitter::BColumns(const Place& place, Panel panel
   return columns;
 }
 
+// Few rows: the steps just ahead. Else the next panel, while this one is worked on: each row tile takes one cache line of every
+// step, so that the first few tiles bring all of it, and the others ask for what is there already.
+MicroKernel::Prefetch ContractionEmitter::PrefetchFor(const Place& place) {
+  MicroKernel::Prefetch prefetch;
+  if (!spec_.m.is_argument && spec_.m.value <= kStreamingRows) {
+    Value* steps = spec_.b_panels ? e_.I64(kPrefetchSteps * width_)
+                                  : b_.CreateMul(frame_.Int(spec_.b.strides[spec_.batch.size()]), e_.I64(kPrefetchSteps));
+    for (int j = 0; j < spec_.tile.nv; ++j) prefetch.distances.push_back(b_.CreateAdd(steps, Lanes(j)));
+    return prefetch;
+  }
+  const int64_t element = DTypeBytes(spec_.b.storage), lines = std::max<int64_t>(1, width_ * element / kLineBytes);
+  if (!spec_.b_panels || (!spec_.k.is_argument && spec_.k.value * width_ * element < kLargePanelBytes)) return prefetch;
+  Value* is_last = b_.CreateICmpEQ(b_.CreateAdd(place.panel, e_.I64(1)), panels_);
+  Value* next = b_.CreateSelect(is_last, e_.I64(0), b_.CreateMul(frame_.Int(spec_.k), e_.I64(width_)));
+  Value* line = b_.CreateMul(b_.CreateURem(place.tile, e_.I64(lines)), e_.I64(kLineBytes / element));
+  prefetch.distances = {b_.CreateAdd(next, line)};
+  prefetch.into = MicroKernel::Prefetch::Into::kL2;
+  return prefetch;
+}
+
 Values ContractionEmitter::Sums(const Place& place, Panel panel) {
   const size_t batch = spec_.batch.size();
-  const bool streams = !spec_.m.is_argument && spec_.m.value <= kPrefetchRows;
   MicroKernel kernel(e_, {.tile = spec_.tile,
                           .a_storage = spec_.a.storage,
                           .b_storage = spec_.b.storage,
                           .a_step = spec_.conv ? e_.I64(1) : frame_.Int(spec_.a.strides[batch + 1]),
                           .b_step = spec_.b_panels ? nullptr : frame_.Int(spec_.b.strides[batch]),
-                          .prefetch_steps = streams ? kPrefetchSteps : 0});
+                          .prefetch = PrefetchFor(place)});
   Value* k = frame_.Int(spec_.k);
   // The k * width elements of a panel lie together, so the panel of column c begins at c * k.
   Value* b = e_.Address(Base(spec_.b, place.batch), spec_.b.storage,

@@ -59,19 +59,21 @@ Value* MicroKernel::ASplat(const TileRows& a, int row, Value* offset) {
   return e_.LoadBroadcast(config_.a_storage, DType::kF32, address);
 }
 
-void MicroKernel::Prefetch(Value* address) {
-  constexpr int kRead = 0, kKeepEverywhere = 3, kData = 1;
+void MicroKernel::EmitPrefetch(Value* address) {
+  constexpr int kRead = 0, kAllLevels = 3, kNotL1 = 2, kData = 1;
+  const int locality = config_.prefetch.into == Prefetch::Into::kL1 ? kAllLevels : kNotL1;
   b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {address->getType()},
-                     {address, b_.getInt32(kRead), b_.getInt32(kKeepEverywhere), b_.getInt32(kData)});
+                     {address, b_.getInt32(kRead), b_.getInt32(static_cast<uint32_t>(locality)), b_.getInt32(kData)});
 }
 
 void MicroKernel::Step(const TileRows& a, Value* a_offset, Value* b, int64_t ahead, const std::vector<Active>& columns,
                        Values& sums) {
   const auto [mr, nv] = config_.tile;
   if (ahead != 0) a_offset = b_.CreateAdd(a_offset, b_.CreateMul(config_.a_step, e_.I64(ahead)));
+  for (Value* distance : config_.prefetch.distances)
+    EmitPrefetch(e_.Address(b, config_.b_storage, b_.CreateAdd(BOffset(ahead, 0), distance)));
   Values vectors;
   for (int j = 0; j < nv; ++j) {
-    if (config_.prefetch_steps > 0) Prefetch(e_.Address(b, config_.b_storage, BOffset(ahead + config_.prefetch_steps, j)));
     vectors.push_back(
         e_.Load(config_.b_storage, DType::kF32, e_.Address(b, config_.b_storage, BOffset(ahead, j)), columns[j]));
   }

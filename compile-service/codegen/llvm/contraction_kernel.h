@@ -22,14 +22,18 @@ struct TileRows {
 
 class MicroKernel {
  public:
+  // What each step of k prefetches: these distances, in elements, from its place in B.
+  struct Prefetch {
+    Values distances;
+    enum class Into { kL1, kL2 } into = Into::kL1;
+  };
   // `a_step`: elements between consecutive k of A. `b_step`: the same of B when B is in rows, null when it is in panels.
-  // `prefetch_steps`: how far ahead of k the vectors of B are prefetched; 0 never.
   struct Config {
     ir::Tile tile;
     DType a_storage, b_storage;
     llvm::Value* a_step;
     llvm::Value* b_step;
-    int prefetch_steps;
+    Prefetch prefetch;
   };
   MicroKernel(VectorEmitter& emitter, const Config& config);
 
@@ -43,7 +47,7 @@ class MicroKernel {
  private:
   int64_t UnrollOf(llvm::Value* count) const;
   llvm::Value* ASplat(const TileRows& a, int row, llvm::Value* offset);
-  void Prefetch(llvm::Value* address);
+  void EmitPrefetch(llvm::Value* address);
   llvm::Value* BOffset(int64_t step, int vector);
   // One step of k; `ahead`: constant distance from the current position, which selects offsets and the set of sums.
   void Step(const TileRows& a, llvm::Value* a_offset, llvm::Value* b, int64_t ahead, const std::vector<Active>& columns,
