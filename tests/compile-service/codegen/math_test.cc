@@ -1,0 +1,133 @@
+// Elementary functions of generated code against the C library in double: every exponent of f32, special values, every host target.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "compile-service/codegen/llvm/kernel_compiler.h"
+#include "tests/support/executable_memory.h"
+#include "tests/support/spec_builder.h"
+
+namespace kiln {
+namespace {
+
+using ir::ScalarOp;
+using testing::Consts;
+
+constexpr double kUlpBound = 2.0;
+
+struct Function {
+  ScalarOp op;
+  const char* name;
+  double (*reference)(double);
+};
+double Sigmoid(double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); }
+const Function kFunctions[] = {
+    {ScalarOp::kExp, "exp", std::exp}, {ScalarOp::kLog, "log", std::log}, {ScalarOp::kTanh, "tanh", std::tanh},
+    {ScalarOp::kErf, "erf", std::erf}, {ScalarOp::kSigmoid, "sigmoid", Sigmoid}, {ScalarOp::kSin, "sin", std::sin},
+    {ScalarOp::kCos, "cos", std::cos}, {ScalarOp::kSqrt, "sqrt", std::sqrt}, {ScalarOp::kFloor, "floor", std::floor},
+    {ScalarOp::kCeil, "ceil", std::ceil}, {ScalarOp::kRound, "round", std::nearbyint},
+};
+
+// Distance in units in the last place of the f32 nearest to `expected`; 0 when both are NaN or equal, signs of zero included.
+double UlpError(float got, double expected) {
+  const float rounded = static_cast<float>(expected);
+  if (std::isnan(rounded)) return std::isnan(got) ? 0 : INFINITY;
+  if (std::isinf(rounded) || rounded == 0 || std::isnan(got))
+    return std::bit_cast<uint32_t>(got) == std::bit_cast<uint32_t>(rounded) ? 0
+           : std::isnan(got) || rounded == 0 ? (std::fabs(got) <= 0x1p-149f ? 1 : INFINITY)
+                                             : std::fabs(got) == std::numeric_limits<float>::max() ? 1 : INFINITY;
+  const int exponent = std::max(std::ilogb(rounded), -126);
+  return std::fabs(static_cast<double>(got) - expected) / std::ldexp(1.0, exponent - 23);
+}
+
+std::vector<float> Samples() {
+  std::mt19937 random(7);
+  std::vector<float> samples = {0.0f, -0.0f, 1.0f, -1.0f, INFINITY, -INFINITY, NAN, 0x1p-149f, -0x1p-149f, 0x1p-126f,
+                                std::numeric_limits<float>::max(), std::numeric_limits<float>::lowest()};
+  for (uint32_t exponent = 0; exponent < 255; ++exponent) {
+    for (int i = 0; i < 400; ++i) {
+      const uint32_t mantissa = i == 0 ? 0 : i == 1 ? 0x7fffff : random() & 0x7fffff;
+      samples.push_back(std::bit_cast<float>(exponent << 23 | mantissa | (i & 1) << 31));
+    }
+  }
+  for (int i = 0; i < 100000; ++i)
+    samples.push_back(static_cast<float>(static_cast<int32_t>(random() & 0xffffff) - 0x800000) * 0x1p-16f);   // [-128, 128)
+  return samples;
+}
+
+ir::KernelSpec Apply(ScalarOp op, int operands) {
+  ir::LoopNestSpec nest;
+  nest.inner = ir::SpecInt::Argument(0);
+  testing::ProgramBuilder p;
+  int32_t loads[2] = {-1, -1};
+  for (int i = 0; i < operands; ++i) {
+    nest.accesses.push_back({i, DType::kF32, Consts({1})});
+    loads[i] = p.Load(i);
+  }
+  nest.accesses.push_back({operands, DType::kF32, Consts({1})});
+  const int32_t result = p.Op(op, loads[0], loads[1]);
+  nest.body = p.Take();
+  nest.stages = {testing::StoreStage(ir::Stage::Domain::kInner, {{operands, result}})};
+  return {nest, operands + 1, 1};
+}
+
+class Math : public ::testing::TestWithParam<Target> {};
+
+TEST_P(Math, EveryFunction_StaysWithinTwoUlp) {
+  auto compiler = codegen::KernelCompiler::Create(GetParam());
+  ASSERT_TRUE(compiler.has_value());
+  std::vector<float> in = Samples();
+  std::vector<float> out(in.size());
+  for (const Function& function : kFunctions) {
+    auto code = (*compiler)->Compile(Apply(function.op, 1));
+    ASSERT_TRUE(code.has_value()) << function.name << ": " << ToString(code.error());
+    testing::ExecutableKernel kernel(code->bytes);
+    ASSERT_TRUE(kernel.ok());
+    const auto n = static_cast<int64_t>(in.size());
+    void* pointers[] = {in.data(), out.data()};
+    kernel.Run(pointers, std::vector<int64_t>{n}, 0, n);
+    double worst = 0;
+    float worst_at = 0;
+    for (size_t i = 0; i < in.size(); ++i) {
+      const double error = UlpError(out[i], function.reference(in[i]));
+      if (error > worst) worst = error, worst_at = in[i];
+    }
+    std::printf("%s: %.2f ulp at %a\n", function.name, worst, worst_at);
+    EXPECT_LE(worst, kUlpBound) << function.name << "(" << worst_at << ")";
+  }
+}
+
+TEST_P(Math, Pow_StaysWithinTwoUlpAndFollowsIeeeSpecialCases) {
+  auto compiler = codegen::KernelCompiler::Create(GetParam());
+  ASSERT_TRUE(compiler.has_value());
+  auto code = (*compiler)->Compile(Apply(ScalarOp::kPow, 2));
+  ASSERT_TRUE(code.has_value()) << ToString(code.error());
+  testing::ExecutableKernel kernel(code->bytes);
+  const float special[] = {0.0f, -0.0f, 1.0f, -1.0f, 2.0f, -2.0f, 3.0f, -3.0f, 0.5f, -0.5f, 1.5f, INFINITY, -INFINITY, NAN,
+                           0x1p-149f, -0x1p-140f, 1e30f, -1e30f, 16777216.0f, 16777217.0f, 8388607.0f, 0.99999994f, 1.0000001f};
+  std::vector<float> x, y;
+  for (float a : special)
+    for (float b : special) x.push_back(a), y.push_back(b);
+  std::mt19937 random(11);
+  std::uniform_real_distribution<float> exponents(-60, 60), powers(-8, 8);
+  for (int i = 0; i < 200000; ++i) {
+    x.push_back(std::exp2(exponents(random)));
+    y.push_back(powers(random));
+  }
+  std::vector<float> out(x.size());
+  const auto n = static_cast<int64_t>(x.size());
+  void* pointers[] = {x.data(), y.data(), out.data()};
+  kernel.Run(pointers, std::vector<int64_t>{n}, 0, n);
+  for (size_t i = 0; i < x.size(); ++i)
+    ASSERT_LE(UlpError(out[i], std::pow(static_cast<double>(x[i]), static_cast<double>(y[i]))), kUlpBound)
+        << x[i] << " ^ " << y[i] << " = " << out[i];
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryHostTarget, Math, ::testing::ValuesIn(HostTargets()),
+                         [](const auto& info) { return std::to_string(static_cast<int>(info.param)); });
+
+}  // namespace
+}  // namespace kiln

@@ -1,0 +1,90 @@
+// Generated code = evaluator, on random loop nests: sizes around the vector length, strides, dtypes, chains and reductions.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include "compile-service/codegen/llvm/kernel_compiler.h"
+#include "tests/support/executable_memory.h"
+#include "tests/support/random_loop_nest.h"
+
+namespace kiln {
+namespace {
+
+using testing::PointerMemory;
+using testing::RandomKernel;
+
+// KILN_TEST_SEED and KILN_TEST_ROUNDS choose other kernels, or more of them.
+uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+std::vector<void*> PointersOf(std::vector<PointerMemory>& memory) {
+  std::vector<void*> pointers;
+  for (PointerMemory& item : memory) pointers.push_back(item.pointer());
+  return pointers;
+}
+
+// Relative to the storage's precision and the values' size (at most about 3, sums aside).
+double ToleranceOf(DType storage) {
+  if (storage == DType::kF16) return 4e-3;
+  if (storage == DType::kBF16) return 3e-2;
+  return 5e-4;
+}
+
+template <class T>
+double AsNumber(T value) {
+  if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>) return static_cast<double>(static_cast<float>(value));
+  return static_cast<double>(value);
+}
+
+void Compare(PointerMemory& got, PointerMemory& expected, const std::string& what) {
+  DispatchDType(got.storage, [&]<class T>() {
+    const auto* a = reinterpret_cast<const T*>(got.bytes.data());
+    const auto* b = reinterpret_cast<const T*>(expected.bytes.data());
+    for (size_t i = 0; i < got.bytes.size() / sizeof(T); ++i) {
+      if (std::memcmp(&a[i], &b[i], sizeof(T)) == 0) continue;
+      if constexpr (std::is_same_v<T, bool> || std::is_integral_v<T>) {
+        FAIL() << what << ": element " << i << " is " << +a[i] << ", expected " << +b[i];
+      } else {
+        const double x = AsNumber(a[i]), y = AsNumber(b[i]);
+        if (std::isnan(x) && std::isnan(y)) continue;
+        ASSERT_LE(std::fabs(x - y), ToleranceOf(got.storage) * (1 + std::fabs(y))) << what << ": element " << i << " is " << x << ", expected " << y;
+      }
+    }
+  });
+}
+
+class RandomNests : public ::testing::TestWithParam<Target> {};
+
+TEST_P(RandomNests, CodeAgreesWithTheEvaluator) {
+  const uint64_t seed = FromEnvironment("KILN_TEST_SEED", 1), rounds = FromEnvironment("KILN_TEST_ROUNDS", 250);
+  auto compiler = codegen::KernelCompiler::Create(GetParam());
+  ASSERT_TRUE(compiler.has_value());
+  const int lanes = InfoOf(GetParam()).f32_lanes();
+  for (uint64_t round = 0; round < rounds; ++round) {
+    RandomKernel kernel = testing::RandomLoopNest(seed * 1000003 + round, lanes).Make();
+    const std::string what = "seed " + std::to_string(seed) + " round " + std::to_string(round) + "\n" + ir::PrintSpec(kernel.spec);
+    auto code = (*compiler)->Compile(kernel.spec);
+    ASSERT_TRUE(code.has_value()) << what << ToString(code.error());
+    testing::ExecutableKernel executable(code->bytes);
+    ASSERT_TRUE(executable.ok());
+    std::vector<PointerMemory> got = kernel.memory, expected = kernel.memory;
+    const int64_t range = ir::RangeOf(kernel.spec, kernel.dims, lanes);
+    auto evaluated = ir::EvaluateSpec(kernel.spec, PointersOf(expected), kernel.dims, lanes, 0, range);
+    ASSERT_TRUE(evaluated.has_value()) << what << ToString(evaluated.error());
+    // In two parts, as two threads would.
+    const int64_t middle = range / 3;
+    executable.Run(PointersOf(got), kernel.dims, 0, middle);
+    executable.Run(PointersOf(got), kernel.dims, middle, range);
+    for (size_t i = 0; i < got.size(); ++i) Compare(got[i], expected[i], what + "pointer " + std::to_string(i));
+    if (HasFatalFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryHostTarget, RandomNests, ::testing::ValuesIn(HostTargets()),
+                         [](const auto& info) { return std::to_string(static_cast<int>(info.param)); });
+
+}  // namespace
+}  // namespace kiln

@@ -1,0 +1,264 @@
+// Random loop nests with their memory, from a seed: for comparing generated code with the evaluator.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "tests/support/spec_builder.h"
+
+namespace kiln::testing {
+
+struct PointerMemory {
+  DType storage = DType::kF32;
+  std::vector<uint8_t> bytes;
+  int64_t origin = 0;              // element that the pointer points at: strides may be negative
+  bool written = false;
+  bool exact = true;               // no float arithmetic upstream
+  void* pointer() { return bytes.data() + origin * DTypeBytes(storage); }
+};
+
+struct RandomKernel {
+  ir::KernelSpec spec;
+  std::vector<int64_t> dims;
+  std::vector<PointerMemory> memory;
+};
+
+class RandomLoopNest {
+ public:
+  RandomLoopNest(uint64_t seed, int lanes) : random_(seed), lanes_(lanes) {}
+
+  RandomKernel Make() {
+    nest_.reduce_inner = Chance(2);
+    const int outer = Pick(4), reduce = Chance(2) ? Pick(3) : 0;
+    for (int i = 0; i < outer; ++i) nest_.outer.push_back(Extent(i == 0 ? 20 : 5));
+    for (int i = 0; i < reduce; ++i) nest_.reduce.push_back(Extent(6));
+    nest_.inner = Extent(0);
+    const int loads = 1 + Pick(4);
+    for (int i = 0; i < loads; ++i) AddInput();
+    AddStages();
+    nest_.body = program_.Take();
+    RandomKernel kernel;
+    kernel.spec = {nest_, static_cast<int32_t>(memory_.size()), static_cast<int32_t>(dims_.size())};
+    kernel.dims = dims_;
+    kernel.memory = std::move(memory_);
+    return kernel;
+  }
+
+ private:
+  struct Value {
+    int32_t node;
+    DType type;
+    bool exact;
+  };
+
+  int Pick(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
+  bool Chance(int n) { return Pick(n) == 0; }
+
+  // Sizes around the vector length, 0 and 1 included; half of them arguments.
+  ir::SpecInt Extent(int limit) {
+    const int64_t lanes = lanes_;
+    const int64_t choices[] = {0, 1, 2, 3, lanes - 1, lanes, lanes + 1, 2 * lanes + 3, 4 * lanes, 4 * lanes + 5, 9 * lanes + 1};
+    int64_t value = limit > 0 ? 1 + Pick(limit) : choices[Pick(11)];
+    if (limit > 0 && Chance(15)) value = 0;
+    extents_.push_back(value);
+    return Int(value);
+  }
+  ir::SpecInt Int(int64_t value) {
+    if (Chance(2)) return ir::SpecInt::Const(value);
+    dims_.push_back(value);
+    return ir::SpecInt::Argument(static_cast<int64_t>(dims_.size()) - 1);
+  }
+
+  // Dense strides over the dims of `used`, in a random order of dims, sometimes with gaps or backwards.
+  ir::Access MakeAccess(DType storage, const std::vector<bool>& used, bool may_reverse) {
+    const size_t count = extents_.size();
+    std::vector<size_t> order(count);
+    for (size_t i = 0; i < count; ++i) order[i] = count - 1 - i;
+    if (Chance(3)) std::shuffle(order.begin(), order.end(), random_);
+    std::vector<ir::SpecInt> strides(count, ir::SpecInt::Const(0));
+    int64_t step = Chance(6) ? 2 : 1, low = 0, high = 0;
+    for (size_t dim : order) {
+      if (!used[dim]) continue;
+      int64_t stride = step;
+      if (may_reverse && Chance(12)) stride = -stride;
+      const int64_t reach = stride * std::max<int64_t>(extents_[dim] - 1, 0);
+      (reach < 0 ? low : high) += reach;
+      strides[dim] = dim + 1 == count && Chance(2) ? ir::SpecInt::Const(stride) : Int(stride);
+      step *= std::max<int64_t>(extents_[dim], 1);
+    }
+    PointerMemory memory;
+    memory.storage = storage;
+    memory.origin = -low;
+    memory.bytes.resize(static_cast<size_t>((high - low + 1) * DTypeBytes(storage)));
+    const auto pointer = static_cast<int32_t>(memory_.size());
+    memory_.push_back(std::move(memory));
+    return {pointer, storage, strides};
+  }
+
+  void Fill(PointerMemory& memory) {
+    DispatchDType(memory.storage, [&]<class T>() {
+      auto* elements = reinterpret_cast<T*>(memory.bytes.data());
+      for (size_t i = 0; i < memory.bytes.size() / sizeof(T); ++i) {
+        const float number = static_cast<float>(static_cast<int>(random_() % 4001) - 2000) / 1000.0f;
+        if constexpr (std::is_same_v<T, bool>) {
+          elements[i] = (random_() & 1) != 0;
+        } else if constexpr (std::is_integral_v<T>) {
+          elements[i] = static_cast<T>(random_());
+        } else {
+          elements[i] = static_cast<T>(number);
+        }
+      }
+    });
+  }
+
+  void AddInput() {
+    static constexpr DType kStorages[] = {DType::kF32, DType::kF32, DType::kF32, DType::kF16, DType::kBF16, DType::kF64,
+                                          DType::kI8, DType::kU8, DType::kI32, DType::kI64, DType::kBool, DType::kU16,
+                                          DType::kI16, DType::kU32, DType::kU64};
+    const DType storage = kStorages[Pick(15)];
+    std::vector<bool> used(extents_.size());
+    for (size_t i = 0; i < used.size(); ++i) used[i] = !Chance(4);
+    nest_.accesses.push_back(MakeAccess(storage, used, true));
+    Fill(memory_.back());
+    inputs_.push_back(static_cast<int32_t>(nest_.accesses.size()) - 1);
+  }
+
+  Value Leaf(DType type) {
+    const int32_t access = inputs_[static_cast<size_t>(Pick(static_cast<int>(inputs_.size())))];
+    const DType storage = nest_.accesses[static_cast<size_t>(access)].storage;
+    if (IsFloat(type)) {
+      if (!results_.empty() && Chance(3)) {
+        const auto [stage, result_type] = results_[static_cast<size_t>(Pick(static_cast<int>(results_.size())))];
+        int32_t node = program_.StageResult(stage, result_type);
+        if (result_type != type) node = program_.Op(ir::ScalarOp::kConvert, node, -1, -1, type);
+        return {Tame(node, type), type, false};
+      }
+      if (Chance(8)) return {program_.Number(static_cast<double>(Pick(40) - 20) / 8, type), type, true};
+      const int32_t node = program_.Load(access, type);
+      return {IsFloat(storage) || storage == DType::kBool ? node : Tame(node, type), type, true};
+    }
+    if (type == DType::kI64 && Chance(6)) return {program_.Coordinate(Pick(static_cast<int>(extents_.size()))), type, true};
+    if (type == DType::kI64 && !dims_.empty() && Chance(8)) return {program_.Argument(Pick(static_cast<int>(dims_.size()))), type, true};
+    if (Chance(6)) return {program_.Integer(type == DType::kBool ? Pick(2) : Pick(200) - 100, type), type, true};
+    return {program_.Load(access, type), type, true};
+  }
+
+  // Keeps floats where errors stay small: into [-3, 3].
+  int32_t Tame(int32_t node, DType type) {
+    const int32_t low = program_.Op(ir::ScalarOp::kMax, node, program_.Number(-3, type), -1, type);
+    return program_.Op(ir::ScalarOp::kMin, low, program_.Number(3, type), -1, type);
+  }
+
+  Value Expression(DType type, int depth) {
+    using ir::ScalarOp;
+    if (depth == 0) return Leaf(type);
+    if (type == DType::kBool) return Condition(depth);
+    if (Chance(6)) {
+      const Value condition = Condition(depth - 1), a = Expression(type, depth - 1), b = Expression(type, depth - 1);
+      return {program_.Op(ScalarOp::kSelect, condition.node, a.node, b.node, type), type, condition.exact && a.exact && b.exact};
+    }
+    if (!IsFloat(type)) {
+      static constexpr ScalarOp kOps[] = {ScalarOp::kAdd, ScalarOp::kSub, ScalarOp::kMul, ScalarOp::kMin, ScalarOp::kMax,
+                                          ScalarOp::kDiv, ScalarOp::kNeg, ScalarOp::kAbs, ScalarOp::kConvert};
+      const ScalarOp op = kOps[Pick(9)];
+      const Value a = op == ScalarOp::kConvert ? Leaf(Chance(2) ? DType::kI64 : DType::kI32) : Expression(type, depth - 1);
+      if (op == ScalarOp::kNeg || op == ScalarOp::kAbs || op == ScalarOp::kConvert)
+        return {program_.Op(op, a.node, -1, -1, type), type, a.exact};
+      const Value b = Expression(type, depth - 1);
+      return {program_.Op(op, a.node, b.node, -1, type), type, a.exact && b.exact};
+    }
+    static constexpr ScalarOp kUnary[] = {ScalarOp::kNeg, ScalarOp::kAbs, ScalarOp::kTanh, ScalarOp::kErf, ScalarOp::kSigmoid,
+                                          ScalarOp::kSin, ScalarOp::kCos, ScalarOp::kExp};
+    static constexpr ScalarOp kBinary[] = {ScalarOp::kAdd, ScalarOp::kSub, ScalarOp::kMul, ScalarOp::kMin, ScalarOp::kMax};
+    const Value a = Expression(type, depth - 1);
+    if (Chance(3)) return {Tame(program_.Op(kUnary[Pick(type == DType::kF64 ? 2 : 8)], a.node, -1, -1, type), type), type, false};
+    const Value b = Expression(type, depth - 1);
+    if (Chance(5)) {
+      const Value c = Expression(type, depth - 1);
+      return {Tame(program_.Op(ScalarOp::kFma, a.node, b.node, c.node, type), type), type, false};
+    }
+    return {Tame(program_.Op(kBinary[Pick(5)], a.node, b.node, -1, type), type), type, false};
+  }
+
+  // Only exact values are compared, so that rounding cannot turn a branch.
+  Value Condition(int depth) {
+    using ir::ScalarOp;
+    static constexpr DType kTypes[] = {DType::kF32, DType::kI32, DType::kI64, DType::kF64};
+    if (depth > 1 && Chance(3)) {
+      const Value a = Condition(depth - 1), b = Condition(depth - 1);
+      return {program_.Op(Chance(2) ? ScalarOp::kAnd : ScalarOp::kOr, a.node, b.node, -1, DType::kBool), DType::kBool, true};
+    }
+    if (Chance(6)) return Leaf(DType::kBool);
+    const DType type = kTypes[Pick(4)];
+    Value a = ExactLeaf(type), b = ExactLeaf(type);
+    const ScalarOp op = Chance(3) ? ScalarOp::kEqual : Chance(2) ? ScalarOp::kLess : ScalarOp::kLessEqual;
+    return {program_.Op(op, a.node, b.node, -1, DType::kBool), DType::kBool, true};
+  }
+  Value ExactLeaf(DType type) {
+    const int32_t access = inputs_[static_cast<size_t>(Pick(static_cast<int>(inputs_.size())))];
+    return {program_.Load(access, type), type, true};
+  }
+
+  void AddStages() {
+    const int reductions = nest_.reduce_inner || !nest_.reduce.empty() ? Pick(3) : 0;
+    for (int i = 0; i < reductions; ++i) AddReduction();
+    AddStore();
+    if (Chance(3)) {
+      if (nest_.reduce_inner) AddReduction();
+      AddStore();
+    }
+  }
+
+  void AddReduction() {
+    static constexpr DType kTypes[] = {DType::kF32, DType::kF32, DType::kF64, DType::kI32, DType::kI64};
+    const DType type = kTypes[Pick(5)];
+    Value value = Expression(type, 1 + Pick(3));
+    auto combine = static_cast<ir::Combine>(1 + Pick(4));
+    if (combine == ir::Combine::kProduct && IsFloat(type)) {   // near 1, so that long products stay finite
+      const int32_t small = program_.Op(ir::ScalarOp::kMul, value.node, program_.Number(0.001, type), -1, type);
+      value.node = program_.Op(ir::ScalarOp::kAdd, small, program_.Number(1, type), -1, type);
+    }
+    nest_.stages.push_back(ReduceStage(combine, value.node));
+    if (IsFloat(type)) results_.push_back({static_cast<int32_t>(nest_.stages.size()) - 1, type});
+  }
+
+  void AddStore() {
+    static constexpr DType kFloatStorages[] = {DType::kF32, DType::kF32, DType::kF16, DType::kBF16, DType::kF64};
+    static constexpr DType kIntStorages[] = {DType::kI32, DType::kI64, DType::kU8, DType::kI8, DType::kBool, DType::kU64, DType::kI16};
+    static constexpr DType kTypes[] = {DType::kF32, DType::kF32, DType::kF32, DType::kF64, DType::kI32, DType::kI64, DType::kBool};
+    const auto domain = nest_.reduce_inner ? static_cast<ir::Stage::Domain>(1 + Pick(3)) : static_cast<ir::Stage::Domain>(2 + Pick(2));
+    std::vector<bool> used(extents_.size(), true);
+    for (size_t i = 0; i < used.size(); ++i) {
+      if (i < nest_.outer.size()) continue;
+      if (domain == ir::Stage::Domain::kRow) used[i] = false;
+      if (domain == ir::Stage::Domain::kInner && i + 1 < used.size()) used[i] = false;
+    }
+    const int stores = 1 + Pick(2);
+    std::vector<ir::Store> list;
+    for (int i = 0; i < stores; ++i) {
+      const DType type = kTypes[Pick(7)];
+      const Value value = Expression(type, 1 + Pick(4));
+      const DType storage = IsFloat(type) ? kFloatStorages[Pick(5)] : kIntStorages[Pick(7)];
+      nest_.accesses.push_back(MakeAccess(storage, used, false));
+      memory_.back().written = true;
+      memory_.back().exact = value.exact;
+      std::memset(memory_.back().bytes.data(), 0x11, memory_.back().bytes.size());
+      list.push_back({static_cast<int32_t>(nest_.accesses.size()) - 1, value.node});
+    }
+    nest_.stages.push_back(StoreStage(domain, list));
+  }
+
+  std::mt19937_64 random_;
+  int lanes_;
+  ir::LoopNestSpec nest_;
+  ProgramBuilder program_;
+  std::vector<int64_t> extents_;       // outer, reduce, inner
+  std::vector<int64_t> dims_;
+  std::vector<PointerMemory> memory_;
+  std::vector<int32_t> inputs_;        // accesses that are read
+  std::vector<std::pair<int32_t, DType>> results_;
+};
+
+}  // namespace kiln::testing
