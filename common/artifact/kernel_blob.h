@@ -22,7 +22,7 @@ struct KernelBlobView {
   Target target;
   uint32_t abi;
   uint32_t entry_offset;
-  std::span<const uint8_t> bytes;      // all, header included
+  std::span<const uint8_t> bytes;  // all, header included
 };
 
 std::vector<uint8_t> BuildKernelBlob(Target target, uint32_t entry_offset_in_code, std::span<const uint8_t> code);

@@ -39,31 +39,40 @@ uint64_t SavedStates() {
   return static_cast<uint64_t>(high) << 32 | low;
 }
 
-constexpr bool HasBits(uint64_t value, uint64_t bits) { return (value & bits) == bits; }
-constexpr uint64_t Bit(int n) { return uint64_t{1} << n; }
+constexpr bool HasBits(uint64_t value, uint64_t bits) {
+  return (value & bits) == bits;
+}
+constexpr uint64_t Bit(int n) {
+  return uint64_t{1} << n;
+}
 
 // Bit numbers: Intel SDM volume 2A, CPUID; the sets are those of the x86-64 psABI levels.
 int HostRung() {
   const CpuidLeaf leaf1 = Leaf(1, 0), leaf7 = Leaf(7, 0), leaf71 = Leaf(7, 1), extended = Leaf(0x80000001, 0);
-  const uint64_t v2 = Bit(0) | Bit(9) | Bit(13) | Bit(19) | Bit(20) | Bit(23);   // SSE3, SSSE3, CX16, SSE4.1, SSE4.2, POPCNT
-  if (!HasBits(leaf1.c, v2) || !HasBits(extended.c, Bit(0))) return 1;           // LAHF
-  const uint64_t v3 = Bit(12) | Bit(22) | Bit(27) | Bit(28) | Bit(29);           // FMA, MOVBE, OSXSAVE, AVX, F16C
-  const uint64_t v3_leaf7 = Bit(3) | Bit(5) | Bit(8);                            // BMI1, AVX2, BMI2
-  if (!HasBits(leaf1.c, v3) || !HasBits(leaf7.b, v3_leaf7) || !HasBits(extended.c, Bit(5))) return 2;   // LZCNT
+  const uint64_t v2 =
+      Bit(0) | Bit(9) | Bit(13) | Bit(19) | Bit(20) | Bit(23);          // SSE3, SSSE3, CX16, SSE4.1, SSE4.2, POPCNT
+  if (!HasBits(leaf1.c, v2) || !HasBits(extended.c, Bit(0))) return 1;  // LAHF
+  const uint64_t v3 = Bit(12) | Bit(22) | Bit(27) | Bit(28) | Bit(29);  // FMA, MOVBE, OSXSAVE, AVX, F16C
+  const uint64_t v3_leaf7 = Bit(3) | Bit(5) | Bit(8);                   // BMI1, AVX2, BMI2
+  if (!HasBits(leaf1.c, v3) || !HasBits(leaf7.b, v3_leaf7) || !HasBits(extended.c, Bit(5))) return 2;  // LZCNT
   const uint64_t states = SavedStates();
-  if (!HasBits(states, 0x6)) return 2;                                           // XMM, YMM
-  const uint64_t v4 = Bit(16) | Bit(17) | Bit(28) | Bit(30) | Bit(31);           // AVX-512 F, DQ, CD, BW, VL
-  if (!HasBits(leaf7.b, v4) || !HasBits(states, 0xe6)) return 3;                 // opmask, ZMM 0-15, ZMM 16-31
-  if (!HasBits(leaf7.c, Bit(11)) || !HasBits(leaf71.a, Bit(5))) return 4;        // VNNI, BF16
+  if (!HasBits(states, 0x6)) return 2;                                     // XMM, YMM
+  const uint64_t v4 = Bit(16) | Bit(17) | Bit(28) | Bit(30) | Bit(31);     // AVX-512 F, DQ, CD, BW, VL
+  if (!HasBits(leaf7.b, v4) || !HasBits(states, 0xe6)) return 3;           // opmask, ZMM 0-15, ZMM 16-31
+  if (!HasBits(leaf7.c, Bit(11)) || !HasBits(leaf71.a, Bit(5))) return 4;  // VNNI, BF16
   return 5;
 }
 constexpr Architecture kHostArchitecture = Architecture::kX86;
 
 #elif defined(__aarch64__)
-int HostRung() { return 1; }   // NEON is part of the base architecture
+int HostRung() {
+  return 1;
+}  // NEON is part of the base architecture
 constexpr Architecture kHostArchitecture = Architecture::kArm;
 #else
-int HostRung() { return 0; }
+int HostRung() {
+  return 0;
+}
 constexpr Architecture kHostArchitecture = Architecture::kX86;
 #endif
 

@@ -31,8 +31,9 @@ const TargetInfo& InfoOf(Target target);
 std::optional<Target> TargetFromName(std::string_view name);
 // From the number in targets.def, as kernels carry it.
 std::optional<Target> TargetFromNumber(uint32_t number);
-// The targets this host can run, best first; empty on an architecture outside the table. Asks the processor and the operating
-// system (XGETBV), not the environment. KILN_MAX_TARGET in the environment lowers the best one (for tests and mixed fleets).
+// The targets this host can run, best first; empty on an architecture outside the table. Asks the processor and the
+// operating system (XGETBV), not the environment. KILN_MAX_TARGET in the environment lowers the best one (for tests and
+// mixed fleets).
 std::vector<Target> HostTargets();
 // Whether code for `code` may run on a host whose best target is `host`.
 bool CanRun(Target host, Target code);

@@ -88,8 +88,12 @@ void StoreElement(DType storage, DType type, const Scalar& value, void* pointer,
   });
 }
 
-double Minimum(double a, double b) { return std::isnan(a) ? a : std::isnan(b) ? b : std::min(a, b); }
-double Maximum(double a, double b) { return std::isnan(a) ? a : std::isnan(b) ? b : std::max(a, b); }
+double Minimum(double a, double b) {
+  return std::isnan(a) ? a : std::isnan(b) ? b : std::min(a, b);
+}
+double Maximum(double a, double b) {
+  return std::isnan(a) ? a : std::isnan(b) ? b : std::max(a, b);
+}
 
 int64_t IntegerDiv(DType type, int64_t a, int64_t b) {
   if (b == 0) return 0;
@@ -101,7 +105,7 @@ Scalar Combined(Combine combine, DType type, const Scalar& a, const Scalar& b) {
   const auto x = static_cast<uint64_t>(a.integer), y = static_cast<uint64_t>(b.integer);
   const bool is_float = IsFloat(type);
   switch (combine) {
-    case Combine::kSum:   // in double: the caller rounds the finished sum
+    case Combine::kSum:  // in double: the caller rounds the finished sum
       return is_float ? Scalar{a.number + b.number, 0} : Wrapped(type, x + y);
     case Combine::kProduct:
       return is_float ? Scalar{a.number * b.number, 0} : Wrapped(type, x * y);
@@ -160,7 +164,8 @@ Scalar Applied(const ScalarNode& node, DType operand, const Scalar& a, const Sca
       return floats(std::pow(a.number, b.number));
     case ScalarOp::kFma:
       if (type == DType::kF32)
-        return floats(std::fma(static_cast<float>(a.number), static_cast<float>(b.number), static_cast<float>(c.number)));
+        return floats(
+            std::fma(static_cast<float>(a.number), static_cast<float>(b.number), static_cast<float>(c.number)));
       return floats(std::fma(a.number, b.number, c.number));
     case ScalarOp::kNeg:
       return is_float ? floats(-a.number) : Wrapped(type, uint64_t{0} - x);
@@ -252,7 +257,7 @@ class Evaluator {
   std::span<void* const> pointers_;
   std::span<const int64_t> dims_;
   int lanes_;
-  std::vector<Scalar> values_;        // of the current evaluation, where known_ says so
+  std::vector<Scalar> values_;  // of the current evaluation, where known_ says so
   std::vector<bool> known_;
 };
 
@@ -393,8 +398,8 @@ double Evaluator::ImplicitA(const ContractionSpec& c, int64_t base, int64_t m, i
   const int64_t in_row = row * g.stride_h - g.pad_top + tap / g.kernel_w * g.dilation_h;
   const int64_t in_column = column * g.stride_w - g.pad_left + tap % g.kernel_w * g.dilation_w;
   if (in_row < 0 || in_row >= Value(g.in_height) || in_column < 0 || in_column >= Value(g.in_width)) return 0;
-  return Factor(c.a, base + image * Value(g.image_stride) + in_row * Value(g.row_stride) + in_column * Value(g.column_stride) +
-                         channel);
+  return Factor(c.a, base + image * Value(g.image_stride) + in_row * Value(g.row_stride) +
+                         in_column * Value(g.column_stride) + channel);
 }
 
 void Evaluator::Run(const ContractionSpec& c, int64_t begin, int64_t end) {
@@ -419,10 +424,11 @@ void Evaluator::Run(const ContractionSpec& c, int64_t begin, int64_t end) {
       for (int64_t n = panel * width; n < std::min(n_extent, (panel + 1) * width); ++n) {
         double sum = 0;
         for (int64_t k = 0; k < k_extent; ++k) {
-          const double a = c.conv ? ImplicitA(c, a_base, m, k)
-                                  : Factor(c.a, a_base + m * Value(c.a.strides[batch]) + k * Value(c.a.strides[batch + 1]));
-          const int64_t b_offset = c.b_panels ? (panel * k_extent + k) * width + n % width
-                                              : k * Value(c.b.strides[batch]) + n;
+          const double a =
+              c.conv ? ImplicitA(c, a_base, m, k)
+                     : Factor(c.a, a_base + m * Value(c.a.strides[batch]) + k * Value(c.a.strides[batch + 1]));
+          const int64_t b_offset =
+              c.b_panels ? (panel * k_extent + k) * width + n % width : k * Value(c.b.strides[batch]) + n;
           sum += a * Factor(c.b, b_base + b_offset);
         }
         point.coordinates[batch] = m;
@@ -451,7 +457,8 @@ void Evaluator::Run(const WindowSpec& w, int64_t begin, int64_t end) {
           ++inside;
           double value = Factor(w.input, image * Value(g.image_stride) + in_row * Value(g.row_stride) +
                                              in_column * Value(g.column_stride) + channel);
-          if (w.weights) value *= Factor(*w.weights, tap * Value(w.weights->strides[0]) + channel * Value(w.weights->strides[1]));
+          if (w.weights)
+            value *= Factor(*w.weights, tap * Value(w.weights->strides[0]) + channel * Value(w.weights->strides[1]));
           total = w.combine == Combine::kMax ? Maximum(total, value) : total + value;
         }
         if (w.average) total /= static_cast<double>(w.count_include_pad ? int64_t{g.kernel_h} * g.kernel_w : inside);
@@ -465,13 +472,13 @@ void Evaluator::Run(const WindowSpec& w, int64_t begin, int64_t end) {
 
 }  // namespace
 
-Status EvaluateSpec(const KernelSpec& spec, std::span<void* const> pointers, std::span<const int64_t> dims, int f32_lanes,
-                    int64_t begin, int64_t end) {
+Status EvaluateSpec(const KernelSpec& spec, std::span<void* const> pointers, std::span<const int64_t> dims,
+                    int f32_lanes, int64_t begin, int64_t end) {
   RETURN_IF_ERROR(VerifySpec(spec));
   if (pointers.size() != static_cast<size_t>(spec.pointers) || dims.size() != static_cast<size_t>(spec.dims))
-    return Fail(ErrorCode::kInvalidArgument, "kernel takes " + std::to_string(spec.pointers) + " pointers and " +
-                                                 std::to_string(spec.dims) + " dims; it was given " +
-                                                 std::to_string(pointers.size()) + " and " + std::to_string(dims.size()));
+    return Fail(ErrorCode::kInvalidArgument,
+                "kernel takes " + std::to_string(spec.pointers) + " pointers and " + std::to_string(spec.dims) +
+                    " dims; it was given " + std::to_string(pointers.size()) + " and " + std::to_string(dims.size()));
   if (begin < 0 || end > RangeOf(spec, dims, f32_lanes))
     return Fail(ErrorCode::kInvalidArgument, "the part to run lies outside the kernel's range");
   Evaluator evaluator(pointers, dims, f32_lanes);

@@ -34,10 +34,13 @@ int OperandCount(ScalarOp op) {
 }
 
 bool IsComputeType(DType type) {
-  return type == DType::kF32 || type == DType::kF64 || type == DType::kI32 || type == DType::kI64 || type == DType::kBool;
+  return type == DType::kF32 || type == DType::kF64 || type == DType::kI32 || type == DType::kI64 ||
+         type == DType::kBool;
 }
 
-std::unexpected<Error> Invalid(std::string message) { return Fail(ErrorCode::kInvalidArgument, std::move(message)); }
+std::unexpected<Error> Invalid(std::string message) {
+  return Fail(ErrorCode::kInvalidArgument, std::move(message));
+}
 
 class Verifier {
  public:
@@ -63,12 +66,13 @@ class Verifier {
   Status CheckInt(const SpecInt& value, std::string_view what, int64_t low) {
     if (value.is_argument) {
       if (value.value < 0 || value.value >= spec_.dims)
-        return Invalid(std::string(what) + " is argument " + std::to_string(value.value) + " of " + std::to_string(spec_.dims));
+        return Invalid(std::string(what) + " is argument " + std::to_string(value.value) + " of " +
+                       std::to_string(spec_.dims));
       return {};
     }
     if (value.value < low || value.value > kIntMax)
-      return Invalid(std::string(what) + " is " + std::to_string(value.value) + "; it must be in [" + std::to_string(low) +
-                     ", 2^40]");
+      return Invalid(std::string(what) + " is " + std::to_string(value.value) + "; it must be in [" +
+                     std::to_string(low) + ", 2^40]");
     return {};
   }
   Status CheckExtents(const std::vector<SpecInt>& extents, std::string_view what) {
@@ -134,7 +138,8 @@ class Verifier {
       case ScalarOp::kStageResult:
         return CheckStageResult(program, node, around);
       case ScalarOp::kAccumulator:
-        return require(around.has_accumulator && node.type == DType::kF32, "only epilogues have an accumulator, of type f32");
+        return require(around.has_accumulator && node.type == DType::kF32,
+                       "only epilogues have an accumulator, of type f32");
       case ScalarOp::kCoordinate:
         return require(node.type == DType::kI64 && node.index >= 0 && static_cast<size_t>(node.index) < around.dims,
                        "must be i64 and name a loop dim");
@@ -149,7 +154,8 @@ class Verifier {
       case ScalarOp::kMax:
       case ScalarOp::kNeg:
       case ScalarOp::kAbs:
-        return require(node.type != DType::kBool && operands_are(node.type), "operands and type must be one numeric type");
+        return require(node.type != DType::kBool && operands_are(node.type),
+                       "operands and type must be one numeric type");
       case ScalarOp::kFma:
       case ScalarOp::kSqrt:
       case ScalarOp::kFloor:
@@ -165,7 +171,8 @@ class Verifier {
       case ScalarOp::kSin:
       case ScalarOp::kCos:
         if (node.type == DType::kF64)
-          return Fail(ErrorCode::kUnsupported, "elementary functions are generated for f32 only; leave f64 to the interpreter");
+          return Fail(ErrorCode::kUnsupported,
+                      "elementary functions are generated for f32 only; leave f64 to the interpreter");
         return require(node.type == DType::kF32 && operands_are(node.type), "operands and type must be f32");
       case ScalarOp::kLess:
       case ScalarOp::kLessEqual:
@@ -178,7 +185,8 @@ class Verifier {
       case ScalarOp::kNot:
         return require(node.type == DType::kBool && operands_are(DType::kBool), "operands and type must be bool");
       case ScalarOp::kIsNaN:
-        return require(node.type == DType::kBool && IsFloat(type_of(node.a)), "type must be bool and the operand a float");
+        return require(node.type == DType::kBool && IsFloat(type_of(node.a)),
+                       "type must be bool and the operand a float");
       case ScalarOp::kSelect:
         return require(type_of(node.a) == DType::kBool && type_of(node.b) == node.type && type_of(node.c) == node.type,
                        "needs a bool and two operands of its type");
@@ -200,7 +208,8 @@ class Verifier {
     return {};
   }
 
-  Status CheckStores(const std::vector<Store>& stores, const std::vector<Access>& accesses, const ScalarProgram& program) {
+  Status CheckStores(const std::vector<Store>& stores, const std::vector<Access>& accesses,
+                     const ScalarProgram& program) {
     if (stores.empty() || stores.size() > kStoresMax) return Invalid("a kernel stores between 1 and 64 values");
     for (const Store& store : stores) {
       if (store.access < 0 || static_cast<size_t>(store.access) >= accesses.size())
@@ -211,7 +220,8 @@ class Verifier {
       const Access& written = accesses[static_cast<size_t>(store.access)];
       for (const Access& other : accesses)
         if (other.pointer == written.pointer && !(other == written))
-          return Invalid("pointer " + std::to_string(written.pointer) + " is stored to and accessed in another way as well");
+          return Invalid("pointer " + std::to_string(written.pointer) +
+                         " is stored to and accessed in another way as well");
     }
     return {};
   }
@@ -222,7 +232,8 @@ class Verifier {
     RETURN_IF_ERROR(CheckInt(nest.inner, "inner extent", 0));
     const size_t dims = nest.outer.size() + nest.reduce.size() + 1;
     RETURN_IF_ERROR(CheckAccesses(nest.accesses, dims));
-    if (nest.stages.empty() || nest.stages.size() > kStagesMax) return Invalid("a loop nest has between 1 and 32 stages");
+    if (nest.stages.empty() || nest.stages.size() > kStagesMax)
+      return Invalid("a loop nest has between 1 and 32 stages");
     RETURN_IF_ERROR(CheckProgram(nest.body, {dims, &nest.accesses, false, &nest}));
     for (size_t i = 0; i < nest.stages.size(); ++i) {
       if (Status status = CheckStage(nest, i); !status) return FailIn("stage " + std::to_string(i), status.error());
@@ -238,7 +249,8 @@ class Verifier {
         if (stage.node < 0 || static_cast<size_t>(stage.node) >= nest.body.size())
           return Invalid("reduces node " + std::to_string(stage.node));
         if (nest.body[static_cast<size_t>(stage.node)].type == DType::kBool) return Invalid("cannot reduce a bool");
-        if (stage.combine < Combine::kSum || stage.combine > Combine::kProduct) return Invalid("unknown way to combine");
+        if (stage.combine < Combine::kSum || stage.combine > Combine::kProduct)
+          return Invalid("unknown way to combine");
         if (!stage.stores.empty()) return Invalid("a reduction stores nothing");
         roots.push_back(stage.node);
         break;
@@ -254,13 +266,15 @@ class Verifier {
   }
 
   static Status CheckDomain(const LoopNestSpec& nest, const Stage& stage) {
-    if (stage.domain < Stage::Domain::kRow || stage.domain > Stage::Domain::kFull) return Invalid("unknown store domain");
+    if (stage.domain < Stage::Domain::kRow || stage.domain > Stage::Domain::kFull)
+      return Invalid("unknown store domain");
     if (stage.domain == Stage::Domain::kRow) {
       if (nest.reduce_inner) return {};
       return Invalid("a row store needs an inner dim that is reduced");
     }
     for (const Store& store : stage.stores)
-      if (nest.accesses[static_cast<size_t>(store.access)].strides.back() == SpecInt::Const(0) && nest.inner != SpecInt::Const(1))
+      if (nest.accesses[static_cast<size_t>(store.access)].strides.back() == SpecInt::Const(0) &&
+          nest.inner != SpecInt::Const(1))
         return Invalid("all inner positions would be stored to one element; use a row store");
     return {};
   }
@@ -296,7 +310,8 @@ class Verifier {
     RETURN_IF_ERROR(CheckExtents(c.batch, "batch"));
     for (const SpecInt* extent : {&c.m, &c.n, &c.k}) RETURN_IF_ERROR(CheckInt(*extent, "matrix extent", 0));
     if (c.tile.mr < 1 || c.tile.mr > 32 || c.tile.nv < 1 || c.tile.nv > 24)
-      return Invalid("tile " + std::to_string(c.tile.mr) + "x" + std::to_string(c.tile.nv) + " is outside 1..32 x 1..24");
+      return Invalid("tile " + std::to_string(c.tile.mr) + "x" + std::to_string(c.tile.nv) +
+                     " is outside 1..32 x 1..24");
     const size_t batch = c.batch.size();
     RETURN_IF_ERROR(CheckAccess(c.a, c.conv ? batch : batch + 2));
     RETURN_IF_ERROR(CheckAccess(c.b, c.b_panels ? batch : batch + 1));
@@ -315,7 +330,8 @@ class Verifier {
     RETURN_IF_ERROR(CheckInt(w.channels, "channel count", 0));
     RETURN_IF_ERROR(CheckGeometry(w.geometry));
     if (w.combine != Combine::kSum && w.combine != Combine::kMax) return Invalid("a window sums or takes the maximum");
-    if (w.combine == Combine::kMax && (w.weights || w.average)) return Invalid("a maximum has neither weights nor an average");
+    if (w.combine == Combine::kMax && (w.weights || w.average))
+      return Invalid("a maximum has neither weights nor an average");
     RETURN_IF_ERROR(CheckAccess(w.input, 0));
     if (w.weights) RETURN_IF_ERROR(CheckAccess(*w.weights, 2));
     RETURN_IF_ERROR(CheckAccesses(w.accesses, 4));
@@ -338,7 +354,9 @@ int64_t Product(const std::vector<SpecInt>& extents, std::span<const int64_t> di
 
 }  // namespace
 
-Status VerifySpec(const KernelSpec& spec) { return Verifier(spec).Verify(); }
+Status VerifySpec(const KernelSpec& spec) {
+  return Verifier(spec).Verify();
+}
 
 Digest ComputeKernelKey(const KernelSpec& spec, std::string_view target, const Digest& codegen_id) {
   return FieldHasher("kiln.kernel.v1").Bytes(EncodeSpec(spec)).Text(target).Id(codegen_id).Finish();

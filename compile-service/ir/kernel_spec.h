@@ -1,9 +1,10 @@
 // KernelSpec: the canonical description of one fused kernel, and all that code generation is given.
 //
-// Three shapes of kernel cover the CPU backend: LoopNest (element-wise chains, reductions, softmax, normalisations, copies),
-// Contraction (matmul, gemm, convolution as implicit gemm, with an epilogue) and Window (depthwise convolution, pooling). Each has
-// a ScalarProgram for its arithmetic and Accesses for its memory. A spec holds no names, addresses or sizes other than those the
-// code gains from; every other extent or stride is an argument (`dims[i]` of the kernel ABI). Equal specs give equal kernels.
+// Three shapes of kernel cover the CPU backend: LoopNest (element-wise chains, reductions, softmax, normalisations,
+// copies), Contraction (matmul, gemm, convolution as implicit gemm, with an epilogue) and Window (depthwise
+// convolution, pooling). Each has a ScalarProgram for its arithmetic and Accesses for its memory. A spec holds no
+// names, addresses or sizes other than those the code gains from; every other extent or stride is an argument
+// (`dims[i]` of the kernel ABI). Equal specs give equal kernels.
 //
 // Value types. Everything here takes part in the KernelKey.
 #pragma once
@@ -33,9 +34,9 @@ struct SpecInt {
 
 // How a pointer is addressed over the loop dims of its spec: element offset = sum of coordinate[i] * strides[i].
 struct Access {
-  int32_t pointer = 0;                 // index into the kernel's pointers
+  int32_t pointer = 0;  // index into the kernel's pointers
   DType storage = DType::kF32;
-  std::vector<SpecInt> strides;        // one per loop dim, in the spec's documented order
+  std::vector<SpecInt> strides;  // one per loop dim, in the spec's documented order
   bool operator==(const Access&) const = default;
 };
 
@@ -50,16 +51,16 @@ struct ScalarNode {
   ScalarOp op;
   DType type = DType::kF32;
   int32_t a = -1, b = -1, c = -1;
-  int32_t index = 0;                   // Load, StageResult, Coordinate, Argument
-  double number = 0;                   // Constant
-  int64_t integer = 0;                 // Constant of an integer or bool type
+  int32_t index = 0;    // Load, StageResult, Coordinate, Argument
+  double number = 0;    // Constant
+  int64_t integer = 0;  // Constant of an integer or bool type
   bool operator==(const ScalarNode&) const = default;
 };
-using ScalarProgram = std::vector<ScalarNode>;   // in dependency order
+using ScalarProgram = std::vector<ScalarNode>;  // in dependency order
 
 struct Store {
   int32_t access = 0;
-  int32_t node = 0;                    // converted to the access's storage dtype
+  int32_t node = 0;  // converted to the access's storage dtype
   bool operator==(const Store&) const = default;
 };
 
@@ -68,27 +69,28 @@ enum class Combine : uint8_t { kSum = 1, kMax = 2, kMin = 3, kProduct = 4 };
 // One step of a loop nest, run for every point of the outer dims, in order.
 struct Stage {
   enum class Kind : uint8_t {
-    kReduce = 1,   // combines `node` over the reduce dims, and over inner when reduce_inner; read as StageResult
-    kStore = 2,    // stores over `domain`
+    kReduce = 1,  // combines `node` over the reduce dims, and over inner when reduce_inner; read as StageResult
+    kStore = 2,   // stores over `domain`
   };
   enum class Domain : uint8_t {
-    kRow = 1,      // one element per outer point (needs reduce_inner)
-    kInner = 2,    // every inner position (reduce coordinates are 0)
-    kFull = 3,     // every reduce and inner position
+    kRow = 1,    // one element per outer point (needs reduce_inner)
+    kInner = 2,  // every inner position (reduce coordinates are 0)
+    kFull = 3,   // every reduce and inner position
   };
   Kind kind;
-  Combine combine = Combine::kSum;     // kReduce
-  int32_t node = 0;                    // kReduce
-  Domain domain = Domain::kInner;      // kStore
-  std::vector<Store> stores;           // kStore
+  Combine combine = Combine::kSum;  // kReduce
+  int32_t node = 0;                 // kReduce
+  Domain domain = Domain::kInner;   // kStore
+  std::vector<Store> stores;        // kStore
   bool operator==(const Stage&) const = default;
 };
 
 // for outer…: for each stage: (for reduce…: for inner: …). Access strides are ordered outer…, reduce…, inner.
 // Range: the product of the outer extents; with no outer dims and not reduce_inner and no reduce dims, the inner extent
 // (so that a flat chain can be split); else 1.
-// Memory: different pointers never overlap; a pointer that is stored to may also be loaded, through an access of the same storage
-// and strides only (in place). An element may be loaded once where strides say it does not change (a stride of Const(0)).
+// Memory: different pointers never overlap; a pointer that is stored to may also be loaded, through an access of the
+// same storage and strides only (in place). An element may be loaded once where strides say it does not change (a
+// stride of Const(0)).
 struct LoopNestSpec {
   std::vector<SpecInt> outer;
   std::vector<SpecInt> reduce;
@@ -105,7 +107,7 @@ struct LoopNestSpec {
 struct WindowGeometry {
   SpecInt in_height, in_width, out_height, out_width;
   int32_t kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1;
-  int32_t pad_top = 0, pad_left = 0;   // bottom and right padding follow from the output size
+  int32_t pad_top = 0, pad_left = 0;  // bottom and right padding follow from the output size
   SpecInt image_stride, row_stride, column_stride;
   bool operator==(const WindowGeometry&) const = default;
 };
@@ -117,37 +119,37 @@ struct Tile {
 };
 
 // C[batch…, m, n] = epilogue(sum over k of A[batch…, m, k] * B[batch…, k, n]), f32 accumulation.
-// A is strided (any strides), or a convolution's implicit matrix: m = (image, out row, out column), k = (kernel row, kernel
-// column, channel), read by geometry, with rows outside the image taken from `zeros`.
-// B is in panels ([n_panels][k][width], width = nv * lanes, the last panel zero-padded; batch strides apply to the whole) or in
-// rows (n stride 1). Access strides of A: batch…, m, k; of B: batch…, k (rows) or batch… (panels); of the epilogue: batch…, m, n.
-// Range: product(batch) * n_panels * ceil(m / mr), m tiles fastest.
+// A is strided (any strides), or a convolution's implicit matrix: m = (image, out row, out column), k = (kernel row,
+// kernel column, channel), read by geometry, with rows outside the image taken from `zeros`. B is in panels
+// ([n_panels][k][width], width = nv * lanes, the last panel zero-padded; batch strides apply to the whole) or in rows
+// (n stride 1). Access strides of A: batch…, m, k; of B: batch…, k (rows) or batch… (panels); of the epilogue: batch…,
+// m, n. Range: product(batch) * n_panels * ceil(m / mr), m tiles fastest.
 struct ContractionSpec {
   std::vector<SpecInt> batch;
   SpecInt m, n, k;
   Access a;
-  std::optional<WindowGeometry> conv;   // set: A is implicit, a.strides are batch strides only
-  int32_t zeros = -1;                   // pointer to at least `channels` zero f32, for conv with padding
+  std::optional<WindowGeometry> conv;  // set: A is implicit, a.strides are batch strides only
+  int32_t zeros = -1;                  // pointer to at least `channels` zero f32, for conv with padding
   Access b;
   bool b_panels = true;
   Tile tile;
-  std::vector<Access> accesses;         // epilogue loads and stores
-  ScalarProgram epilogue;               // kAccumulator is the sum
+  std::vector<Access> accesses;  // epilogue loads and stores
+  ScalarProgram epilogue;        // kAccumulator is the sum
   std::vector<Store> stores;
   bool operator==(const ContractionSpec&) const = default;
 };
 
-// out[image, row, column, channel] = epilogue(combine over the window). kSum with `weights`: depthwise convolution, weights
-// [kernel_h * kernel_w][channels]. kMax ignores, kSum without weights adds 0 for positions outside the image; `average` divides by
-// the number of positions: all (count_include_pad) or those inside. Access strides of the epilogue: image, row, column, channel.
-// Range: images * out_height.
+// out[image, row, column, channel] = epilogue(combine over the window). kSum with `weights`: depthwise convolution,
+// weights [kernel_h * kernel_w][channels]. kMax ignores, kSum without weights adds 0 for positions outside the image;
+// `average` divides by the number of positions: all (count_include_pad) or those inside. Access strides of the
+// epilogue: image, row, column, channel. Range: images * out_height.
 struct WindowSpec {
   SpecInt images, channels;
   WindowGeometry geometry;
   Combine combine = Combine::kSum;
   bool average = false, count_include_pad = false;
-  Access input;                         // strides unused: geometry holds them
-  std::optional<Access> weights;        // strides: tap, channel
+  Access input;                   // strides unused: geometry holds them
+  std::optional<Access> weights;  // strides: tap, channel
   std::vector<Access> accesses;
   ScalarProgram epilogue;
   std::vector<Store> stores;
@@ -156,8 +158,8 @@ struct WindowSpec {
 
 struct KernelSpec {
   std::variant<LoopNestSpec, ContractionSpec, WindowSpec> kernel;
-  int32_t pointers = 0;                 // number of pointer arguments
-  int32_t dims = 0;                     // number of dims arguments
+  int32_t pointers = 0;  // number of pointer arguments
+  int32_t dims = 0;      // number of dims arguments
   bool operator==(const KernelSpec&) const = default;
 };
 
@@ -166,7 +168,7 @@ Status VerifySpec(const KernelSpec& spec);
 // Canonical bytes: what is hashed, sent to compile children, and written to replay files; and back (hostile-safe).
 std::vector<uint8_t> EncodeSpec(const KernelSpec& spec);
 Result<KernelSpec> DecodeSpec(std::span<const uint8_t> bytes);
-std::string PrintSpec(const KernelSpec& spec);   // for people and tests; one line per loop, stage and node
+std::string PrintSpec(const KernelSpec& spec);  // for people and tests; one line per loop, stage and node
 // The KernelKey of artifact/plan.h: hash of canonical bytes, target and code generator.
 Digest ComputeKernelKey(const KernelSpec& spec, std::string_view target, const Digest& codegen_id);
 
@@ -175,7 +177,7 @@ int64_t RangeOf(const KernelSpec& spec, std::span<const int64_t> dims, int f32_l
 
 // Runs [begin, end) of a spec naively, scalar by scalar: the oracle that generated code is compared with in tests and
 // validation. Sums accumulate in double.
-Status EvaluateSpec(const KernelSpec& spec, std::span<void* const> pointers, std::span<const int64_t> dims, int f32_lanes,
-                    int64_t begin, int64_t end);
+Status EvaluateSpec(const KernelSpec& spec, std::span<void* const> pointers, std::span<const int64_t> dims,
+                    int f32_lanes, int64_t begin, int64_t end);
 
 }  // namespace kiln::ir

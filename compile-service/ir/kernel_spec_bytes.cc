@@ -1,5 +1,5 @@
-// Canonical bytes of kernel specs: little-endian, counts in front, one version. Equal specs give equal bytes, and bytes that decode
-// give a spec whose bytes they are.
+// Canonical bytes of kernel specs: little-endian, counts in front, one version. Equal specs give equal bytes, and bytes
+// that decode give a spec whose bytes they are.
 #include <bit>
 
 #include "compile-service/ir/kernel_spec.h"
@@ -8,8 +8,8 @@ namespace kiln::ir {
 
 namespace {
 
-constexpr uint32_t kVersion = 0x3153504b;   // "KPS1"
-constexpr size_t kItemsMax = 8192;          // of any list; VerifySpec has the tighter limits
+constexpr uint32_t kVersion = 0x3153504b;  // "KPS1"
+constexpr size_t kItemsMax = 8192;         // of any list; VerifySpec has the tighter limits
 
 class Writer {
  public:
@@ -131,7 +131,8 @@ void Field(S& stream, T& value) {
     EnumField(stream, value.domain);
     List(stream, value.stores);
   } else if constexpr (std::is_same_v<Type, WindowGeometry>) {
-    for (auto* extent : {&value.in_height, &value.in_width, &value.out_height, &value.out_width}) Field(stream, *extent);
+    for (auto* extent : {&value.in_height, &value.in_width, &value.out_height, &value.out_width})
+      Field(stream, *extent);
     for (auto* number : {&value.kernel_h, &value.kernel_w, &value.stride_h, &value.stride_w, &value.dilation_h,
                          &value.dilation_w, &value.pad_top, &value.pad_left})
       stream.Put(*number);

@@ -31,7 +31,9 @@ std::string_view CombineName(Combine combine) {
   return "?";
 }
 
-std::string Text(const SpecInt& value) { return fmt::format("{}{}", value.is_argument ? "$" : "", value.value); }
+std::string Text(const SpecInt& value) {
+  return fmt::format("{}{}", value.is_argument ? "$" : "", value.value);
+}
 
 std::string Text(const std::vector<SpecInt>& values) {
   std::string text = "[";
@@ -44,10 +46,10 @@ std::string Text(const Access& access) {
 }
 
 std::string Text(const WindowGeometry& g) {
-  return fmt::format("{}x{} -> {}x{} kernel {}x{} stride {}x{} dilation {}x{} pad {},{} strides {} {} {}", Text(g.in_height),
-                     Text(g.in_width), Text(g.out_height), Text(g.out_width), g.kernel_h, g.kernel_w, g.stride_h, g.stride_w,
-                     g.dilation_h, g.dilation_w, g.pad_top, g.pad_left, Text(g.image_stride), Text(g.row_stride),
-                     Text(g.column_stride));
+  return fmt::format("{}x{} -> {}x{} kernel {}x{} stride {}x{} dilation {}x{} pad {},{} strides {} {} {}",
+                     Text(g.in_height), Text(g.in_width), Text(g.out_height), Text(g.out_width), g.kernel_h, g.kernel_w,
+                     g.stride_h, g.stride_w, g.dilation_h, g.dilation_w, g.pad_top, g.pad_left, Text(g.image_stride),
+                     Text(g.row_stride), Text(g.column_stride));
 }
 
 std::string Text(const ScalarNode& node) {
@@ -99,8 +101,8 @@ struct Printer {
   }
 
   std::string operator()(const ContractionSpec& c) const {
-    std::string text = fmt::format("contraction batch {} m {} n {} k {} tile {}x{}\n", Text(c.batch), Text(c.m), Text(c.n),
-                                   Text(c.k), c.tile.mr, c.tile.nv);
+    std::string text = fmt::format("contraction batch {} m {} n {} k {} tile {}x{}\n", Text(c.batch), Text(c.m),
+                                   Text(c.n), Text(c.k), c.tile.mr, c.tile.nv);
     text += fmt::format("  a: {}\n  b ({}): {}\n", Text(c.a), c.b_panels ? "panels" : "rows", Text(c.b));
     if (c.conv) text += fmt::format("  convolution {} zeros {}\n", Text(*c.conv), c.zeros);
     return text + Lines(c.accesses, c.epilogue) + Lines(c.stores);

@@ -13,9 +13,7 @@ namespace kiln::testing {
 struct PointerMemory {
   DType storage = DType::kF32;
   std::vector<uint8_t> bytes;
-  int64_t origin = 0;              // element that the pointer points at: strides may be negative
-  bool written = false;
-  bool exact = true;               // no float arithmetic upstream
+  int64_t origin = 0;  // element that the pointer points at: strides may be negative
   void* pointer() { return bytes.data() + origin * DTypeBytes(storage); }
 };
 
@@ -59,7 +57,8 @@ class RandomLoopNest {
   // Sizes around the vector length, 0 and 1 included; half of them arguments.
   ir::SpecInt Extent(int limit) {
     const int64_t lanes = lanes_;
-    const int64_t choices[] = {0, 1, 2, 3, lanes - 1, lanes, lanes + 1, 2 * lanes + 3, 4 * lanes, 4 * lanes + 5, 9 * lanes + 1};
+    const int64_t choices[] = {
+        0, 1, 2, 3, lanes - 1, lanes, lanes + 1, 2 * lanes + 3, 4 * lanes, 4 * lanes + 5, 9 * lanes + 1};
     int64_t value = limit > 0 ? 1 + Pick(limit) : choices[Pick(11)];
     if (limit > 0 && Chance(15)) value = 0;
     extents_.push_back(value);
@@ -114,9 +113,9 @@ class RandomLoopNest {
   }
 
   void AddInput() {
-    static constexpr DType kStorages[] = {DType::kF32, DType::kF32, DType::kF32, DType::kF16, DType::kBF16, DType::kF64,
-                                          DType::kI8, DType::kU8, DType::kI32, DType::kI64, DType::kBool, DType::kU16,
-                                          DType::kI16, DType::kU32, DType::kU64};
+    static constexpr DType kStorages[] = {DType::kF32,  DType::kF32, DType::kF32, DType::kF16, DType::kBF16,
+                                          DType::kF64,  DType::kI8,  DType::kU8,  DType::kI32, DType::kI64,
+                                          DType::kBool, DType::kU16, DType::kI16, DType::kU32, DType::kU64};
     const DType storage = kStorages[Pick(15)];
     std::vector<bool> used(extents_.size());
     for (size_t i = 0; i < used.size(); ++i) used[i] = !Chance(4);
@@ -129,6 +128,8 @@ class RandomLoopNest {
     const int32_t access = inputs_[static_cast<size_t>(Pick(static_cast<int>(inputs_.size())))];
     const DType storage = nest_.accesses[static_cast<size_t>(access)].storage;
     if (IsFloat(type)) {
+      if (!stored_.empty() && Chance(4))
+        return {program_.Load(stored_[static_cast<size_t>(Pick(static_cast<int>(stored_.size())))], type), type, false};
       if (!results_.empty() && Chance(3)) {
         const auto [stage, result_type] = results_[static_cast<size_t>(Pick(static_cast<int>(results_.size())))];
         int32_t node = program_.StageResult(stage, result_type);
@@ -139,8 +140,10 @@ class RandomLoopNest {
       const int32_t node = program_.Load(access, type);
       return {IsFloat(storage) || storage == DType::kBool ? node : Tame(node, type), type, true};
     }
-    if (type == DType::kI64 && Chance(6)) return {program_.Coordinate(Pick(static_cast<int>(extents_.size()))), type, true};
-    if (type == DType::kI64 && !dims_.empty() && Chance(8)) return {program_.Argument(Pick(static_cast<int>(dims_.size()))), type, true};
+    if (type == DType::kI64 && Chance(6))
+      return {program_.Coordinate(Pick(static_cast<int>(extents_.size()))), type, true};
+    if (type == DType::kI64 && !dims_.empty() && Chance(8))
+      return {program_.Argument(Pick(static_cast<int>(dims_.size()))), type, true};
     if (Chance(6)) return {program_.Integer(type == DType::kBool ? Pick(2) : Pick(200) - 100, type), type, true};
     return {program_.Load(access, type), type, true};
   }
@@ -157,23 +160,28 @@ class RandomLoopNest {
     if (type == DType::kBool) return Condition(depth);
     if (Chance(6)) {
       const Value condition = Condition(depth - 1), a = Expression(type, depth - 1), b = Expression(type, depth - 1);
-      return {program_.Op(ScalarOp::kSelect, condition.node, a.node, b.node, type), type, condition.exact && a.exact && b.exact};
+      return {program_.Op(ScalarOp::kSelect, condition.node, a.node, b.node, type), type,
+              condition.exact && a.exact && b.exact};
     }
     if (!IsFloat(type)) {
-      static constexpr ScalarOp kOps[] = {ScalarOp::kAdd, ScalarOp::kSub, ScalarOp::kMul, ScalarOp::kMin, ScalarOp::kMax,
-                                          ScalarOp::kDiv, ScalarOp::kNeg, ScalarOp::kAbs, ScalarOp::kConvert};
+      static constexpr ScalarOp kOps[] = {ScalarOp::kAdd, ScalarOp::kSub, ScalarOp::kMul,
+                                          ScalarOp::kMin, ScalarOp::kMax, ScalarOp::kDiv,
+                                          ScalarOp::kNeg, ScalarOp::kAbs, ScalarOp::kConvert};
       const ScalarOp op = kOps[Pick(9)];
-      const Value a = op == ScalarOp::kConvert ? Leaf(Chance(2) ? DType::kI64 : DType::kI32) : Expression(type, depth - 1);
+      const Value a =
+          op == ScalarOp::kConvert ? Leaf(Chance(2) ? DType::kI64 : DType::kI32) : Expression(type, depth - 1);
       if (op == ScalarOp::kNeg || op == ScalarOp::kAbs || op == ScalarOp::kConvert)
         return {program_.Op(op, a.node, -1, -1, type), type, a.exact};
       const Value b = Expression(type, depth - 1);
       return {program_.Op(op, a.node, b.node, -1, type), type, a.exact && b.exact};
     }
-    static constexpr ScalarOp kUnary[] = {ScalarOp::kNeg, ScalarOp::kAbs, ScalarOp::kTanh, ScalarOp::kErf, ScalarOp::kSigmoid,
-                                          ScalarOp::kSin, ScalarOp::kCos, ScalarOp::kExp};
-    static constexpr ScalarOp kBinary[] = {ScalarOp::kAdd, ScalarOp::kSub, ScalarOp::kMul, ScalarOp::kMin, ScalarOp::kMax};
+    static constexpr ScalarOp kUnary[] = {ScalarOp::kNeg,     ScalarOp::kAbs, ScalarOp::kTanh, ScalarOp::kErf,
+                                          ScalarOp::kSigmoid, ScalarOp::kSin, ScalarOp::kCos,  ScalarOp::kExp};
+    static constexpr ScalarOp kBinary[] = {ScalarOp::kAdd, ScalarOp::kSub, ScalarOp::kMul, ScalarOp::kMin,
+                                           ScalarOp::kMax};
     const Value a = Expression(type, depth - 1);
-    if (Chance(3)) return {Tame(program_.Op(kUnary[Pick(type == DType::kF64 ? 2 : 8)], a.node, -1, -1, type), type), type, false};
+    if (Chance(3))
+      return {Tame(program_.Op(kUnary[Pick(type == DType::kF64 ? 2 : 8)], a.node, -1, -1, type), type), type, false};
     const Value b = Expression(type, depth - 1);
     if (Chance(5)) {
       const Value c = Expression(type, depth - 1);
@@ -188,7 +196,8 @@ class RandomLoopNest {
     static constexpr DType kTypes[] = {DType::kF32, DType::kI32, DType::kI64, DType::kF64};
     if (depth > 1 && Chance(3)) {
       const Value a = Condition(depth - 1), b = Condition(depth - 1);
-      return {program_.Op(Chance(2) ? ScalarOp::kAnd : ScalarOp::kOr, a.node, b.node, -1, DType::kBool), DType::kBool, true};
+      return {program_.Op(Chance(2) ? ScalarOp::kAnd : ScalarOp::kOr, a.node, b.node, -1, DType::kBool), DType::kBool,
+              true};
     }
     if (Chance(6)) return Leaf(DType::kBool);
     const DType type = kTypes[Pick(4)];
@@ -199,6 +208,23 @@ class RandomLoopNest {
   Value ExactLeaf(DType type) {
     const int32_t access = inputs_[static_cast<size_t>(Pick(static_cast<int>(inputs_.size())))];
     return {program_.Load(access, type), type, true};
+  }
+
+  // An input that varies with exactly the dims a store covers, to be overwritten; -1 for none. It is no exact input any
+  // more.
+  int32_t InPlace(const std::vector<bool>& used, DType type) {
+    if (!IsFloat(type) || inputs_.size() < 2 || !Chance(2)) return -1;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const ir::Access& access = nest_.accesses[static_cast<size_t>(inputs_[i])];
+      bool same = IsFloat(access.storage);
+      for (size_t dim = 0; dim < used.size(); ++dim)
+        same = same && (access.strides[dim] != ir::SpecInt::Const(0)) == used[dim];
+      if (!same) continue;
+      const int32_t place = inputs_[i];
+      inputs_.erase(inputs_.begin() + static_cast<std::ptrdiff_t>(i));
+      return place;
+    }
+    return -1;
   }
 
   void AddStages() {
@@ -216,7 +242,7 @@ class RandomLoopNest {
     const DType type = kTypes[Pick(5)];
     Value value = Expression(type, 1 + Pick(3));
     auto combine = static_cast<ir::Combine>(1 + Pick(4));
-    if (combine == ir::Combine::kProduct && IsFloat(type)) {   // near 1, so that long products stay finite
+    if (combine == ir::Combine::kProduct && IsFloat(type)) {  // near 1, so that long products stay finite
       const int32_t small = program_.Op(ir::ScalarOp::kMul, value.node, program_.Number(0.001, type), -1, type);
       value.node = program_.Op(ir::ScalarOp::kAdd, small, program_.Number(1, type), -1, type);
     }
@@ -226,9 +252,12 @@ class RandomLoopNest {
 
   void AddStore() {
     static constexpr DType kFloatStorages[] = {DType::kF32, DType::kF32, DType::kF16, DType::kBF16, DType::kF64};
-    static constexpr DType kIntStorages[] = {DType::kI32, DType::kI64, DType::kU8, DType::kI8, DType::kBool, DType::kU64, DType::kI16};
-    static constexpr DType kTypes[] = {DType::kF32, DType::kF32, DType::kF32, DType::kF64, DType::kI32, DType::kI64, DType::kBool};
-    const auto domain = nest_.reduce_inner ? static_cast<ir::Stage::Domain>(1 + Pick(3)) : static_cast<ir::Stage::Domain>(2 + Pick(2));
+    static constexpr DType kIntStorages[] = {DType::kI32,  DType::kI64, DType::kU8, DType::kI8,
+                                             DType::kBool, DType::kU64, DType::kI16};
+    static constexpr DType kTypes[] = {DType::kF32, DType::kF32, DType::kF32, DType::kF64,
+                                       DType::kI32, DType::kI64, DType::kBool};
+    const auto domain =
+        nest_.reduce_inner ? static_cast<ir::Stage::Domain>(1 + Pick(3)) : static_cast<ir::Stage::Domain>(2 + Pick(2));
     std::vector<bool> used(extents_.size(), true);
     for (size_t i = 0; i < used.size(); ++i) {
       if (i < nest_.outer.size()) continue;
@@ -240,13 +269,18 @@ class RandomLoopNest {
     for (int i = 0; i < stores; ++i) {
       const DType type = kTypes[Pick(7)];
       const Value value = Expression(type, 1 + Pick(4));
+      if (const int32_t place = InPlace(used, type); place >= 0) {
+        list.push_back({place, value.node});
+        continue;
+      }
       const DType storage = IsFloat(type) ? kFloatStorages[Pick(5)] : kIntStorages[Pick(7)];
       nest_.accesses.push_back(MakeAccess(storage, used, false));
-      memory_.back().written = true;
-      memory_.back().exact = value.exact;
       std::memset(memory_.back().bytes.data(), 0x11, memory_.back().bytes.size());
       list.push_back({static_cast<int32_t>(nest_.accesses.size()) - 1, value.node});
     }
+    // Later stages may read what was written; its floats are tame already.
+    for (const ir::Store& store : list)
+      if (IsFloat(nest_.accesses[static_cast<size_t>(store.access)].storage)) stored_.push_back(store.access);
     nest_.stages.push_back(StoreStage(domain, list));
   }
 
@@ -254,10 +288,11 @@ class RandomLoopNest {
   int lanes_;
   ir::LoopNestSpec nest_;
   ProgramBuilder program_;
-  std::vector<int64_t> extents_;       // outer, reduce, inner
+  std::vector<int64_t> extents_;  // outer, reduce, inner
   std::vector<int64_t> dims_;
   std::vector<PointerMemory> memory_;
-  std::vector<int32_t> inputs_;        // accesses that are read
+  std::vector<int32_t> inputs_;  // accesses that are read
+  std::vector<int32_t> stored_;  // float accesses that earlier stages stored to
   std::vector<std::pair<int32_t, DType>> results_;
 };
 

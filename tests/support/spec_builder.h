@@ -10,7 +10,9 @@ namespace kiln::testing {
 
 class ProgramBuilder {
  public:
-  int32_t Load(int32_t access, DType type = DType::kF32) { return Add({ir::ScalarOp::kLoad, type, -1, -1, -1, access}); }
+  int32_t Load(int32_t access, DType type = DType::kF32) {
+    return Add({ir::ScalarOp::kLoad, type, -1, -1, -1, access});
+  }
   int32_t Number(double value, DType type = DType::kF32) {
     ir::ScalarNode node{ir::ScalarOp::kConstant, type};
     node.number = value;

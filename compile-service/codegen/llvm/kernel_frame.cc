@@ -43,7 +43,8 @@ KernelFrame::KernelFrame(llvm::Module& module, const TargetInfo& target, const i
   };
   Value* pointers = field(0);
   for (int32_t i = 0; i < spec.pointers; ++i)
-    pointers_.push_back(builder_.CreateLoad(pointer, builder_.CreateConstGEP1_32(pointer, pointers, static_cast<unsigned>(i))));
+    pointers_.push_back(
+        builder_.CreateLoad(pointer, builder_.CreateConstGEP1_32(pointer, pointers, static_cast<unsigned>(i))));
   if (spec.dims > 0) {
     Value* dims = field(1);
     for (int32_t i = 0; i < spec.dims; ++i)
@@ -57,7 +58,9 @@ Value* KernelFrame::Int(const ir::SpecInt& value) const {
   return value.is_argument ? Dim(static_cast<int32_t>(value.value)) : emitter_.I64(value.value);
 }
 
-Value* KernelFrame::Scratch() { return scratch_; }
+Value* KernelFrame::Scratch() {
+  return scratch_;
+}
 
 void KernelFrame::Finish() {
   builder_.CreateBr(exit_);

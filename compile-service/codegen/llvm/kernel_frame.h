@@ -15,7 +15,8 @@ namespace kiln::codegen {
 
 class KernelFrame {
  public:
-  // Creates `kernel` in `module`; the builder then stands where begin < end holds. All pointers and dims are loaded there.
+  // Creates `kernel` in `module`; the builder then stands where begin < end holds. All pointers and dims are loaded
+  // there.
   KernelFrame(llvm::Module& module, const TargetInfo& target, const ir::KernelSpec& spec);
   // Ends the function.
   void Finish();

@@ -61,11 +61,12 @@ Result<std::unique_ptr<LlvmTarget>> LlvmTarget::Create(Target target) {
     return Fail(ErrorCode::kUnsupported, "LLVM has no backend for target " + std::string(info.name) + ": " + message);
   llvm::TargetOptions options;
   options.UseInitArray = true;
-  // The tiny model of aarch64 reaches constants relative to the instruction, not to its page: code may lie at any address.
+  // The tiny model of aarch64 reaches constants relative to the instruction, not to its page: code may lie at any
+  // address.
   const auto code_model = is_x86 ? llvm::CodeModel::Small : llvm::CodeModel::Tiny;
-  std::unique_ptr<llvm::TargetMachine> machine(
-      backend->createTargetMachine(triple, info.llvm_cpu, info.llvm_features, options, llvm::Reloc::PIC_, code_model,
-                                   llvm::CodeGenOptLevel::Aggressive));
+  std::unique_ptr<llvm::TargetMachine> machine(backend->createTargetMachine(triple, info.llvm_cpu, info.llvm_features,
+                                                                            options, llvm::Reloc::PIC_, code_model,
+                                                                            llvm::CodeGenOptLevel::Aggressive));
   if (machine == nullptr)
     return Fail(ErrorCode::kUnsupported, "LLVM cannot make a machine for target " + std::string(info.name));
   return std::unique_ptr<LlvmTarget>(new LlvmTarget(info, std::move(machine)));

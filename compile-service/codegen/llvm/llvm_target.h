@@ -1,4 +1,5 @@
-// LlvmTarget: a target machine, and the only file that meets LLVM's code generation API, which changes between releases.
+// LlvmTarget: a target machine, and the only file that meets LLVM's code generation API, which changes between
+// releases.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@ namespace llvm {
 class LLVMContext;
 class Module;
 class TargetMachine;
-}
+}  // namespace llvm
 
 namespace kiln::codegen {
 

@@ -2,7 +2,6 @@
 
 #include <llvm/IR/Constants.h>
 
-
 #include "compile-service/codegen/llvm/scalar_emitter.h"
 
 namespace kiln::codegen {
@@ -20,11 +19,13 @@ namespace {
 // What a node's value varies with; a loop binds bits, and a node can be emitted once all of its bits are bound.
 using Dependence = uint64_t;
 constexpr Dependence kOuter = 1, kReduce = 2, kInner = 4;
-constexpr Dependence StageBit(size_t stage) { return Dependence{8} << stage; }
+constexpr Dependence StageBit(size_t stage) {
+  return Dependence{8} << stage;
+}
 
 // Vectors at consecutive inner positions, emitted side by side.
 struct Block {
-  Value* base = nullptr;             // inner position of the first lane of the first vector
+  Value* base = nullptr;  // inner position of the first lane of the first vector
   std::vector<Active> vectors;
 };
 
@@ -79,18 +80,18 @@ class LoopNestEmitter {
   VectorEmitter& e_;
   const LoopNestSpec& spec_;
 
-  std::vector<Dependence> dependence_;               // per node
-  std::vector<bool> reads_stored_;                   // per node: reads a pointer that the kernel stores to
-  std::vector<std::vector<bool>> stage_needs_;       // per stage, per node
+  std::vector<Dependence> dependence_;          // per node
+  std::vector<bool> reads_stored_;              // per node: reads a pointer that the kernel stores to
+  std::vector<std::vector<bool>> stage_needs_;  // per stage, per node
   std::vector<bool> all_needs_;
 
   Dependence bound_ = 0;
   Block block_;
-  std::vector<std::vector<Value*>> values_;          // per node: none, one (all vectors alike) or one per vector of the block
-  std::vector<std::vector<Value*>> stage_results_;   // per stage, likewise
-  std::vector<size_t>* emitted_ = nullptr;           // nodes emitted in the current scope
-  std::vector<Value*> pointers_;                     // per access, at the current outer and reduce position
-  std::vector<Value*> coordinates_;                  // per outer and reduce dim
+  std::vector<std::vector<Value*>> values_;  // per node: none, one (all vectors alike) or one per vector of the block
+  std::vector<std::vector<Value*>> stage_results_;  // per stage, likewise
+  std::vector<size_t>* emitted_ = nullptr;          // nodes emitted in the current scope
+  std::vector<Value*> pointers_;                    // per access, at the current outer and reduce position
+  std::vector<Value*> coordinates_;                 // per outer and reduce dim
 };
 
 // --- analysis ---
@@ -313,7 +314,7 @@ Values LoopNestEmitter::ForInner(Value* begin, Value* end, size_t unroll, Values
   auto whole_blocks = [&](size_t vectors, Value* from) {
     const int64_t step = static_cast<int64_t>(vectors) * lanes;
     Value* length = ir.CreateSub(end, from);
-    Value* whole = ir.CreateAdd(from, ir.CreateAnd(length, e_.I64(-step)));   // step is a power of two
+    Value* whole = ir.CreateAdd(from, ir.CreateAnd(length, e_.I64(-step)));  // step is a power of two
     carried = e_.Loop(from, whole, step, carried,
                       [&](Value* i, const Values& now) { return body(FullBlock(i, vectors), now); });
     return whole;
@@ -421,26 +422,28 @@ void LoopNestEmitter::ReduceRow(size_t index) {
   accumulators = ForReduce(outer_count(), accumulators, [&](const Values& carried) {
     Values result;
     InScope(kReduce, needed, [&] {
-      result = ForInner(e_.I64(0), frame_.Int(spec_.inner), unroll, carried, [&](const Block& block, const Values& now) {
-        Values next = now;
-        block_ = block;
-        InScope(kInner, needed, [&] {
-          const std::vector<Value*>& values = values_[static_cast<size_t>(stage.node)];
-          for (size_t vector = 0; vector < block.vectors.size(); ++vector) {
-            Value* value = values.size() == 1 ? values[0] : values[vector];
-            Value* combined = Combined(stage.combine, type, now[vector], value);
-            const Active& active = block.vectors[vector];
-            next[vector] = active.all() ? combined : e_.ir().CreateSelect(active.mask, combined, now[vector]);
-          }
-        });
-        return next;
-      });
+      result =
+          ForInner(e_.I64(0), frame_.Int(spec_.inner), unroll, carried, [&](const Block& block, const Values& now) {
+            Values next = now;
+            block_ = block;
+            InScope(kInner, needed, [&] {
+              const std::vector<Value*>& values = values_[static_cast<size_t>(stage.node)];
+              for (size_t vector = 0; vector < block.vectors.size(); ++vector) {
+                Value* value = values.size() == 1 ? values[0] : values[vector];
+                Value* combined = Combined(stage.combine, type, now[vector], value);
+                const Active& active = block.vectors[vector];
+                next[vector] = active.all() ? combined : e_.ir().CreateSelect(active.mask, combined, now[vector]);
+              }
+            });
+            return next;
+          });
     });
     return result;
   });
   Value* total = accumulators[0];
   for (size_t i = 1; i < unroll; ++i) total = Combined(stage.combine, type, total, accumulators[i]);
-  stage_results_[index] = {e_.ReduceLanes(total, [&](Value* a, Value* b) { return Combined(stage.combine, type, a, b); })};
+  stage_results_[index] = {
+      e_.ReduceLanes(total, [&](Value* a, Value* b) { return Combined(stage.combine, type, a, b); })};
 }
 
 void LoopNestEmitter::StoreRow(size_t index) {
@@ -448,11 +451,12 @@ void LoopNestEmitter::StoreRow(size_t index) {
   const std::vector<bool>& needed = stage_needs_[index];
   auto over_inner = [&](const Values&) -> Values {
     InScope(kReduce, needed, [&] {
-      ForInner(e_.I64(0), frame_.Int(spec_.inner), UnrollOf(needed), {}, [&](const Block& block, const Values&) -> Values {
-        block_ = block;
-        InScope(kInner, needed, [&] { StoreStage(stage); });
-        return {};
-      });
+      ForInner(e_.I64(0), frame_.Int(spec_.inner), UnrollOf(needed), {},
+               [&](const Block& block, const Values&) -> Values {
+                 block_ = block;
+                 InScope(kInner, needed, [&] { StoreStage(stage); });
+                 return {};
+               });
     });
     return {};
   };
@@ -554,6 +558,8 @@ void LoopNestEmitter::Emit() {
 
 }  // namespace
 
-void EmitLoopNest(KernelFrame& frame, const LoopNestSpec& spec) { LoopNestEmitter(frame, spec).Emit(); }
+void EmitLoopNest(KernelFrame& frame, const LoopNestSpec& spec) {
+  LoopNestEmitter(frame, spec).Emit();
+}
 
 }  // namespace kiln::codegen

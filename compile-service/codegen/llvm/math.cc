@@ -27,8 +27,12 @@ class PlainArithmetic {
   llvm::IRBuilderBase::FastMathFlagGuard guard_;
 };
 
-Value* Constant(VectorEmitter& e, float value) { return e.SplatF32(value); }
-Value* Constant(VectorEmitter& e, double value) { return e.SplatF64(value); }
+Value* Constant(VectorEmitter& e, float value) {
+  return e.SplatF32(value);
+}
+Value* Constant(VectorEmitter& e, double value) {
+  return e.SplatF64(value);
+}
 
 // Horner, highest power first.
 template <class T>
@@ -38,8 +42,12 @@ Value* Polynomial(VectorEmitter& e, Value* x, std::span<const T> coefficients) {
   return result;
 }
 
-Value* RoundEven(VectorEmitter& e, Value* x) { return e.ir().CreateUnaryIntrinsic(llvm::Intrinsic::roundeven, x); }
-Value* Abs(VectorEmitter& e, Value* x) { return e.ir().CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x); }
+Value* RoundEven(VectorEmitter& e, Value* x) {
+  return e.ir().CreateUnaryIntrinsic(llvm::Intrinsic::roundeven, x);
+}
+Value* Abs(VectorEmitter& e, Value* x) {
+  return e.ir().CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x);
+}
 Value* CopySign(VectorEmitter& e, Value* magnitude, Value* sign) {
   return e.ir().CreateBinaryIntrinsic(llvm::Intrinsic::copysign, magnitude, sign);
 }
@@ -66,7 +74,9 @@ Value* Scale(VectorEmitter& e, Value* mantissa, Value* n) {
   return ir.CreateFMul(ir.CreateFMul(mantissa, power(half)), power(ir.CreateSub(exponent, half)));
 }
 
-Value* IsNaN(VectorEmitter& e, Value* x) { return e.ir().CreateFCmpUNO(x, x); }
+Value* IsNaN(VectorEmitter& e, Value* x) {
+  return e.ir().CreateFCmpUNO(x, x);
+}
 
 }  // namespace
 
@@ -94,7 +104,7 @@ Value* EmitLog(VectorEmitter& e, Value* x) {
   Value* tiny = ir.CreateFCmpOLT(x, e.SplatF32(0x1p-126f));
   Value* scaled = ir.CreateSelect(tiny, ir.CreateFMul(x, e.SplatF32(0x1p23f)), x);
   Value* bits = ir.CreateBitCast(scaled, i32);
-  Value* shifted = ir.CreateSub(bits, e.SplatI32(0x3f3504f3));   // sqrt(1/2)
+  Value* shifted = ir.CreateSub(bits, e.SplatI32(0x3f3504f3));  // sqrt(1/2)
   Value* k = ir.CreateAShr(shifted, e.SplatI32(23));
   Value* m = ir.CreateBitCast(ir.CreateSub(bits, ir.CreateShl(k, e.SplatI32(23))), e.VectorType(DType::kF32));
   Value* exponent = ir.CreateSIToFP(k, e.VectorType(DType::kF32));
@@ -163,8 +173,8 @@ Reduced ReduceModerate(VectorEmitter& e, Value* x) {
   return {r, ir.CreateFPToSI(n, e.VectorType(DType::kI32))};
 }
 
-// Payne-Hanek: x = m * 2^exponent with a 24-bit m; only the bits of 2/pi that decide the product modulo 4 and 60 bits behind them are
-// multiplied: 96 bits of the table, which has 32 zero bits in front of 2/pi for |x| down to 2^20.
+// Payne-Hanek: x = m * 2^exponent with a 24-bit m; only the bits of 2/pi that decide the product modulo 4 and 60 bits
+// behind them are multiplied: 96 bits of the table, which has 32 zero bits in front of 2/pi for |x| down to 2^20.
 Reduced ReduceLarge(VectorEmitter& e, Value* x) {
   static constexpr uint32_t kTwoOverPi[] = {0x00000000, 0xa2f9836e, 0x4e441529, 0xfc2757d1,
                                             0xf534ddc0, 0xdb629599, 0x3c439041, 0xfe5163ab};
@@ -173,22 +183,23 @@ Reduced ReduceLarge(VectorEmitter& e, Value* x) {
   llvm::Type* i64 = e.VectorType(DType::kI64);
   Value* bits = ir.CreateAnd(ir.CreateBitCast(x, i32), e.SplatI32(0x7fffffff));
   Value* mantissa = ir.CreateOr(ir.CreateAnd(bits, e.SplatI32(0x7fffff)), e.SplatI32(0x800000));
-  Value* exponent = ir.CreateSub(ir.CreateLShr(bits, e.SplatI32(23)), e.SplatI32(127 + 23));   // x = m * 2^exponent
-  Value* start = ir.CreateAdd(exponent, e.SplatI32(30));   // the table's bit that weighs 2^1 in the product
+  Value* exponent = ir.CreateSub(ir.CreateLShr(bits, e.SplatI32(23)), e.SplatI32(127 + 23));  // x = m * 2^exponent
+  Value* start = ir.CreateAdd(exponent, e.SplatI32(30));  // the table's bit that weighs 2^1 in the product
   Value* word = ir.CreateLShr(start, e.SplatI32(5));
   Value* shift = ir.CreateAnd(start, e.SplatI32(31));
   auto pick = [&](int offset) {
     Value* result = e.SplatI32(static_cast<int32_t>(kTwoOverPi[offset]));
     for (int w = 1; w <= 4; ++w)
-      result = ir.CreateSelect(ir.CreateICmpUGE(word, e.SplatI32(w)), e.SplatI32(static_cast<int32_t>(kTwoOverPi[w + offset])),
-                               result);
+      result = ir.CreateSelect(ir.CreateICmpUGE(word, e.SplatI32(w)),
+                               e.SplatI32(static_cast<int32_t>(kTwoOverPi[w + offset])), result);
     return result;
   };
   auto window = [&](int offset) {
-    return ir.CreateZExt(
-        ir.CreateIntrinsic(llvm::Intrinsic::fshl, {i32}, {pick(offset), pick(offset + 1), shift}), i64);
+    return ir.CreateZExt(ir.CreateIntrinsic(llvm::Intrinsic::fshl, {i32}, {pick(offset), pick(offset + 1), shift}),
+                         i64);
   };
-  // Product of m (24 bits) and a 96-bit window, modulo 2^64 after dropping the lowest 32 bits: a fraction with 2 + 62 bits.
+  // Product of m (24 bits) and a 96-bit window, modulo 2^64 after dropping the lowest 32 bits: a fraction with 2 + 62
+  // bits.
   Value* m = ir.CreateZExt(mantissa, i64);
   Value* low = ir.CreateLShr(ir.CreateMul(m, window(2)), e.SplatI64(32));
   Value* middle = ir.CreateMul(m, window(1));
@@ -196,20 +207,22 @@ Reduced ReduceLarge(VectorEmitter& e, Value* x) {
   Value* product = ir.CreateAdd(high, ir.CreateAdd(middle, low));
   Value* n = ir.CreateLShr(ir.CreateAdd(product, e.SplatI64(int64_t{1} << 61)), e.SplatI64(62));
   Value* fraction = ir.CreateSub(product, ir.CreateShl(n, e.SplatI64(62)));
-  Value* r = ir.CreateFMul(ir.CreateSIToFP(fraction, e.VectorType(DType::kF64)), e.SplatF64(0x1.921fb54442d18p+0 * 0x1p-62));
+  Value* r =
+      ir.CreateFMul(ir.CreateSIToFP(fraction, e.VectorType(DType::kF64)), e.SplatF64(0x1.921fb54442d18p+0 * 0x1p-62));
   Value* quadrant = ir.CreateTrunc(n, i32);
   Value* negative = ir.CreateICmpSLT(ir.CreateBitCast(x, i32), e.SplatI32(0));
   r = ir.CreateSelect(negative, ir.CreateFNeg(r), r);
   return {r, ir.CreateSelect(negative, ir.CreateNeg(quadrant), quadrant)};
 }
 
-// sin(x + turn * pi/2). Reduction and polynomials run in f64, which is what keeps arguments near multiples of pi accurate.
+// sin(x + turn * pi/2). Reduction and polynomials run in f64, which is what keeps arguments near multiples of pi
+// accurate.
 Value* EmitSine(VectorEmitter& e, Value* x, int turn) {
   PlainArithmetic plain(e);
   auto& ir = e.ir();
   Value* magnitude = Abs(e, x);
   Value* is_large = ir.CreateFCmpOGE(magnitude, e.SplatF32(0x1p20f));
-  Value* invalid = ir.CreateFCmpUEQ(magnitude, e.SplatF32(kInfinity));   // infinity or NaN
+  Value* invalid = ir.CreateFCmpUEQ(magnitude, e.SplatF32(kInfinity));  // infinity or NaN
   Value* moderate = ir.CreateSelect(ir.CreateFCmpOLT(magnitude, e.SplatF32(0x1p20f)), x, e.SplatF32(0.0f));
   const Reduced near = ReduceModerate(e, moderate);
   const auto reduced = e.IfElse(
@@ -229,7 +242,7 @@ Value* EmitSine(VectorEmitter& e, Value* x, int turn) {
   Value* result = ir.CreateFPTrunc(ir.CreateSelect(use_cosine, cosine, sine), e.VectorType(DType::kF32));
   Value* flip = ir.CreateICmpNE(ir.CreateAnd(quadrant, e.SplatI32(2)), e.SplatI32(0));
   result = ir.CreateSelect(flip, ir.CreateFNeg(result), result);
-  if (turn == 0) result = ir.CreateSelect(ir.CreateFCmpOEQ(x, e.SplatF32(0.0f)), x, result);   // keeps -0
+  if (turn == 0) result = ir.CreateSelect(ir.CreateFCmpOEQ(x, e.SplatF32(0.0f)), x, result);  // keeps -0
   return ir.CreateSelect(invalid, e.SplatF32(std::numeric_limits<float>::quiet_NaN()), result);
 }
 
@@ -237,7 +250,7 @@ Value* EmitSine(VectorEmitter& e, Value* x, int turn) {
 Value* Log2Wide(VectorEmitter& e, Value* x) {
   auto& ir = e.ir();
   Value* bits = ir.CreateBitCast(x, e.VectorType(DType::kI64));
-  Value* shifted = ir.CreateSub(bits, e.SplatI64(0x3fe6a09e667f3bcd));   // sqrt(1/2)
+  Value* shifted = ir.CreateSub(bits, e.SplatI64(0x3fe6a09e667f3bcd));  // sqrt(1/2)
   Value* k = ir.CreateAShr(shifted, e.SplatI64(52));
   Value* m = ir.CreateBitCast(ir.CreateSub(bits, ir.CreateShl(k, e.SplatI64(52))), e.VectorType(DType::kF64));
   Value* one = e.SplatF64(1.0);
@@ -259,8 +272,12 @@ Value* Exp2Wide(VectorEmitter& e, Value* x) {
 
 }  // namespace
 
-Value* EmitSin(VectorEmitter& e, Value* x) { return EmitSine(e, x, 0); }
-Value* EmitCos(VectorEmitter& e, Value* x) { return EmitSine(e, x, 1); }
+Value* EmitSin(VectorEmitter& e, Value* x) {
+  return EmitSine(e, x, 0);
+}
+Value* EmitCos(VectorEmitter& e, Value* x) {
+  return EmitSine(e, x, 1);
+}
 
 // |x|^y in f64, then the sign and the special cases of IEEE 754 pow.
 Value* EmitPow(VectorEmitter& e, Value* x, Value* y) {
@@ -278,7 +295,7 @@ Value* EmitPow(VectorEmitter& e, Value* x, Value* y) {
   Value* logarithm = Log2Wide(e, ir.CreateFPExt(ir.CreateSelect(regular, magnitude, one), f64));
   Value* power = ir.CreateFMul(ir.CreateFPExt(ir.CreateSelect(IsNaN(e, y), one, y), f64), logarithm);
   power = Clamp(e, power, e.SplatF64(-300.0), e.SplatF64(300.0));
-  power = ir.CreateSelect(ir.CreateFCmpUNO(power, power), e.SplatF64(0.0), power);   // infinity * 0: |x| is 1
+  power = ir.CreateSelect(ir.CreateFCmpUNO(power, power), e.SplatF64(0.0), power);  // infinity * 0: |x| is 1
   Value* result = ir.CreateFPTrunc(Exp2Wide(e, power), e.VectorType(DType::kF32));
 
   // |x| is 0 or infinite: 0 or infinity by the signs of the exponent.
@@ -291,7 +308,8 @@ Value* EmitPow(VectorEmitter& e, Value* x, Value* y) {
   Value* negative = ir.CreateICmpSLT(ir.CreateBitCast(x, e.VectorType(DType::kI32)), e.SplatI32(0));
   result = ir.CreateSelect(ir.CreateAnd(negative, odd), ir.CreateFNeg(result), result);
   Value* finite_negative = ir.CreateAnd(negative, regular);
-  Value* undefined = ir.CreateAnd(finite_negative, ir.CreateNot(ir.CreateOr(integral, ir.CreateFCmpOEQ(y_magnitude, infinity))));
+  Value* undefined =
+      ir.CreateAnd(finite_negative, ir.CreateNot(ir.CreateOr(integral, ir.CreateFCmpOEQ(y_magnitude, infinity))));
   result = ir.CreateSelect(undefined, nan, result);
   result = ir.CreateSelect(ir.CreateFCmpUNO(x, y), nan, result);
   Value* is_one = ir.CreateOr(ir.CreateFCmpOEQ(y, zero), ir.CreateFCmpOEQ(x, one));

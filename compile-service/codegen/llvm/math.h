@@ -1,5 +1,6 @@
-// Elementary functions as IR over f32 vectors, within 2 ulp (the numeric mode's bound), with IEEE special values: NaN in gives NaN
-// out, infinities, denormals and signed zeros are right. No library calls. Polynomials: fit_polynomials.py.
+// Elementary functions as IR over f32 vectors, within 2 ulp (the numeric mode's bound), with IEEE special values: NaN
+// in gives NaN out, infinities, denormals and signed zeros are right. No library calls. Polynomials:
+// fit_polynomials.py.
 #pragma once
 
 #include "compile-service/codegen/llvm/vector_emitter.h"

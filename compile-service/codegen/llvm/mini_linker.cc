@@ -23,7 +23,8 @@ class ElfObject {
     ASSIGN_OR_RETURN(header_, Read<Elf64_Ehdr>(0));
     if (std::memcmp(header_.e_ident, ELFMAG, SELFMAG) != 0 || header_.e_ident[EI_CLASS] != ELFCLASS64 ||
         header_.e_ident[EI_DATA] != ELFDATA2LSB || header_.e_type != ET_REL || header_.e_machine != machine)
-      return Fail(ErrorCode::kMalformed, "object is no 64-bit little-endian relocatable ELF file of the target's machine");
+      return Fail(ErrorCode::kMalformed,
+                  "object is no 64-bit little-endian relocatable ELF file of the target's machine");
     for (uint64_t i = 0; i < header_.e_shnum; ++i) {
       ASSIGN_OR_RETURN(Elf64_Shdr section, Read<Elf64_Shdr>(header_.e_shoff + i * sizeof(Elf64_Shdr)));
       if (section.sh_type == SHT_SYMTAB) symbol_table_ = i;
@@ -49,7 +50,8 @@ class ElfObject {
   }
 
   Result<std::string> Text(uint64_t table, uint64_t offset) const {
-    if (table >= sections_.size()) return Fail(ErrorCode::kMalformed, "object names string table " + std::to_string(table));
+    if (table >= sections_.size())
+      return Fail(ErrorCode::kMalformed, "object names string table " + std::to_string(table));
     ASSIGN_OR_RETURN(std::span<const uint8_t> content, Content(sections_[table]));
     std::string text;
     for (uint64_t i = offset; i < content.size(); ++i) {
@@ -82,7 +84,8 @@ class ElfObject {
 
 class FlatLinker {
  public:
-  FlatLinker(std::span<const uint8_t> object, Architecture architecture) : object_(object), architecture_(architecture) {}
+  FlatLinker(std::span<const uint8_t> object, Architecture architecture)
+      : object_(object), architecture_(architecture) {}
 
   Result<FlatCode> Link(std::string_view entry) {
     RETURN_IF_ERROR(object_.Parse(architecture_ == Architecture::kX86 ? EM_X86_64 : EM_AARCH64));
@@ -109,7 +112,8 @@ class FlatLinker {
       ASSIGN_OR_RETURN(std::string name, object_.NameOf(section));
       const bool known = name.starts_with(".text") || name.starts_with(".rodata");
       if (!known || section.sh_type != SHT_PROGBITS || (section.sh_flags & SHF_WRITE) != 0)
-        return Fail(ErrorCode::kCompileFailed, "object has section '" + name + "'; only code and constants can be linked");
+        return Fail(ErrorCode::kCompileFailed,
+                    "object has section '" + name + "'; only code and constants can be linked");
       if (section.sh_addralign > kCodeAlignment)
         return Fail(ErrorCode::kCompileFailed, "section '" + name + "' wants an alignment above 64");
       ASSIGN_OR_RETURN(std::span<const uint8_t> content, object_.Content(section));
@@ -131,8 +135,9 @@ class FlatLinker {
   }
 
   Status Relocate(const Elf64_Shdr& table) {
-    if (table.sh_info >= places_.size()) return Fail(ErrorCode::kMalformed, "relocations for a section that is not there");
-    if (places_[table.sh_info] < 0) return {};   // debug or unwind information, not linked
+    if (table.sh_info >= places_.size())
+      return Fail(ErrorCode::kMalformed, "relocations for a section that is not there");
+    if (places_[table.sh_info] < 0) return {};  // debug or unwind information, not linked
     const uint64_t section_size = object_.sections()[table.sh_info].sh_size;
     for (uint64_t i = 0; i < table.sh_size / sizeof(Elf64_Rela); ++i) {
       ASSIGN_OR_RETURN(Elf64_Rela relocation, object_.Read<Elf64_Rela>(table.sh_offset + i * sizeof(Elf64_Rela)));
@@ -188,7 +193,9 @@ class FlatLinker {
     return Fail(ErrorCode::kCompileFailed,
                 "relocation type " + std::to_string(type) + " is not relative to code; flat code cannot hold it");
   }
-  static Status TooFar() { return Fail(ErrorCode::kCompileFailed, "a constant lies too far from the code that reads it"); }
+  static Status TooFar() {
+    return Fail(ErrorCode::kCompileFailed, "a constant lies too far from the code that reads it");
+  }
 
   uint32_t ReadWord(int64_t place) const {
     uint32_t word;
@@ -200,7 +207,7 @@ class FlatLinker {
   ElfObject object_;
   Architecture architecture_;
   std::vector<uint8_t> flat_;
-  std::vector<int64_t> places_;   // of each section in flat_, -1 when it is not linked
+  std::vector<int64_t> places_;  // of each section in flat_, -1 when it is not linked
 };
 
 }  // namespace

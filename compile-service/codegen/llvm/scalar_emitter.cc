@@ -145,8 +145,8 @@ std::vector<int32_t> StoredNodes(std::span<const ir::Store> stores) {
   return nodes;
 }
 
-std::vector<Value*> EmitScalarProgram(VectorEmitter& e, const ir::ScalarProgram& program, std::span<const int32_t> roots,
-                                      const LeafValue& leaf) {
+std::vector<Value*> EmitScalarProgram(VectorEmitter& e, const ir::ScalarProgram& program,
+                                      std::span<const int32_t> roots, const LeafValue& leaf) {
   const std::vector<bool> needed = ReachableNodes(program, roots);
   std::vector<Value*> values(program.size(), nullptr);
   auto value = [&](int32_t node) { return node < 0 ? nullptr : values[static_cast<size_t>(node)]; };

@@ -1,5 +1,5 @@
-// ScalarProgram to vector values. Leaves (Load, StageResult, Accumulator, Coordinate, Argument) come from a callback, because only
-// the loop that surrounds the program knows them; Constants and operations are emitted here.
+// ScalarProgram to vector values. Leaves (Load, StageResult, Accumulator, Coordinate, Argument) come from a callback,
+// because only the loop that surrounds the program knows them; Constants and operations are emitted here.
 #pragma once
 
 #include <functional>
@@ -20,8 +20,8 @@ llvm::Value* EmitScalarOp(VectorEmitter& e, const ir::ScalarNode& node, DType op
 // The vector of a leaf, of the node's type.
 using LeafValue = std::function<llvm::Value*(const ir::ScalarNode& node)>;
 // Emits what `roots` need of `program`, in order; the result has one entry per node, null where it was not needed.
-std::vector<llvm::Value*> EmitScalarProgram(VectorEmitter& e, const ir::ScalarProgram& program, std::span<const int32_t> roots,
-                                            const LeafValue& leaf);
+std::vector<llvm::Value*> EmitScalarProgram(VectorEmitter& e, const ir::ScalarProgram& program,
+                                            std::span<const int32_t> roots, const LeafValue& leaf);
 // The nodes that stores write: the roots of an epilogue.
 std::vector<int32_t> StoredNodes(std::span<const ir::Store> stores);
 // Which nodes of `program` the roots reach.

@@ -105,11 +105,12 @@ Value* VectorEmitter::ToStorage(Value* value, DType compute, DType storage) {
   __builtin_unreachable();
 }
 
-// Without F16C LLVM would call the runtime library, so the integer form is written out: shifting the exponent and mantissa into
-// place and multiplying by 2^112 corrects the exponent bias, denormals included.
+// Without F16C LLVM would call the runtime library, so the integer form is written out: shifting the exponent and
+// mantissa into place and multiplying by 2^112 corrects the exponent bias, denormals included.
 Value* VectorEmitter::HalfToFloat(Value* raw) {
   if (has_fma())
-    return builder_.CreateFPExt(builder_.CreateBitCast(raw, WithElement(raw, builder_.getHalfTy())), VectorType(DType::kF32));
+    return builder_.CreateFPExt(builder_.CreateBitCast(raw, WithElement(raw, builder_.getHalfTy())),
+                                VectorType(DType::kF32));
   llvm::Type* i32 = VectorType(DType::kI32);
   llvm::Type* f32 = VectorType(DType::kF32);
   Value* wide = builder_.CreateZExt(raw, i32);
@@ -149,7 +150,8 @@ Value* VectorEmitter::FloatToBFloat(Value* value) {
   Value* bits = builder_.CreateBitCast(value, VectorType(DType::kI32));
   Value* high = builder_.CreateLShr(bits, SplatI32(16));
   Value* odd = builder_.CreateAnd(high, SplatI32(1));
-  Value* rounded = builder_.CreateLShr(builder_.CreateAdd(builder_.CreateAdd(bits, SplatI32(0x7fff)), odd), SplatI32(16));
+  Value* rounded =
+      builder_.CreateLShr(builder_.CreateAdd(builder_.CreateAdd(bits, SplatI32(0x7fff)), odd), SplatI32(16));
   Value* quiet = builder_.CreateOr(high, SplatI32(0x40));
   Value* chosen = builder_.CreateSelect(builder_.CreateFCmpUNO(value, value), quiet, rounded);
   return builder_.CreateTrunc(chosen, WithElement(value, builder_.getInt16Ty()));

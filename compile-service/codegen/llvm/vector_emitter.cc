@@ -14,8 +14,12 @@ using llvm::Value;
 VectorEmitter::VectorEmitter(llvm::IRBuilder<>& builder, const TargetInfo& target, llvm::Function* function)
     : builder_(builder), target_(target), function_(function) {}
 
-bool VectorEmitter::has_fma() const { return target_.architecture == Architecture::kArm || target_.rung >= 3; }
-bool VectorEmitter::has_avx512() const { return target_.architecture == Architecture::kX86 && target_.rung >= 4; }
+bool VectorEmitter::has_fma() const {
+  return target_.architecture == Architecture::kArm || target_.rung >= 3;
+}
+bool VectorEmitter::has_avx512() const {
+  return target_.architecture == Architecture::kX86 && target_.rung >= 4;
+}
 
 // --- types and constants ---
 
@@ -34,18 +38,28 @@ llvm::Type* VectorEmitter::VectorType(DType compute) const {
   return FixedVectorType::get(ScalarType(compute), static_cast<unsigned>(lanes()));
 }
 
-Value* VectorEmitter::I64(int64_t value) const { return builder_.getInt64(static_cast<uint64_t>(value)); }
+Value* VectorEmitter::I64(int64_t value) const {
+  return builder_.getInt64(static_cast<uint64_t>(value));
+}
 
-Value* VectorEmitter::Splat(Value* scalar) { return builder_.CreateVectorSplat(static_cast<unsigned>(lanes()), scalar); }
-Value* VectorEmitter::SplatF32(float value) { return llvm::ConstantFP::get(VectorType(DType::kF32), value); }
-Value* VectorEmitter::SplatF64(double value) { return llvm::ConstantFP::get(VectorType(DType::kF64), value); }
+Value* VectorEmitter::Splat(Value* scalar) {
+  return builder_.CreateVectorSplat(static_cast<unsigned>(lanes()), scalar);
+}
+Value* VectorEmitter::SplatF32(float value) {
+  return llvm::ConstantFP::get(VectorType(DType::kF32), value);
+}
+Value* VectorEmitter::SplatF64(double value) {
+  return llvm::ConstantFP::get(VectorType(DType::kF64), value);
+}
 Value* VectorEmitter::SplatI32(int32_t value) {
   return ConstantInt::get(VectorType(DType::kI32), static_cast<uint64_t>(static_cast<int64_t>(value)), true);
 }
 Value* VectorEmitter::SplatI64(int64_t value) {
   return ConstantInt::get(VectorType(DType::kI64), static_cast<uint64_t>(value), true);
 }
-Value* VectorEmitter::Zero(DType compute) const { return llvm::Constant::getNullValue(VectorType(compute)); }
+Value* VectorEmitter::Zero(DType compute) const {
+  return llvm::Constant::getNullValue(VectorType(compute));
+}
 
 Value* VectorEmitter::LaneIndices() {
   std::vector<llvm::Constant*> lane_numbers;

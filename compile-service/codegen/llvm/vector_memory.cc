@@ -1,7 +1,7 @@
 // Loads and stores of VectorEmitter: contiguous, broadcast and strided, whole and partial.
 //
-// A partial access uses masked instructions where the target has them for the element size. Elsewhere it goes through a stack slot
-// with a scalar loop over the active elements: nothing outside them is touched, and only tails pay for it.
+// A partial access uses masked instructions where the target has them for the element size. Elsewhere it goes through a
+// stack slot with a scalar loop over the active elements: nothing outside them is touched, and only tails pay for it.
 #include <llvm/IR/Constants.h>
 
 #include "compile-service/codegen/llvm/vector_emitter.h"
@@ -17,14 +17,15 @@ bool VectorEmitter::HasNativeMask(DType storage) const {
 bool VectorEmitter::HasNativeGather(DType storage) const {
   return target_.architecture == Architecture::kX86 && target_.rung >= 3 && DTypeBytes(storage) >= 4;
 }
-bool VectorEmitter::HasNativeScatter(DType storage) const { return has_avx512() && DTypeBytes(storage) >= 4; }
+bool VectorEmitter::HasNativeScatter(DType storage) const {
+  return has_avx512() && DTypeBytes(storage) >= 4;
+}
 
 Value* VectorEmitter::StackSlot(llvm::Type* element) {
   llvm::IRBuilder<>::InsertPointGuard guard(builder_);
   llvm::BasicBlock& entry = function_->getEntryBlock();
   builder_.SetInsertPoint(&entry, entry.begin());
-  llvm::AllocaInst* slot =
-      builder_.CreateAlloca(llvm::FixedVectorType::get(element, static_cast<unsigned>(lanes())));
+  llvm::AllocaInst* slot = builder_.CreateAlloca(llvm::FixedVectorType::get(element, static_cast<unsigned>(lanes())));
   slot->setAlignment(llvm::Align(64));
   return slot;
 }
@@ -78,7 +79,8 @@ Value* VectorEmitter::LoadBroadcast(DType storage, DType compute, Value* address
   return FromStorage(Splat(builder_.CreateLoad(StorageType(storage), address)), storage, compute);
 }
 
-// Element offsets of the lanes; 32-bit where a constant stride proves that they fit, which halves the number of gathers.
+// Element offsets of the lanes; 32-bit where a constant stride proves that they fit, which halves the number of
+// gathers.
 Value* VectorEmitter::StrideIndices(Value* stride) {
   if (auto* constant = llvm::dyn_cast<llvm::ConstantInt>(stride)) {
     const int64_t step = constant->getSExtValue();

