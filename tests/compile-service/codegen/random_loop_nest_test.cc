@@ -65,7 +65,7 @@ void Compare(PointerMemory& got, PointerMemory& expected, const std::string& wha
 class RandomNests : public ::testing::TestWithParam<Target> {};
 
 TEST_P(RandomNests, CodeAgreesWithTheEvaluator) {
-  const uint64_t seed = FromEnvironment("KILN_TEST_SEED", 1), rounds = FromEnvironment("KILN_TEST_ROUNDS", 60);
+  const uint64_t seed = FromEnvironment("KILN_TEST_SEED", 1), rounds = FromEnvironment("KILN_TEST_ROUNDS", 40);
   auto compiler = codegen::KernelCompiler::Create(GetParam());
   ASSERT_TRUE(compiler.has_value());
   const int lanes = InfoOf(GetParam()).f32_lanes();

@@ -27,7 +27,8 @@ KernelSpec MatMul() {
   c.tile = {2, 1};
   c.accesses = {{2, DType::kF32, Consts({0, 1})}, {3, DType::kF32, Consts({5, 1})}};
   ProgramBuilder p;
-  const int32_t sum = p.Op(ScalarOp::kAdd, p.Accumulator(), p.Load(0));
+  const int32_t accumulator = p.Accumulator();
+  const int32_t sum = p.Op(ScalarOp::kAdd, accumulator, p.Load(0));
   const int32_t relu = p.Op(ScalarOp::kMax, sum, p.Number(0));
   c.epilogue = p.Take();
   c.stores = {{1, relu}};
@@ -216,7 +217,8 @@ TEST(VerifySpec, RefusesEveryKindOfMistake) {
   good.inner = SpecInt::Const(8);
   good.accesses = {{0, DType::kF32, Consts({16, 1})}, {1, DType::kF32, Consts({8, 1})}};
   ProgramBuilder p;
-  const int32_t sum = p.Op(ScalarOp::kAdd, p.Load(0), p.Number(1));
+  const int32_t load = p.Load(0);
+  const int32_t sum = p.Op(ScalarOp::kAdd, load, p.Number(1));
   good.body = p.Take();
   good.stages = {testing::StoreStage(ir::Stage::Domain::kInner, {{1, sum}})};
   ASSERT_TRUE(ir::VerifySpec({good, 2, 1}).has_value());
