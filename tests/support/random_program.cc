@@ -23,6 +23,13 @@ class ProgramGenerator {
     sizes_.push_back(*program_.symbols.AddSymbol("e", {0, 64}, 8));
     NewRegion();
     for (int i = 1 + Below(3); i > 0; --i) AddInput();
+    // From here on only sizes that an input shows: others have no value when they are asked for.
+    std::erase_if(sizes_, [&](Dim size) {
+      return std::none_of(region().inputs.begin(), region().inputs.end(), [&](ValueId input) {
+        return std::find(DimsOf(input).begin(), DimsOf(input).end(), size) != DimsOf(input).end();
+      });
+    });
+    for (int64_t size : {0, 1, 3}) sizes_.push_back(Dim::Const(size));
     FillRegion(options_.nodes);
     region().outputs = Sinks();
     KILN_CHECK(VerifyProgram(program_).has_value());
@@ -115,10 +122,12 @@ class ProgramGenerator {
     std::vector<Dim> dims;
     for (int rank = Below(5); rank > 0; --rank) {
       const int64_t constants[] = {1, 1, 2, 3, 4, 8};
-      dims.push_back(OneIn(2) ? Dim::Const(Choose(constants)) : sizes_[static_cast<size_t>(Below(5))]);
+      dims.push_back(OneIn(2) ? Dim::Const(Choose(constants)) : AnySize());
     }
     region().inputs.push_back(NewValue(MakeDesc(options_.only_f32 ? DType::kF32 : Choose(mixed), std::move(dims)), "in"));
   }
+
+  Dim AnySize() { return sizes_[static_cast<size_t>(Below(static_cast<int>(sizes_.size())))]; }
 
   // A random visible value that satisfies the predicate, later ones more often; kNoValue if there is none.
   template <class F>
@@ -290,9 +299,9 @@ class ProgramGenerator {
     if (x == kNoValue) return false;
     std::vector<Dim> dims = DimsOf(x);
     for (Dim& dim : dims) {
-      if (dim == Dim::Const(1) && OneIn(2)) dim = sizes_[static_cast<size_t>(Below(5))];
+      if (dim == Dim::Const(1) && OneIn(2)) dim = AnySize();
     }
-    dims.insert(dims.begin(), sizes_[static_cast<size_t>(Below(5))]);
+    dims.insert(dims.begin(), AnySize());
     const ValueId shape = EmitShape(dims);
     Emit(TensorOp::kExpand, {x, shape}, MakeDesc(Desc(x).dtype, dims));
     return true;
