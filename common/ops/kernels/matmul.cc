@@ -48,6 +48,9 @@ struct MatMulOf {
     const bool tall = right.rank() <= 2 && left.rank() > 2 && left.IsContiguous();
     if (tall) {
       a.rows = c.rows = a.columns == 0 ? NumElements(batch) * a.rows : left.elements() / a.columns;
+      // Contiguous says nothing about the strides of dims of size 1, which the rows are if there was one per batch.
+      a.row_stride = a.columns;
+      a.column_stride = 1;
       return Gemm(call, a, b, c, false);
     }
     const int64_t count = NumElements(batch);

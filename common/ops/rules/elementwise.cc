@@ -36,9 +36,19 @@ std::optional<KnownValues> Stretched(InferContext& context, size_t i, const DimL
 using Elements = std::span<const Dim>;
 using ElementRule = std::function<std::optional<Dim>(SymbolTable&, Elements)>;
 
-// Whether every value the expression may take is exact in a float dtype; integers always are.
+// Whether every value the expression may take is exact in a float dtype, and a constant one in an integer dtype. The
+// int64 limits are never exact: as a Dim they may stand for an overflow, where the kernel wraps.
 bool ExactIn(const InferContext& context, DType dtype, Dim value) {
-  if (!IsFloat(dtype)) return true;
+  if (value == context.symbols.TooLarge()) return false;
+  if (!IsFloat(dtype)) {
+    if (!value.is_const()) return true;
+    if (value.value() == INT64_MAX || value.value() == INT64_MIN) return false;
+    const bool is_signed = DTypeClassOf(dtype) == DTypeClass::kSigned;
+    const int64_t bits = DTypeBytes(dtype) * 8 - (is_signed ? 1 : 0);
+    if (bits >= 63) return is_signed || value.value() >= 0;
+    const int64_t limit = int64_t{1} << bits;
+    return value.value() < limit && value.value() >= (is_signed ? -limit : 0);
+  }
   const int64_t limit = dtype == DType::kF64 ? int64_t{1} << 53 : dtype == DType::kF32 ? int64_t{1} << 24 : int64_t{1} << 8;
   const Interval bounds = context.symbols.Bounds(value);
   return bounds.min >= -limit && bounds.max <= limit;
