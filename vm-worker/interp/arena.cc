@@ -62,6 +62,8 @@ Result<BlockId> Arena::Allocate(size_t bytes) {
   size_t chunk = 0;
   for (; chunk < chunks_.size() && !offset; ++chunk) offset = chunks_[chunk].ranges.Allocate(size);
   if (!offset) {
+    // Chunks that are too small for a run's first block would only count against the limit.
+    if (stats_.used_bytes == 0) RemoveChunks();
     RETURN_IF_ERROR(AddChunk(std::max(size, std::min(stats_.reserved_bytes, limit_ - stats_.reserved_bytes))));
     offset = chunks_.back().ranges.Allocate(size);
     chunk = chunks_.size();

@@ -45,10 +45,11 @@ std::vector<T> Values(const TensorRef& ref) {
 }
 
 // Runs twice in static form and once in variant form: all three must agree bit for bit. Returns the outputs.
-inline Result<std::vector<Tensor>> RunEveryWay(VmContext& context, const LoadedProgram& program, std::span<const TensorRef> inputs) {
-  auto variant = context.Run(program, inputs, {.static_forms = false});
-  auto first = context.Run(program, inputs);
-  auto again = context.Run(program, inputs);
+inline Result<std::vector<Tensor>> RunEveryWay(VmContext& context, const LoadedProgram& program, std::span<const TensorRef> inputs,
+                                               std::span<const int64_t> symbols = {}) {
+  auto variant = context.Run(program, inputs, {.static_forms = false, .symbols = symbols});
+  auto first = context.Run(program, inputs, {.symbols = symbols});
+  auto again = context.Run(program, inputs, {.symbols = symbols});
   EXPECT_EQ(variant.has_value(), first.has_value());
   EXPECT_EQ(first.has_value(), again.has_value());
   if (!variant || !first || !again) return variant;

@@ -1,0 +1,116 @@
+// Bad input: the error names input, dimension and constraint, and the context goes on.
+#include <gmock/gmock.h>
+
+#include "tests/vm-worker/interp/run_text.h"
+
+namespace kiln {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::string_view kProgram = R"(program "p" {
+  symbol n in [2, 64] divisor 2
+  symbol k in [0, 64]
+  constraint k <= n
+  func main(%image: f32[n, 3], %pick: i64[k]) -> (%y) {
+    %a : f32[n, 3] = Relu(%image)
+    %y : f32[k, 3] = Gather(%a, %pick) "take rows"
+  }
+})";
+
+class ErrorsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    program_ = LoadText(kProgram);
+    ASSERT_TRUE(program_);
+  }
+  // The message for inputs that must be refused; a good call before and after gives the same answer.
+  std::string Refused(const std::vector<TensorRef>& inputs, ErrorCode code) {
+    ExpectGood();
+    std::string message;
+    for (bool static_forms : {true, false}) {
+      const auto outputs = context_.Run(*program_, inputs, {.static_forms = static_forms});
+      EXPECT_FALSE(outputs.has_value());
+      if (outputs) return "";
+      EXPECT_EQ(outputs.error().code, code) << outputs.error().message;
+      message = outputs.error().message;
+      ExpectGood();
+    }
+    return message;
+  }
+  void ExpectGood() {
+    const auto outputs = context_.Run(*program_, std::vector{image_.ref, pick_.ref});
+    ASSERT_TRUE(outputs.has_value()) << ToString(outputs.error());
+    EXPECT_EQ(Values((*outputs)[0].ref), (std::vector<float>{9, 10, 11, 0, 1, 2}));
+  }
+
+  std::shared_ptr<const LoadedProgram> program_;
+  VmContext context_;
+  Tensor image_ = Iota({4, 3});
+  Tensor pick_ = Ints({2}, {3, 0});
+};
+
+TEST_F(ErrorsTest, ACountOfInputs) {
+  EXPECT_THAT(Refused({image_.ref}, ErrorCode::kInvalidArgument), HasSubstr("1 inputs were given; the program takes 2"));
+}
+TEST_F(ErrorsTest, ADType) {
+  EXPECT_THAT(Refused({image_.ref, image_.ref}, ErrorCode::kShapeMismatch), HasSubstr("input \"pick\" is f32; i64 is needed"));
+}
+TEST_F(ErrorsTest, ARank) {
+  EXPECT_THAT(Refused({Iota({4}).ref, pick_.ref}, ErrorCode::kShapeMismatch), HasSubstr("input \"image\" has rank 1"));
+}
+TEST_F(ErrorsTest, AConstantDim) {
+  EXPECT_THAT(Refused({Iota({4, 5}).ref, pick_.ref}, ErrorCode::kShapeMismatch), HasSubstr("dim 1 of input \"image\" is 5; 3 is needed"));
+}
+TEST_F(ErrorsTest, ARange) {
+  EXPECT_THAT(Refused({Iota({66, 3}).ref, pick_.ref}, ErrorCode::kShapeMismatch), HasSubstr("dim 0 of input \"image\" is 66; n is at most 64"));
+  EXPECT_THAT(Refused({Iota({0, 3}).ref, pick_.ref}, ErrorCode::kShapeMismatch), HasSubstr("n is at least 2"));
+}
+TEST_F(ErrorsTest, ADivisor) {
+  EXPECT_THAT(Refused({Iota({5, 3}).ref, pick_.ref}, ErrorCode::kShapeMismatch), HasSubstr("dim 0 of input \"image\" is 5; n is a multiple of 2"));
+}
+TEST_F(ErrorsTest, AConstraint) {
+  EXPECT_THAT(Refused({Iota({2, 3}).ref, Ints({4}, {0, 0, 0, 0}).ref}, ErrorCode::kShapeMismatch), HasSubstr("k <= n"));
+}
+TEST_F(ErrorsTest, AnIndexInTheData) {
+  EXPECT_THAT(Refused({image_.ref, Ints({2}, {0, 4}).ref}, ErrorCode::kOutOfRange), HasSubstr("take rows"));
+}
+TEST_F(ErrorsTest, NoData) {
+  TensorRef without = image_.ref;
+  without.data = nullptr;
+  EXPECT_THAT(Refused({without, pick_.ref}, ErrorCode::kInvalidArgument), HasSubstr("input \"image\" has no data"));
+}
+
+TEST(Errors, MemoryPastTheLimitIsRefused) {
+  const auto program = LoadText(R"(program "p" {
+    symbol n in [0, 1099511627776]
+    func main(%x: f32[n]) -> (%y) {
+      %y : f32[n] = Neg(%x)
+    }
+  })");
+  VmContext context(VmOptions{.arena_limit_bytes = 1 << 20});
+  const Tensor one = Iota({1});
+  const TensorRef wide{DType::kF32, {int64_t{1} << 34}, {0}, one.ref.data};
+  for (bool static_forms : {true, false}) {
+    const auto outputs = context.Run(*program, std::vector{wide}, {.static_forms = static_forms});
+    ASSERT_FALSE(outputs.has_value());
+    EXPECT_EQ(outputs.error().code, ErrorCode::kResourceExhausted);
+    EXPECT_TRUE(context.Run(*program, std::vector{Iota({1000}).ref}, {.static_forms = static_forms}));
+  }
+}
+
+TEST(Errors, DimsThatDisagreeBetweenInputs) {
+  const auto program = LoadText(R"(program "p" {
+    symbol n in [0, 64]
+    func main(%a: f32[n], %b: f32[n]) -> (%y) {
+      %y : f32[n] = Add(%a, %b)
+    }
+  })");
+  VmContext context;
+  const auto outputs = context.Run(*program, std::vector{Iota({3}).ref, Iota({4}).ref});
+  ASSERT_FALSE(outputs.has_value());
+  EXPECT_THAT(outputs.error().message, HasSubstr("dim 0 of input \"b\" is 4; n is 3 by an earlier input"));
+}
+
+}  // namespace
+}  // namespace kiln

@@ -1,0 +1,64 @@
+#include "tests/vm-worker/interp/run_text.h"
+
+namespace kiln {
+namespace {
+
+constexpr std::string_view kLoop = R"(program "p" {
+  symbol n in [0, 64]
+  symbol t in [0, 1048576]
+  constant one : f32[] = [1.0]
+  func main(%trips: i64[], %x: f32[n]) -> (%last, %all) {
+    %last : f32[n], %all : f32[t, n] = Loop(%trips, _, %x) body(%i: i64[], %go: bool[], %s: f32[n]) -> (%go, %next, %next) {
+      %c : f32[] = Constant() {value = @one}
+      %m : f32[n] = Add(%s, %c)
+      %next : f32[n] = Add(%m, %x)
+    }
+  }
+})";
+
+TEST(Loop, EachTripEntersItsSegmentAgain) {
+  const auto program = LoadText(kLoop);
+  ASSERT_TRUE(program);
+  VmContext context;
+  const Tensor x = Iota({3}), trips = Ints({}, {1000});
+  const auto outputs = RunEveryWay(context, *program, std::vector{trips.ref, x.ref});
+  ASSERT_TRUE(outputs) << ToString(outputs.error());
+  EXPECT_EQ(Values((*outputs)[0].ref), (std::vector<float>{1000, 2001, 3002}));
+  EXPECT_EQ((*outputs)[1].dims(), (Dims{1000, 3}));
+  EXPECT_EQ(context.stats().memo_misses, 1u);
+  EXPECT_EQ(context.stats().memo_hits, 1999u);
+}
+
+TEST(Loop, ZeroTripsGiveAnEmptyScan) {
+  const auto program = LoadText(kLoop);
+  ASSERT_TRUE(program);
+  VmContext context;
+  for (int64_t trips : {0, -4}) {
+    const auto outputs = RunEveryWay(context, *program, std::vector{Ints({}, {trips}).ref, Iota({3}).ref});
+    ASSERT_TRUE(outputs) << ToString(outputs.error());
+    EXPECT_EQ(Values((*outputs)[0].ref), (std::vector<float>{0, 1, 2}));
+    EXPECT_EQ((*outputs)[1].dims(), (Dims{0, 3}));
+  }
+}
+
+TEST(Loop, TripsDoNotPileUpMemory) {
+  const auto program = LoadText(R"(program "p" {
+    symbol n in [0, 65536]
+    func main(%trips: i64[], %x: f32[n]) -> (%last) {
+      %last : f32[n] = Loop(%trips, _, %x) body(%i: i64[], %go: bool[], %s: f32[n]) -> (%go, %next) {
+        %m : f32[n] = Neg(%s)
+        %next : f32[n] = Add(%m, %x)
+      }
+    }
+  })");
+  ASSERT_TRUE(program);
+  for (bool static_forms : {true, false}) {
+    VmContext context;
+    const Tensor x = Iota({10000});
+    ASSERT_TRUE(context.Run(*program, std::vector{Ints({}, {1000}).ref, x.ref}, {.static_forms = static_forms}));
+    EXPECT_LT(context.stats().arena.peak_bytes, 5u * 40064u);
+  }
+}
+
+}  // namespace
+}  // namespace kiln
