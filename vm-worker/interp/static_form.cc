@@ -1,7 +1,10 @@
 #include "vm-worker/interp/static_form.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
+#include <type_traits>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/segment/shape_walk.h"
@@ -123,10 +126,25 @@ class Resolver {
   }
   bool IsFixed(uint32_t tensor) const { return storages_[resolved_[tensor].storage].kind == Storage::Kind::kFixed; }
 
+  // Rules compute contents as mathematical integers; a kernel's may wrap. Only what its dtype holds exactly is taken.
+  static bool Fits(DType dtype, const KnownValues& known) {
+    return DispatchDType(dtype, [&]<class T>() {
+      if constexpr (!std::is_integral_v<T>) {
+        return false;
+      } else {
+        return std::ranges::all_of(known, [](Dim dim) {
+          if (!dim.is_const() || dim.value() == std::numeric_limits<int64_t>::max() || dim.value() == std::numeric_limits<int64_t>::min())
+            return false;
+          return std::in_range<std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>>(dim.value());
+        });
+      }
+    });
+  }
+
   // Integer tensor of contents that are all constants.
   static std::optional<Tensor> MakeLiteral(DType dtype, const Dims& dims, const KnownValues& known) {
     if (known.size() != static_cast<size_t>(NumElements(dims))) return std::nullopt;
-    if (!std::ranges::all_of(known, [](Dim dim) { return dim.is_const(); })) return std::nullopt;
+    if (!Fits(dtype, known)) return std::nullopt;
     Tensor tensor = Tensor::Allocate(dtype, dims);
     DispatchDType(dtype, [&]<class T>() {
       if constexpr (std::is_integral_v<T>)
@@ -188,7 +206,7 @@ class Resolver {
       RETURN_IF_ERROR(CheckedElements(*dims, dtype));
       std::optional<KnownValues>* known = rule_.known_output(i);
       std::optional<Tensor> literal;
-      if (dtype == DType::kI64 && known && *known) literal = MakeLiteral(dtype, *dims, **known);
+      if (known && *known) literal = MakeLiteral(dtype, *dims, **known);
       folded_ &= literal.has_value();
       tensor_of_[outputs[i]] = literal ? AddLiteral(std::move(*literal)) : AddComputed(dtype, *dims);
     }
@@ -255,7 +273,8 @@ class Resolver {
     std::vector<std::optional<KnownValues>> known(outputs.size());
     for (size_t i = 0; i < outputs.size(); ++i) {
       dims.push_back(rule_.OutputDims(i));
-      if (rule_.known_output(i)) known[i] = *rule_.known_output(i);
+      if (rule_.known_output(i) && *rule_.known_output(i) && Fits(rule_.outputs()[i].dtype, **rule_.known_output(i)))
+        known[i] = *rule_.known_output(i);
       if (outputs[i] != kNoRegister && !dims[i]) resolvable_ = false;
     }
     std::vector<TensorRef> refs;
