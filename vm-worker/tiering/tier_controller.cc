@@ -66,39 +66,40 @@ TierController::TierController(EpochDomain& epochs, cache::CacheClient* store, P
                                RecipeRunner recipes, TierOptions options)
     : epochs_(epochs), store_(store), source_(source), compile_(compile), packer_(std::move(recipes)), options_(std::move(options)) {
   shadow_ = std::make_unique<ShadowRunner>(options_.shadow, [this](ShadowVerdict verdict) {
-    Post([this, verdict = std::move(verdict)] { OnVerdict(verdict); });
+    mailbox_->Post([this, verdict = std::move(verdict)] { OnVerdict(verdict); });
   });
   thread_ = std::thread([this] { Run(); });
 }
 
 TierController::~TierController() {
   {
-    std::lock_guard lock(events_mutex_);
-    stopping_ = true;
+    std::lock_guard lock(mailbox_->mutex);
+    mailbox_->closed = true;
   }
-  wake_.notify_all();
+  mailbox_->wake.notify_all();
   thread_.join();
   shadow_.reset();
 }
 
-void TierController::Post(Event event) {
-  std::lock_guard lock(events_mutex_);
-  if (stopping_) return;
-  events_.push_back(std::move(event));
-  wake_.notify_one();
+void TierController::Mailbox::Post(Event event) {
+  std::lock_guard lock(mutex);
+  if (closed) return;
+  events.push_back(std::move(event));
+  wake.notify_one();
 }
 
 void TierController::Run() {
   for (;;) {
-    std::deque<Event> events;
+    std::deque<Mailbox::Event> events;
     {
-      std::unique_lock lock(events_mutex_);
-      wake_.wait_for(lock, std::chrono::milliseconds(options_.tick_ms), [this] { return stopping_ || !events_.empty(); });
-      if (stopping_) return;
-      events.swap(events_);
+      std::unique_lock lock(mailbox_->mutex);
+      mailbox_->wake.wait_for(lock, std::chrono::milliseconds(options_.tick_ms),
+                              [this] { return mailbox_->closed || !mailbox_->events.empty(); });
+      if (mailbox_->closed) return;
+      events.swap(mailbox_->events);
     }
     std::lock_guard lock(state_mutex_);
-    for (Event& event : events) event();
+    for (Mailbox::Event& event : events) event();
     Tick();
   }
 }
@@ -137,8 +138,8 @@ std::unique_ptr<CallObserver> TierController::MakeObserver(std::shared_ptr<Model
 }
 
 void TierController::OnNewHead(uint64_t) {
-  std::lock_guard lock(events_mutex_);
-  head_changed_ = true;
+  std::lock_guard lock(mailbox_->mutex);
+  mailbox_->head_changed = true;
 }
 
 TierStats TierController::Stats() const {
@@ -169,9 +170,9 @@ void TierController::Tick() {
   const int64_t now = SystemClock().NowNs();
   bool read_log = now >= next_log_read_ns_;
   {
-    std::lock_guard lock(events_mutex_);
-    read_log |= head_changed_;
-    head_changed_ = false;
+    std::lock_guard lock(mailbox_->mutex);
+    read_log |= mailbox_->head_changed;
+    mailbox_->head_changed = false;
   }
   if (store_ != nullptr && read_log) {
     ReadChangeLog();
@@ -229,8 +230,8 @@ void TierController::AskVariants(ModelState& state, Group& group) {
   cache::VariantsRequest request{group.id, {}};
   for (Target target : options_.targets) request.targets.emplace_back(InfoOf(target).name);
   store_->Call(request, options_.store_deadline_ms,
-               [this, model = std::weak_ptr<Model>(state.model), id = group.id](Result<cache::VariantsReply> reply) {
-                 Post([this, model, id, reply = std::move(reply)] {
+               [this, mailbox = mailbox_, model = std::weak_ptr<Model>(state.model), id = group.id](Result<cache::VariantsReply> reply) {
+                 mailbox->Post([this, model, id, reply = std::move(reply)] {
                    ModelState* state = Find(model);
                    if (state == nullptr) return;
                    Group& group = state->groups[id];
@@ -274,8 +275,8 @@ void TierController::SendRequest(ModelState& state, Group& group, const PlanWish
                group.id.ShortHex(), group.profile.interpreted_calls, static_cast<double>(group.profile.interpreted_ns) / 1e6,
                PlanTierName(wish.tier));
   RequestCompile(*compile_, request, options_.compile_deadline_ms,
-                 [this, model = std::weak_ptr<Model>(state.model), id = group.id](Result<CompileReply> reply) {
-                   Post([this, model, id, reply = std::move(reply)] { OnCompiled(model, id, reply); });
+                 [this, mailbox = mailbox_, model = std::weak_ptr<Model>(state.model), id = group.id](Result<CompileReply> reply) {
+                   mailbox->Post([this, model, id, reply = std::move(reply)] { OnCompiled(model, id, reply); });
                  });
 }
 

@@ -110,10 +110,19 @@ class TierController {
     std::shared_ptr<Model> model;
     std::map<SegmentId, Group> groups;
   };
-  using Event = std::function<void()>;
+  // What waits for the control thread. Shared with the callbacks of calls under way, which may outlive the controller: once closed,
+  // it drops what they bring.
+  struct Mailbox {
+    using Event = std::function<void()>;
+    std::mutex mutex;
+    std::condition_variable wake;
+    std::deque<Event> events;
+    bool closed = false;
+    bool head_changed = false;
+    void Post(Event event);
+  };
 
   void Run();
-  void Post(Event event);
   void Tick();
   void CollectProfile(ModelState& state);
   void AskVariants(ModelState& state, Group& group);
@@ -138,12 +147,7 @@ class TierController {
   PackedWeights packer_;
   const TierOptions options_;
 
-  mutable std::mutex events_mutex_;          // guards events_, stopping_, head_changed_
-  std::condition_variable wake_;
-  std::deque<Event> events_;
-  bool stopping_ = false;
-  bool head_changed_ = false;
-
+  const std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
   mutable std::mutex state_mutex_;           // held by the control thread while it works; readers take snapshots
   std::vector<ModelState> models_;
   TierStats stats_;

@@ -1,0 +1,166 @@
+// kiln-worker: serves models. Parses flags and wires; the conductor of a request is service/worker_service.cc.
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+
+#include "common/process/process.h"
+#include "common/security/key_directory.h"
+#include "vm-worker/interp/interpreter.h"
+#include "vm-worker/service/worker_service.h"
+
+namespace kiln {
+namespace {
+
+struct Flags {
+  std::vector<std::string> listen = {"tcp://127.0.0.1:7421"};
+  std::vector<std::string> models;            // name=path
+  std::string store;                          // empty: no cache, no plans
+  std::string store_blobs;
+  std::string store_hints;
+  std::string compile;                        // empty: plans only from the cache
+  std::string keys = "keys";
+  bool insecure = false;
+  int threads = 1;
+  size_t queue = limits::kRequestQueueDefault;
+  std::string disk_cache;
+  int64_t disk_cache_bytes = int64_t{1} << 30;
+  int shadow_runs = 3;
+  double shadow_share = 0.05;
+  uint64_t hot_runs = TierPolicy{}.hot_runs;
+  uint64_t hot_ms = TierPolicy{}.hot_ns / 1'000'000;
+  size_t plans_max = TierPolicy{}.plans_max;
+  std::string log_level = "info";
+  bool die_with_parent = false;
+};
+
+// Prepack recipes are small programs over weights; the interpreter runs them.
+Result<Tensor> RunRecipe(const Program& program, std::span<const TensorRef> inputs) {
+  ASSIGN_OR_RETURN(std::shared_ptr<const LoadedProgram> loaded, LoadedProgram::Load(program));
+  VmContext context;
+  ASSIGN_OR_RETURN(std::vector<Tensor> outputs, context.Run(*loaded, inputs));
+  if (outputs.size() != 1) return Fail(ErrorCode::kMalformed, "a prepack recipe has one output, not " + std::to_string(outputs.size()));
+  return std::move(outputs[0]);
+}
+
+TierOptions TierOptionsFrom(const Flags& flags) {
+  TierOptions options;
+  options.policy.hot_runs = flags.hot_runs;
+  options.policy.hot_ns = flags.hot_ms * 1'000'000;
+  options.policy.plans_max = flags.plans_max;
+  options.targets = HostTargets();
+  options.shadow_runs = flags.shadow_runs;
+  options.shadow.core_share_max = flags.shadow_share;
+  options.reporter = "worker-" + std::to_string(getpid()) + "-" + std::to_string(SystemClock().NowNs());
+  return options;
+}
+
+Status Serve(const Flags& flags) {
+  RETURN_IF_ERROR(InitProcess({"kiln-worker", flags.log_level, flags.die_with_parent}));
+  ASSIGN_OR_RETURN(KeyDirectory keys, KeyDirectory::Open(flags.keys));
+  ServerSecurity server_security;
+  ClientSecurity store_security, compile_security;
+  server_security.insecure = store_security.insecure = compile_security.insecure = flags.insecure;
+  if (!flags.insecure) {
+    ASSIGN_OR_RETURN(server_security, keys.ServerFor("worker"));
+    if (!flags.store.empty()) {
+      ASSIGN_OR_RETURN(store_security, keys.ClientFor("worker", "cache"));
+    }
+    if (!flags.compile.empty()) {
+      ASSIGN_OR_RETURN(compile_security, keys.ClientFor("worker", "compile"));
+    }
+  }
+  TierOptions tier_options = TierOptionsFrom(flags);
+  const bool plans = !flags.store.empty() && !tier_options.targets.empty();
+
+  ASSIGN_OR_RETURN(auto loop, Loop::Start("worker-loop"));
+  std::unique_ptr<DiskTier> disk;
+  std::unique_ptr<cache::CacheClient> store;
+  std::unique_ptr<PlanSource> source;
+  std::unique_ptr<RpcClient> compile;
+  // Set once the controller exists; hints before that are caught up by its first look at the change log.
+  auto controller = std::make_shared<std::atomic<TierController*>>(nullptr);
+  if (plans) {
+    ASSIGN_OR_RETURN(TrustedSigners trusted, keys.LoadTrustedSigners());
+    if (!flags.disk_cache.empty()) {
+      ASSIGN_OR_RETURN(disk, DiskTier::Open(flags.disk_cache, flags.disk_cache_bytes));
+    }
+    cache::CacheClientOptions store_options;
+    store_options.endpoint = flags.store;
+    store_options.blob_endpoint = flags.store_blobs;
+    store_options.hint_endpoint = flags.store_hints;
+    store_options.security = store_security;
+    store_options.on_new_head = [controller](uint64_t head) {
+      if (TierController* tiers = controller->load()) tiers->OnNewHead(head);
+    };
+    ASSIGN_OR_RETURN(store, cache::CacheClient::Connect(*loop, std::move(store_options)));
+    source = std::make_unique<PlanSource>(*store, disk.get(), trusted, tier_options.targets.front());
+    if (!flags.compile.empty()) {
+      RpcClientOptions compile_options;
+      compile_options.endpoint = flags.compile;
+      compile_options.security = compile_security;
+      ASSIGN_OR_RETURN(compile, RpcClient::Connect(*loop, std::move(compile_options)));
+    }
+  }
+
+  EpochDomain epochs;
+  TierController tiers(epochs, store.get(), source.get(), compile.get(), RunRecipe, tier_options);
+  controller->store(&tiers);
+  ModelRegistry registry(epochs, tiers);
+  for (const std::string& model : flags.models) {
+    const size_t equals = model.find('=');
+    if (equals == std::string::npos) return Fail(ErrorCode::kInvalidArgument, "--model takes NAME=PATH, not \"" + model + "\"");
+    ASSIGN_OR_RETURN([[maybe_unused]] LoadReply reply, registry.Load({model.substr(0, equals), model.substr(equals + 1)}));
+  }
+  auto service = std::make_unique<WorkerService>(registry, tiers, epochs, WorkerServiceOptions{flags.threads, flags.queue});
+  RpcServerOptions server_options;
+  server_options.endpoints = flags.listen;
+  server_options.security = server_security;
+  server_options.pending_max = flags.queue + static_cast<size_t>(flags.threads) + 64;
+  ASSIGN_OR_RETURN(auto server, RpcServer::Listen(*loop, std::move(server_options)));
+  service->RegisterOn(*server);
+  server->Serve();
+  std::string addresses;
+  for (const std::string& endpoint : server->endpoints()) addresses += (addresses.empty() ? "listen=" : ",") + endpoint;
+  AnnounceReady(addresses);
+  while (WaitForStop() == StopWait::kReload) {
+  }
+  server->Drain();
+  service.reset();
+  controller->store(nullptr);
+  return {};
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("kiln-worker: runs dynamic-shape models; interprets at once, hot-swaps compiled plans");
+  app.add_option("--listen", flags.listen, "endpoints to answer on (tcp://host:port or ipc://path)")->capture_default_str();
+  app.add_option("--model", flags.models, "NAME=PATH of a model to load at the start; may be repeated");
+  app.add_option("--store", flags.store, "cache store endpoint; without one the worker only interprets");
+  app.add_option("--store-blobs", flags.store_blobs, "cache store endpoint for kernels (default: the same)");
+  app.add_option("--store-hints", flags.store_hints, "cache store endpoint for change hints");
+  app.add_option("--compile", flags.compile, "compile service endpoint; without one, plans come from the cache only");
+  app.add_option("--keys", flags.keys, "key directory: curve keys, allow.list, signers.list")->capture_default_str();
+  app.add_flag("--insecure", flags.insecure, "no CURVE; only on loopback and ipc");
+  app.add_option("--threads", flags.threads, "request threads")->check(CLI::Range(1, 200))->capture_default_str();
+  app.add_option("--queue", flags.queue, "requests that may wait")->check(CLI::Range(1, 100'000))->capture_default_str();
+  app.add_option("--disk-cache", flags.disk_cache, "directory for fetched plans and kernels");
+  app.add_option("--disk-cache-bytes", flags.disk_cache_bytes, "its size limit")->capture_default_str();
+  app.add_option("--shadow-runs", flags.shadow_runs, "clean background runs before a plan may answer")->check(CLI::Range(1, 1000))->capture_default_str();
+  app.add_option("--shadow-share", flags.shadow_share, "share of one core for shadow runs")->check(CLI::Range(0.001, 1.0))->capture_default_str();
+  app.add_option("--hot-runs", flags.hot_runs, "runs before a segment is hot")->capture_default_str();
+  app.add_option("--hot-ms", flags.hot_ms, "interpreter time before a segment is hot")->capture_default_str();
+  app.add_option("--plans", flags.plans_max, "plans per segment")->check(CLI::Range(size_t{1}, limits::kSlotPlansMax))->capture_default_str();
+  app.add_option("--log", flags.log_level, "trace, debug, info, warn, error, off")->capture_default_str();
+  app.add_flag("--die-with-parent", flags.die_with_parent, "end when the parent process ends");
+  CLI11_PARSE(app, argc, argv);
+  const Status status = Serve(flags);
+  if (status.has_value()) return 0;
+  spdlog::error("{}", ToString(status.error()));
+  return ErrorExitCode(status.error().code);
+}
+
+}  // namespace
+}  // namespace kiln
+
+int main(int argc, char** argv) { return kiln::Main(argc, argv); }

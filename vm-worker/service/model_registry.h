@@ -1,0 +1,47 @@
+// The models of a worker by name.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "common/worker_api/worker_api.h"
+#include "vm-worker/tiering/tier_controller.h"
+
+namespace kiln {
+
+// A loaded model with its interface. Immutable but for what Model counts.
+struct ServedModel {
+  std::shared_ptr<Model> model;
+  std::vector<ValueInfo> inputs, outputs;
+};
+
+// Thread-safe.
+class ModelRegistry {
+ public:
+  ModelRegistry(EpochDomain& epochs, TierController& tiers) : epochs_(epochs), tiers_(tiers) {}
+  ~ModelRegistry();
+
+  // Imports (ONNX, binary or text program), prepares and verifies; blocks for as long as that takes. AlreadyExists when another file is
+  // loaded under the name; loading the same file again answers the same.
+  Result<LoadReply> Load(const LoadRequest& request);
+  Status Unload(const std::string& name);
+  std::vector<std::string> Names() const;
+  // NotFound names what is loaded.
+  Result<std::shared_ptr<const ServedModel>> Find(const std::string& name) const;
+
+ private:
+  struct Entry {
+    std::string path;
+    std::shared_ptr<const ServedModel> served;
+    LoadReply reply;
+  };
+  EpochDomain& epochs_;
+  TierController& tiers_;
+  mutable std::mutex mutex_;   // guards entries_
+  std::map<std::string, Entry> entries_;
+};
+
+}  // namespace kiln

@@ -1,0 +1,57 @@
+// The worker's front: execute API on a loop, a bounded queue, request threads with a VM context each.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "common/messaging/rpc_server.h"
+#include "vm-worker/service/model_registry.h"
+#include "vm-worker/service/request_queue.h"
+
+namespace kiln {
+
+struct WorkerServiceOptions {
+  int threads = 1;
+  size_t queue_max = limits::kRequestQueueDefault;
+};
+
+// Thread-safe. End it before the registry and the tiers.
+class WorkerService {
+ public:
+  WorkerService(ModelRegistry& registry, TierController& tiers, EpochDomain& epochs, WorkerServiceOptions options);
+  ~WorkerService();   // running requests finish, waiting ones are answered with Unavailable
+
+  // Registers the methods; call before server.Serve().
+  void RegisterOn(RpcServer& server);
+
+ private:
+  // One unit for a request thread. `run` is given the thread's own state.
+  struct Thread;
+  struct Work {
+    int64_t deadline_ns = 0;
+    int64_t queued_ns = 0;
+    Message message;
+    std::optional<Replier> reply;
+    bool is_load = false;
+  };
+
+  void Enqueue(const RequestContext& context, Message message, const Replier& reply, bool is_load);
+  void RunThread();
+  Result<Message> Run(Thread& thread, const Work& work);
+  Result<std::vector<NamedTensor>> Execute(Thread& thread, const std::shared_ptr<const ServedModel>& served, const RunRequest& request,
+                                           RunTiming& timing);
+  Result<Message> StatsOf(const Message& message) const;
+
+  ModelRegistry& registry_;
+  TierController& tiers_;
+  EpochDomain& epochs_;
+  RequestQueue<Work> queue_;
+  std::atomic<uint64_t> requests_{0}, errors_{0}, busy_{0}, expired_{0};
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace kiln
