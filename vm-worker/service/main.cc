@@ -151,7 +151,7 @@ int Main(int argc, char** argv) {
   app.add_option("--hot-runs", flags.hot_runs, "runs before a segment is hot")->capture_default_str();
   app.add_option("--hot-ms", flags.hot_ms, "interpreter time before a segment is hot")->capture_default_str();
   app.add_option("--plans", flags.plans_max, "plans per segment")->check(CLI::Range(size_t{1}, limits::kSlotPlansMax))->capture_default_str();
-  app.add_option("--log", flags.log_level, "trace, debug, info, warn, error, off")->capture_default_str();
+  app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error, off")->capture_default_str();
   app.add_flag("--die-with-parent", flags.die_with_parent, "end when the parent process ends");
   CLI11_PARSE(app, argc, argv);
   const Status status = Serve(flags);

@@ -94,7 +94,7 @@ int Main(int argc, char** argv) {
   app.add_option("--jobs", flags.job_threads, "requests worked on at once")->check(CLI::Range(1, 256))->capture_default_str();
   app.add_option("--job-deadline-ms", flags.job_deadline_ms, "a child that takes longer is ended")->check(CLI::Range(100, 600'000))->capture_default_str();
   app.add_option("--replay-dir", flags.replay_directory, "where jobs that killed a child are kept");
-  app.add_option("--log", flags.log_level, "trace, debug, info, warn, error, off")->capture_default_str();
+  app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error, off")->capture_default_str();
   app.add_flag("--die-with-parent", flags.die_with_parent, "end when the parent process ends");
   CLI11_PARSE(app, argc, argv);
   const Status status = Serve(flags);

@@ -1,0 +1,74 @@
+#include "cli/fleet/embedded_fleet.h"
+
+#include <sys/stat.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "common/security/key_directory.h"
+
+namespace kiln::cli {
+namespace {
+
+constexpr int kReadyTimeoutMs = 30'000;
+constexpr size_t kSocketPathMax = 100;   // the system's limit is 107 bytes
+
+}  // namespace
+
+Result<std::unique_ptr<EmbeddedFleet>> EmbeddedFleet::Start(FleetOptions options) {
+  std::error_code error;
+  std::filesystem::create_directories(options.directory, error);
+  if (error || chmod(options.directory.c_str(), 0700) != 0)
+    return Fail(ErrorCode::kIoError, "cannot use directory " + options.directory + ": " + (error ? error.message() : std::strerror(errno)));
+  options.directory = std::filesystem::absolute(options.directory).string();
+  if (options.directory.size() + 16 > kSocketPathMax)
+    return Fail(ErrorCode::kInvalidArgument, "directory " + options.directory + " is too long for ipc sockets; choose one below " +
+                                                 std::to_string(kSocketPathMax - 16) + " characters");
+  std::unique_ptr<EmbeddedFleet> fleet(new EmbeddedFleet(std::move(options)));
+  const std::string& directory = fleet->options_.directory;
+  ASSIGN_OR_RETURN(fleet->binaries_, OwnDirectory());
+  const std::string store = fleet->options_.store == "memory" ? "memory:" : "rocksdb:" + directory + "/store";
+  ASSIGN_OR_RETURN(fleet->cache_, ServiceProcess::Start(fleet->binaries_ + "/kiln-cache",
+                                                        {"--listen", fleet->StoreEndpoint(), "--blob-listen", fleet->Socket("blobs"),
+                                                         "--hint-listen", fleet->Socket("hints"), "--store", store, "--keys",
+                                                         directory + "/keys", "--insecure", "--die-with-parent"},
+                                                        fleet->Log("cache"), kReadyTimeoutMs));
+  ASSIGN_OR_RETURN(fleet->compile_,
+                   ServiceProcess::Start(fleet->binaries_ + "/kiln-compile",
+                                         {"--listen", fleet->CompileEndpoint(), "--store", fleet->StoreEndpoint(), "--store-blobs",
+                                          fleet->Socket("blobs"), "--keys", directory + "/keys", "--insecure", "--children",
+                                          std::to_string(fleet->options_.compile_children), "--replay-dir", directory + "/replay",
+                                          "--die-with-parent"},
+                                         fleet->Log("compile"), kReadyTimeoutMs));
+  return fleet;
+}
+
+std::string EmbeddedFleet::WorkerEndpoint(int worker) const { return Socket("worker" + std::to_string(worker)); }
+
+Result<int> EmbeddedFleet::StartWorker(const WorkerOptions& options) {
+  const int index = static_cast<int>(workers_.size());
+  std::vector<std::string> arguments = {"--listen", WorkerEndpoint(index), "--keys", options_.directory + "/keys", "--insecure",
+                                        "--threads", std::to_string(options.threads), "--die-with-parent"};
+  if (options.plans)
+    for (const std::string& argument : {std::string("--store"), StoreEndpoint(), std::string("--store-blobs"), Socket("blobs"),
+                                        std::string("--store-hints"), Socket("hints"), std::string("--compile"), CompileEndpoint()})
+      arguments.push_back(argument);
+  arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
+  ASSIGN_OR_RETURN(auto process, ServiceProcess::Start(binaries_ + "/kiln-worker", arguments, Log("worker" + std::to_string(index)), kReadyTimeoutMs));
+  workers_.push_back(std::move(process));
+  return index;
+}
+
+Result<std::unique_ptr<RpcClient>> ConnectTool(Loop& loop, const std::string& endpoint, const std::string& keys, const std::string& service) {
+  RpcClientOptions options;
+  options.endpoint = endpoint;
+  if (keys.empty()) {
+    options.security.insecure = true;
+  } else {
+    ASSIGN_OR_RETURN(KeyDirectory directory, KeyDirectory::Open(keys));
+    ASSIGN_OR_RETURN(options.security, directory.ClientFor("tool", service));
+  }
+  return RpcClient::Connect(loop, std::move(options));
+}
+
+}  // namespace kiln::cli

@@ -1,0 +1,56 @@
+// The embedded default: the three real services on this machine, over ipc sockets in a private directory.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/fleet/service_process.h"
+#include "common/base/result.h"
+#include "common/messaging/loop.h"
+#include "common/messaging/rpc_client.h"
+
+namespace kiln::cli {
+
+struct FleetOptions {
+  std::string directory;              // sockets, keys, logs, the store; created with mode 0700
+  std::string store = "rocksdb";      // or "memory"
+  int compile_children = 2;
+};
+
+struct WorkerOptions {
+  int threads = 1;
+  std::vector<std::string> arguments; // further flags of kiln-worker
+  bool plans = true;                  // false: no store, no compile service: the interpreter alone
+};
+
+// Not thread-safe. Everything it started ends with it.
+class EmbeddedFleet {
+ public:
+  // Starts the cache store and the compile service.
+  static Result<std::unique_ptr<EmbeddedFleet>> Start(FleetOptions options);
+
+  // Starts another worker; returns its index.
+  Result<int> StartWorker(const WorkerOptions& options);
+  void StopWorker(int worker) { workers_[static_cast<size_t>(worker)]->Stop(); }
+  void StopCompile() { compile_->Stop(); }
+  std::string WorkerEndpoint(int worker) const;
+  std::string StoreEndpoint() const { return Socket("cache"); }
+  std::string CompileEndpoint() const { return Socket("compile"); }
+  const std::string& directory() const { return options_.directory; }
+
+ private:
+  explicit EmbeddedFleet(FleetOptions options) : options_(std::move(options)) {}
+  std::string Socket(const std::string& name) const { return "ipc://" + options_.directory + "/" + name + ".sock"; }
+  std::string Log(const std::string& name) const { return options_.directory + "/" + name + ".log"; }
+
+  FleetOptions options_;
+  std::string binaries_;
+  std::unique_ptr<ServiceProcess> cache_, compile_;
+  std::vector<std::unique_ptr<ServiceProcess>> workers_;
+};
+
+// A connection of a tool to a service on an ipc or loopback endpoint, or with keys to any.
+Result<std::unique_ptr<RpcClient>> ConnectTool(Loop& loop, const std::string& endpoint, const std::string& keys, const std::string& service);
+
+}  // namespace kiln::cli

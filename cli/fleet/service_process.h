@@ -1,0 +1,41 @@
+// A service started as a child: its ready line, its end.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/result.h"
+
+namespace kiln::cli {
+
+// Not thread-safe. The service gets SIGTERM when this process ends, however it ends.
+class ServiceProcess {
+ public:
+  // Runs `binary` with `arguments`; its stderr is appended to `log_path`. Waits until it prints its ready line, at most timeout_ms.
+  // Unavailable (with the end of the log) when it exits or says nothing in time.
+  static Result<std::unique_ptr<ServiceProcess>> Start(const std::string& binary, const std::vector<std::string>& arguments,
+                                                       const std::string& log_path, int timeout_ms);
+  ~ServiceProcess();   // Stop()
+  ServiceProcess(const ServiceProcess&) = delete;
+  ServiceProcess& operator=(const ServiceProcess&) = delete;
+
+  // SIGTERM, then SIGKILL after `grace_ms`. Does nothing when it is gone already.
+  void Stop(int grace_ms = 3000);
+  bool Running();
+  pid_t pid() const { return pid_; }
+
+ private:
+  ServiceProcess(pid_t pid, int output, std::string name) : pid_(pid), output_(output), name_(std::move(name)) {}
+  Status WaitReady(int timeout_ms, const std::string& log_path);
+  pid_t pid_;
+  int output_;
+  std::string name_;
+};
+
+// The directory of the running executable, where its siblings lie.
+Result<std::string> OwnDirectory();
+
+}  // namespace kiln::cli

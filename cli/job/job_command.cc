@@ -1,0 +1,242 @@
+// `kiln job`: the main job. A fleet of one machine reads text lines of ever-changing width; a second worker joins warm.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "cli/commands.h"
+#include "cli/fleet/embedded_fleet.h"
+#include "cli/job/phases.h"
+#include "cli/job/text_lines.h"
+#include "common/base/clock.h"
+#include "vm-worker/interp/interpreter.h"
+#include "vm-worker/onnx/importer.h"
+#include "vm-worker/tiering/shadow.h"
+
+namespace kiln::cli {
+namespace {
+
+constexpr const char* kModelName = "recogniser";
+constexpr int64_t kLoadDeadlineMs = 120'000;
+constexpr double kJoinedKernelShareMin = 0.95;
+constexpr double kUnseenShareMin = 0.30;
+constexpr size_t kShownTexts = 4;
+
+struct JobFlags {
+  std::string model, keys, first_lines, second_lines;
+  std::string json = "build/run.json";
+  std::string directory;
+  int requests = 120;          // per phase
+  int cold_requests_max = 600;
+  int threads = 1;
+  bool quiet = false;
+};
+
+class Job {
+ public:
+  explicit Job(const JobFlags& flags) : flags_(flags) {}
+  Result<int> Run();
+
+ private:
+  Status Prepare();
+  Status FirstWorker();
+  Status SecondWorker();
+  Status Compare();
+  Result<int> Report();
+  Result<std::unique_ptr<RpcClient>> Join(int* worker);
+  void Progress(const PhaseRunner& runner, const char* what) const;
+  bool Settled(RpcClient& worker) const;
+  void Keep(const PhaseRunner& runner) { answers_.insert(answers_.end(), runner.answers().begin(), runner.answers().end()); }
+
+  const JobFlags& flags_;
+  std::vector<TextLine> first_, second_;
+  std::vector<std::string> keys_;
+  std::string input_;
+  std::unique_ptr<Loop> loop_;
+  std::unique_ptr<EmbeddedFleet> fleet_;
+  std::set<int64_t> seen_;
+  std::vector<PhaseFigures> phases_;
+  std::vector<Answer> answers_;
+  uint64_t mismatches_ = 0;
+  std::string first_mismatch_;
+};
+
+Status Job::Prepare() {
+  ASSIGN_OR_RETURN(first_, ReadTextLines(flags_.first_lines));
+  ASSIGN_OR_RETURN(second_, ReadTextLines(flags_.second_lines));
+  if (!flags_.keys.empty()) {
+    ASSIGN_OR_RETURN(keys_, ReadKeys(flags_.keys));
+  }
+  fmt::print("model {}\n{} text lines for the first worker, {} others for the second\n", flags_.model, first_.size(), second_.size());
+  ASSIGN_OR_RETURN(loop_, Loop::Start("kiln-job"));
+  ASSIGN_OR_RETURN(fleet_, EmbeddedFleet::Start({flags_.directory, "rocksdb", 2}));
+  return {};
+}
+
+// Starts a worker and loads the model into it; connects to it.
+Result<std::unique_ptr<RpcClient>> Job::Join(int* worker) {
+  const std::string path = std::filesystem::absolute(flags_.model).string();
+  const int64_t start = SystemClock().NowNs();
+  ASSIGN_OR_RETURN(*worker, fleet_->StartWorker({flags_.threads, {"--model", std::string(kModelName) + "=" + path}, true}));
+  ASSIGN_OR_RETURN(auto client, ConnectTool(*loop_, fleet_->WorkerEndpoint(*worker), "", "worker"));
+  ASSIGN_OR_RETURN(LoadReply loaded, CallLoad(*client, {kModelName, path}, kLoadDeadlineMs));
+  if (loaded.inputs.size() != 1) return Fail(ErrorCode::kInvalidArgument, "the job needs a model with one input, this one has " + std::to_string(loaded.inputs.size()));
+  input_ = loaded.inputs[0].name;
+  fmt::print("worker {} is ready after {:.0f} ms (model loaded in {:.0f} ms: {} nodes, {} segments)\n", *worker,
+             static_cast<double>(SystemClock().NowNs() - start) / 1e6, static_cast<double>(loaded.load_us) / 1000, loaded.nodes, loaded.segments);
+  return client;
+}
+
+void Job::Progress(const PhaseRunner& runner, const char* what) const {
+  if (flags_.quiet) return;
+  const auto& timings = runner.timings();
+  const size_t window = std::min<size_t>(timings.size(), 20);
+  uint64_t run = 0, kernel = 0;
+  for (size_t i = timings.size() - window; i < timings.size(); ++i) {
+    run += timings[i].run_us;
+    kernel += timings[i].kernel_us;
+  }
+  fmt::print("  {} {:>4} requests: last {} at {:.2f} ms mean, {:.0f} % in kernels\n", what, timings.size(), window,
+             static_cast<double>(run) / 1000 / static_cast<double>(window), run == 0 ? 0.0 : 100 * static_cast<double>(kernel) / static_cast<double>(run));
+  std::fflush(stdout);
+}
+
+// Whether every segment that is called answers with a plan by now.
+bool Job::Settled(RpcClient& worker) const {
+  const auto stats = CallStats(worker, {kModelName}, 5'000);
+  const auto all = CallStats(worker, {}, 5'000);
+  return stats.has_value() && all.has_value() && stats->Value("segments_with_plan") > 0 &&
+         all->Value("compile_requests") == all->Value("compiled") + all->Value("compile_failures") &&
+         all->Value("published") >= all->Value("fetched") - all->Value("rejected");
+}
+
+Status Job::FirstWorker() {
+  int worker = 0;
+  ASSIGN_OR_RETURN(auto client, Join(&worker));
+  PhaseRunner cold(*client, kModelName, input_);
+  RETURN_IF_ERROR(cold.Begin("cold"));
+  fmt::print("cold: answers are interpreted, hot segments are sent to the compile service\n");
+  for (int i = 0; i < flags_.cold_requests_max; ++i) {
+    RETURN_IF_ERROR(cold.Send(first_[static_cast<size_t>(i) % first_.size()]));
+    if ((i + 1) % 20 != 0) continue;
+    Progress(cold, "cold");
+    const auto& timings = cold.timings();
+    const bool compiled = std::all_of(timings.end() - 10, timings.end(), [](const RunTiming& t) { return 2 * t.kernel_us > t.run_us; });
+    if (i + 1 >= flags_.requests / 2 && compiled && Settled(*client)) break;
+  }
+  ASSIGN_OR_RETURN(PhaseFigures figures, cold.Finish(seen_));
+  phases_.push_back(figures);
+  Keep(cold);
+  PhaseRunner steady(*client, kModelName, input_);
+  RETURN_IF_ERROR(steady.Begin("steady"));
+  fmt::print("steady: plans answer\n");
+  for (int i = 0; i < flags_.requests; ++i) {
+    RETURN_IF_ERROR(steady.Send(first_[static_cast<size_t>(i) % first_.size()]));
+    if ((i + 1) % 40 == 0) Progress(steady, "steady");
+  }
+  ASSIGN_OR_RETURN(figures, steady.Finish(seen_));
+  phases_.push_back(figures);
+  Keep(steady);
+  return {};
+}
+
+Status Job::SecondWorker() {
+  fmt::print("the compile service is stopped; a second worker joins on the warm cache\n");
+  fleet_->StopCompile();
+  int worker = 0;
+  ASSIGN_OR_RETURN(auto client, Join(&worker));
+  PhaseRunner joined(*client, kModelName, input_);
+  RETURN_IF_ERROR(joined.Begin("joined"));
+  for (int i = 0; i < flags_.requests; ++i) {
+    RETURN_IF_ERROR(joined.Send(second_[static_cast<size_t>(i) % second_.size()]));
+    if ((i + 1) % 40 == 0) Progress(joined, "joined");
+  }
+  ASSIGN_OR_RETURN(PhaseFigures figures, joined.Finish(seen_));
+  phases_.push_back(figures);
+  Keep(joined);
+  return {};
+}
+
+// Every answer against the interpreter in this process, which has no plans.
+Status Job::Compare() {
+  ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnx(flags_.model));
+  ASSIGN_OR_RETURN(auto program, LoadedProgram::Load(std::move(imported.program)));
+  VmContext context;
+  std::map<const TextLine*, Tensor> expected;
+  for (const Answer& answer : answers_) {
+    auto it = expected.find(answer.line);
+    if (it == expected.end()) {
+      const TensorRef input = answer.line->input.ref;
+      ASSIGN_OR_RETURN(std::vector<Tensor> outputs, context.Run(*program, {&input, 1}));
+      it = expected.emplace(answer.line, MakeContiguous(outputs[0].ref)).first;
+    }
+    if (const auto difference = FirstDifference(it->second.ref, answer.output.ref, ToleranceOf(NumericMode::kDefault))) {
+      if (mismatches_++ == 0) first_mismatch_ = answer.line->name + ": " + *difference;
+    }
+  }
+  return {};
+}
+
+Result<int> Job::Report() {
+  if (!keys_.empty()) {
+    fmt::print("\nwhat the model read (second worker):\n");
+    const size_t joined = phases_.back().requests;
+    for (size_t i = 0; i < std::min({kShownTexts, joined, second_.size()}); ++i) {
+      const Answer& answer = answers_[answers_.size() - joined + i];
+      ASSIGN_OR_RETURN(DecodedText text, DecodeText(answer.output.ref, keys_));
+      fmt::print("  {:>5} px  {:<44} ({:.0f} %)\n", answer.line->width, "\"" + text.text + "\"", 100 * text.confidence);
+    }
+  }
+  fmt::print("\n{}", PhaseTable(phases_));
+  fmt::print("{} answers compared with the interpreter: {} differ\n", answers_.size(), mismatches_);
+  std::error_code ignored;
+  std::filesystem::create_directories(std::filesystem::path(flags_.json).parent_path(), ignored);
+  std::ofstream file(flags_.json);
+  file << PhasesAsJson(std::filesystem::path(flags_.model).filename().string(), mismatches_, phases_);
+  if (!file.flush()) return Fail(ErrorCode::kIoError, "cannot write " + flags_.json);
+  int status = 0;
+  if (mismatches_ > 0) {
+    fmt::print("FAILED: {}\n", first_mismatch_);
+    status = 1;
+  }
+  const PhaseFigures& joined = phases_.back();
+  if (joined.share_kernels < kJoinedKernelShareMin) {
+    fmt::print("FAILED: the second worker spent {:.1f} % of its time in kernels; {:.0f} % are needed\n", 100 * joined.share_kernels, 100 * kJoinedKernelShareMin);
+    status = 1;
+  }
+  if (joined.unseen_width_share < kUnseenShareMin) {
+    fmt::print("FAILED: only {:.0f} % of the second worker's widths were new; {:.0f} % are needed\n", 100 * joined.unseen_width_share, 100 * kUnseenShareMin);
+    status = 1;
+  }
+  return status;
+}
+
+Result<int> Job::Run() {
+  RETURN_IF_ERROR(Prepare());
+  RETURN_IF_ERROR(FirstWorker());
+  RETURN_IF_ERROR(SecondWorker());
+  RETURN_IF_ERROR(Compare());
+  return Report();
+}
+
+}  // namespace
+
+void AddJobCommand(CLI::App& app, Action& action) {
+  auto flags = std::make_shared<JobFlags>();
+  CLI::App* command = app.add_subcommand("job", "the main job: text lines of changing width through a fleet of this machine, a second worker joins warm");
+  command->add_option("--model", flags->model, "ONNX recogniser: one input [n, 3, height, width], output [n, steps, classes]")->required();
+  command->add_option("--keys", flags->keys, "characters of the classes, one a line");
+  command->add_option("--lines", flags->first_lines, "directory of .pgm text lines for the first worker")->required();
+  command->add_option("--lines-joined", flags->second_lines, "directory of .pgm text lines for the second worker")->required();
+  command->add_option("--requests", flags->requests, "requests of the steady and the joined phase")->check(CLI::Range(20, 100'000))->capture_default_str();
+  command->add_option("--threads", flags->threads, "request threads per worker")->check(CLI::Range(1, 64))->capture_default_str();
+  command->add_option("--directory", flags->directory, "sockets, keys, logs and the store; must not hold an older run's store")->required();
+  command->add_option("--json", flags->json, "where the figures go")->capture_default_str();
+  command->add_flag("--quiet", flags->quiet, "no progress lines");
+  command->callback([flags, &action] { action = [flags] { return Job(*flags).Run(); }; });
+}
+
+}  // namespace kiln::cli
