@@ -128,4 +128,9 @@ void RequestCompile(RpcClient& client, const CompileRequest& request, int64_t de
               });
 }
 
+Result<CompileReply> RequestCompileSync(RpcClient& client, const CompileRequest& request, int64_t deadline_ms) {
+  ASSIGN_OR_RETURN(RpcReply reply, client.CallSync(static_cast<uint16_t>(CompileMethod::kCompile), EncodeCompileRequest(request), deadline_ms));
+  return DecodeCompileReply(reply.message);
+}
+
 }  // namespace kiln

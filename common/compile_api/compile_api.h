@@ -63,5 +63,7 @@ Result<CompileStats> DecodeCompileStats(const Message& message);
 // `done` runs on the client's loop thread, once. Errors: those of RpcClient::Call, and CompileFailed, Unsupported, Malformed.
 void RequestCompile(RpcClient& client, const CompileRequest& request, int64_t deadline_ms,
                     std::function<void(Result<CompileReply>)> done);
+// The same, blocking; not on the client's loop thread.
+Result<CompileReply> RequestCompileSync(RpcClient& client, const CompileRequest& request, int64_t deadline_ms);
 
 }  // namespace kiln

@@ -259,8 +259,10 @@ void TierController::Consider(ModelState& state, Group& group) {
 }
 
 void TierController::SendRequest(ModelState& state, Group& group, const PlanWish& wish) {
+  Result<std::vector<uint8_t>> segment = EncodeSegment(*group.segment);
+  if (!segment.has_value()) return BackOff(group, MissReason::kCompileFailed, segment.error());
   CompileRequest request;
-  request.segment = EncodeSegment(*group.segment);
+  request.segment = std::move(*segment);
   request.target = InfoOf(options_.targets.front()).name;
   request.numeric_mode = options_.numeric_mode;
   request.tier = wish.tier;

@@ -1,0 +1,60 @@
+// StrictHook: every segment through a compiled plan, or the run is marked as failed. The real path (compile service, store, signature,
+// link, instantiate) without the waiting: plans are asked for at the first call of a segment.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/compile_api/compile_api.h"
+#include "vm-worker/cache_client/plan_source.h"
+#include "vm-worker/dispatch/plan_instance.h"
+#include "vm-worker/interp/segment_hook.h"
+
+namespace kiln::cli {
+
+// Which plans are asked for.
+enum class StrictTier : uint8_t { kGeneric, kExact };
+
+// What the plans of one program cover; summed over its segments as they are met.
+struct StrictCoverage {
+  uint32_t segments = 0;
+  uint32_t generated_nodes = 0, reference_nodes = 0;
+  uint32_t kernels = 0, kernels_compiled = 0;
+};
+
+// One per program run, not thread-safe. Plans are kept by segment (generic) or by segment and symbol values (exact), in `cache`, which
+// several hooks may share one after another.
+class StrictHook final : public SegmentHook {
+ public:
+  struct Services {
+    RpcClient& compile;
+    PlanSource& source;
+    PackedWeights& packer;
+    Target target;
+    int64_t deadline_ms = 60'000;
+  };
+  StrictHook(Services services, StrictTier tier) : services_(services), tier_(tier) {}
+
+  SegmentVerdict Enter(const SegmentEntry& entry) override;
+  void Leave(const SegmentEntry&, int64_t) override {}
+
+  // The first failure: which segment, and why it has no plan or the plan did not run. Empty: every segment ran compiled.
+  const std::string& failure() const { return failure_; }
+  const StrictCoverage& coverage() const { return coverage_; }
+
+ private:
+  Status RunCompiled(const SegmentEntry& entry);
+  Result<std::shared_ptr<const LinkedPlan>> PlanFor(const SegmentEntry& entry, const Segment& segment, const std::vector<int64_t>& values);
+
+  Services services_;
+  StrictTier tier_;
+  std::string failure_;
+  StrictCoverage coverage_;
+  // By segment index of the program; a generic plan may not admit a later call (an assumption of its first one fails): then another follows.
+  std::map<int, std::vector<std::shared_ptr<const LinkedPlan>>> plans_;
+};
+
+}  // namespace kiln::cli
