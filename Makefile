@@ -1,0 +1,40 @@
+# Kiln's commands. `make help` lists them.
+BUILD   ?= build/release
+JOBS    ?= $(shell nproc)
+PRESET_FLAGS ?= -DCMAKE_BUILD_TYPE=Release
+
+.PHONY: help build run test bench lint asan tsan clean packages
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+packages:
+	@./tools/install_packages.sh build
+
+build: packages ## release binaries under build/release/bin (installs missing Debian packages)
+	@mkdir -p $(BUILD)
+	@cmake -S . -B $(BUILD) -G Ninja $(PRESET_FLAGS) >$(BUILD)/configure.log 2>&1 || { tail -20 $(BUILD)/configure.log; exit 1; }
+	@ninja -C $(BUILD) -j$(JOBS)
+
+run: build ## the main job: a fleet on this machine reads text lines, plans arrive, a second worker joins warm
+	@BUILD=$(BUILD) ./tools/main_job.sh
+
+test: build ## build and run all tests
+	@ctest --test-dir $(BUILD) --output-on-failure -j2 $(CTEST_FLAGS)
+
+bench: build ## benchmarks (see bench/README.md)
+	@cmake -S . -B $(BUILD) -DKILN_BENCH=ON >/dev/null && ninja -C $(BUILD) -j$(JOBS)
+	@for program in $(BUILD)/bench-bin/*; do $$program; done
+
+lint: ## clang-format and clang-tidy over what changed
+	@./tools/install_packages.sh lint
+	@git ls-files '*.cc' '*.h' | xargs clang-format-19 --dry-run -Werror
+
+asan: ## address and undefined behaviour sanitizers: build and test in build/asan
+	@$(MAKE) test BUILD=build/asan PRESET_FLAGS="-DCMAKE_BUILD_TYPE=Release -DKILN_SANITIZE=address,undefined"
+
+tsan: ## thread sanitizer: build and test in build/tsan
+	@$(MAKE) test BUILD=build/tsan PRESET_FLAGS="-DCMAKE_BUILD_TYPE=Release -DKILN_SANITIZE=thread"
+
+clean: ## removes build/
+	@rm -rf build
