@@ -75,7 +75,8 @@ Epilogue::Position Epilogue::At(const Values& coordinates) {
     Value* offset = e_.I64(0);
     for (size_t i = 0; i < coordinates.size(); ++i)
       offset = b_.CreateAdd(offset, b_.CreateMul(coordinates[i], frame_.Int(access.strides[i])));
-    position.pointers.push_back(e_.Address(frame_.Pointer(access.pointer), access.storage, offset));
+    // Frozen, so that loop strength reduction does not take it apart (see MicroKernel::Accumulate).
+    position.pointers.push_back(b_.CreateFreeze(e_.Address(frame_.Pointer(access.pointer), access.storage, offset)));
   }
   if (uses_coordinates_) position.coordinates = coordinates;
   return position;

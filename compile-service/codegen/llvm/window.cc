@@ -90,7 +90,8 @@ WindowEmitter::Row WindowEmitter::RowOf(Value* image, Value* out_row) {
   row.kernel_rows = InsideOf(top, geometry_.in_height, geometry_.kernel_h, geometry_.dilation_h);
   Value* offset = b_.CreateAdd(Times(image, geometry_.image_stride), Times(top, geometry_.row_stride));
   offset = b_.CreateSub(offset, Times(e_.I64(geometry_.pad_left), geometry_.column_stride));
-  row.input = Input(frame_.Pointer(spec_.input.pointer), offset);
+  // Frozen, so that loop strength reduction does not take it apart (see MicroKernel::Accumulate).
+  row.input = b_.CreateFreeze(Input(frame_.Pointer(spec_.input.pointer), offset));
   row.origin = epilogue_.At({image, out_row, e_.I64(0), e_.I64(0)});
   return row;
 }
@@ -128,7 +129,8 @@ void WindowEmitter::EmitRow(const Row& row) {
 
 void WindowEmitter::EmitBlock(const Row& row, Value* out_column, int columns) {
   const int kernel = geometry_.kernel_w;
-  Value* block = Input(row.input, Times(b_.CreateMul(out_column, e_.I64(geometry_.stride_w)), geometry_.column_stride));
+  Value* block = b_.CreateFreeze(
+      Input(row.input, Times(b_.CreateMul(out_column, e_.I64(geometry_.stride_w)), geometry_.column_stride)));
   EmitChannels([&](Value* channel, const Active& active) {
     Values sums(static_cast<size_t>(columns), Start());
     sums = e_.Loop(row.kernel_rows.first, row.kernel_rows.last, 1, sums, [&](Value* down, const Values& current) {
