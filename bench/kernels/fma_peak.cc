@@ -1,7 +1,8 @@
 #include "bench/kernels/fma_peak.h"
 
-#include <ctime>
 #include <immintrin.h>
+
+#include <ctime>
 
 namespace kiln::bench {
 namespace {

@@ -5,7 +5,8 @@
 
 namespace kiln::bench {
 
-// Runs independent multiply-adds (or multiplies and adds, on x86-64-v2) for about a millisecond; floating-point operations per ns.
+// Runs independent multiply-adds (or multiplies and adds, on x86-64-v2) for about a millisecond; floating-point
+// operations per ns.
 double MeasurePeak(Target target);
 
 // CPU time of the calling thread.

@@ -2,9 +2,10 @@
 //
 //   kernel_bench [target] [filter] [--tiles | --tile=8x3] [--asm]
 //
-// One line per case: median and best over the rounds of GF/s, the median of the concurrent peak, the ratio of the bests, and compile
-// milliseconds. On a machine with other work the bests compare better. With --tiles every case is run with each tile of the target's
-// list, which is how the defaults of lowering were chosen. --asm prints the code instead.
+// One line per case: median and best over the rounds of GF/s, the median of the concurrent peak, the ratio of the
+// bests, and compile milliseconds. On a machine with other work the bests compare better. With --tiles every case is
+// run with each tile of the target's list, which is how the defaults of lowering were chosen. --asm prints the code
+// instead.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -36,7 +37,8 @@ constexpr double kRoundSeconds = 0.004;
 struct Case {
   std::string name;
   ir::KernelSpec spec;
-  std::vector<size_t> floats;      // per pointer
+  std::vector<size_t> floats;  // per pointer
+  std::vector<int64_t> dims;
   double flops;
 };
 
@@ -84,17 +86,19 @@ Case Matmul(int64_t m, int64_t n, int64_t k, Tile tile, int lanes) {
   return result;
 }
 
-ir::WindowGeometry Square(int64_t size, int64_t channels, int kernel, int stride, int pad) {
+// Sizes are arguments, as lowering makes them; the kernel's shape and the channels are constants.
+ir::WindowGeometry Square(int64_t size, int64_t channels, int kernel, int stride, int pad, Case& result) {
   ir::WindowGeometry g;
   const int64_t out = (size + 2 * pad - kernel) / stride + 1;
-  g.in_height = g.in_width = SpecInt::Const(size);
-  g.out_height = g.out_width = SpecInt::Const(out);
+  result.dims = {size, out, size * channels, size * size * channels};
+  g.in_height = g.in_width = SpecInt::Argument(0);
+  g.out_height = g.out_width = SpecInt::Argument(1);
   g.kernel_h = g.kernel_w = kernel;
   g.stride_h = g.stride_w = stride;
   g.pad_top = g.pad_left = pad;
   g.column_stride = SpecInt::Const(channels);
-  g.row_stride = SpecInt::Const(size * channels);
-  g.image_stride = SpecInt::Const(size * size * channels);
+  g.row_stride = SpecInt::Argument(2);
+  g.image_stride = SpecInt::Argument(3);
   return g;
 }
 
@@ -102,15 +106,15 @@ Case Convolution(int64_t size, int64_t channels, int64_t columns, int kernel, in
   Case result;
   ContractionSpec spec;
   const int pad = kernel / 2;
-  spec.conv = Square(size, channels, kernel, stride, pad);
-  const int64_t out = spec.conv->out_height.value;
+  spec.conv = Square(size, channels, kernel, stride, pad, result);
+  const int64_t out = result.dims[1];
   spec.m = SpecInt::Const(out * out);
   spec.n = SpecInt::Const(columns);
   spec.k = SpecInt::Const(channels * kernel * kernel);
   if (pad > 0) spec.zeros = 4;
   SetMatrices(spec, tile, lanes, static_cast<size_t>(size * size * channels), result);
   result.floats.push_back(static_cast<size_t>(channels));
-  result.spec = {spec, 5, 0};
+  result.spec = {spec, 5, 4};
   char name[64];
   std::snprintf(name, sizeof name, "conv %ldx%ld %ld->%ld k%d s%d", size, size, channels, columns, kernel, stride);
   result.name = name;
@@ -123,16 +127,19 @@ Case Depthwise(int64_t size, int64_t channels, int kernel, int stride) {
   ir::WindowSpec spec;
   spec.images = SpecInt::Const(1);
   spec.channels = SpecInt::Const(channels);
-  spec.geometry = Square(size, channels, kernel, stride, kernel / 2);
-  const int64_t out = spec.geometry.out_height.value;
+  spec.geometry = Square(size, channels, kernel, stride, kernel / 2, result);
+  const int64_t out = result.dims[1];
   const SpecInt zero = SpecInt::Const(0), one = SpecInt::Const(1);
   spec.input.pointer = 0;
   spec.weights = Access{1, DType::kF32, {SpecInt::Const(channels), one}};
-  spec.accesses = {Access{2, DType::kF32, {zero, zero, zero, one}},
-                   Access{3, DType::kF32, {SpecInt::Const(out * out * channels), SpecInt::Const(out * channels), SpecInt::Const(channels), one}}};
+  spec.accesses = {
+      Access{2, DType::kF32, {zero, zero, zero, one}},
+      Access{3,
+             DType::kF32,
+             {SpecInt::Const(out * out * channels), SpecInt::Const(out * channels), SpecInt::Const(channels), one}}};
   spec.epilogue = BiasRelu();
   spec.stores = {{1, 4}};
-  result.spec = {spec, 4, 0};
+  result.spec = {spec, 4, 4};
   result.floats = {static_cast<size_t>(size * size * channels), static_cast<size_t>(kernel * kernel * channels),
                    static_cast<size_t>(channels), static_cast<size_t>(out * out * channels)};
   result.flops = 2.0 * static_cast<double>(out * out * channels * kernel * kernel);
@@ -148,7 +155,8 @@ double Median(std::vector<double> values) {
 }
 
 struct AlignedFloats {
-  explicit AlignedFloats(size_t count) : data(static_cast<float*>(std::aligned_alloc(64, (count * 4 + 127) / 64 * 64))) {
+  explicit AlignedFloats(size_t count)
+      : data(static_cast<float*>(std::aligned_alloc(64, (count * 4 + 127) / 64 * 64))) {
     std::minstd_rand random(static_cast<unsigned>(count) + 1);
     for (size_t i = 0; i < count; ++i) data[i] = static_cast<float>(random() % 1000) * 1e-3f - 0.5f;
   }
@@ -161,7 +169,8 @@ struct AlignedFloats {
 void Run(codegen::KernelCompiler& compiler, Target target, const Case& test, const std::string& suffix, bool assembly) {
   if (assembly) {
     auto text = compiler.EmitAssembly(test.spec);
-    std::printf("# %s %s\n%s\n", test.name.c_str(), suffix.c_str(), text.has_value() ? text->c_str() : ToString(text.error()).c_str());
+    std::printf("# %s %s\n%s\n", test.name.c_str(), suffix.c_str(),
+                text.has_value() ? text->c_str() : ToString(text.error()).c_str());
     return;
   }
   auto code = compiler.Compile(test.spec);
@@ -169,7 +178,7 @@ void Run(codegen::KernelCompiler& compiler, Target target, const Case& test, con
     std::printf("%-32s %s\n", test.name.c_str(), ToString(code.error()).c_str());
     return;
   }
-  double compile_seconds = 1;                 // steady state
+  double compile_seconds = 1;  // steady state
   for (int i = 0; i < 3; ++i) {
     const double start = ThreadSeconds();
     (void)compiler.Compile(test.spec);
@@ -180,10 +189,10 @@ void Run(codegen::KernelCompiler& compiler, Target target, const Case& test, con
   std::vector<void*> pointers;
   for (size_t count : test.floats) buffers.emplace_back(count);
   for (AlignedFloats& buffer : buffers) pointers.push_back(buffer.data.get());
-  const int64_t range = ir::RangeOf(test.spec, {}, InfoOf(target).f32_lanes());
+  const int64_t range = ir::RangeOf(test.spec, test.dims, InfoOf(target).f32_lanes());
   auto time = [&](int repeats) {
     const double start = ThreadSeconds();
-    for (int i = 0; i < repeats; ++i) kernel.Run(pointers, {}, 0, range);
+    for (int i = 0; i < repeats; ++i) kernel.Run(pointers, test.dims, 0, range);
     return (ThreadSeconds() - start) / repeats;
   };
   time(1);
@@ -193,22 +202,24 @@ void Run(codegen::KernelCompiler& compiler, Target target, const Case& test, con
     peaks.push_back(MeasurePeak(target));
     rates.push_back(test.flops / time(repeats) * 1e-9);
   }
-  const double best = *std::max_element(rates.begin(), rates.end()), best_peak = *std::max_element(peaks.begin(), peaks.end());
+  const double best = *std::max_element(rates.begin(), rates.end()),
+               best_peak = *std::max_element(peaks.begin(), peaks.end());
   std::printf("%-32s %-5s %6.1f GF/s, best %6.1f  peak %6.1f  %5.1f %%  %9.1f us  compile %5.2f ms  %zu bytes\n",
-              test.name.c_str(), suffix.c_str(), Median(rates), best, Median(peaks), 100 * best / best_peak, test.flops / best * 1e-3,
-              1e3 * compile_seconds, code->bytes.size());
+              test.name.c_str(), suffix.c_str(), Median(rates), best, Median(peaks), 100 * best / best_peak,
+              test.flops / best * 1e-3, 1e3 * compile_seconds, code->bytes.size());
   std::fflush(stdout);
 }
 
 struct TiledCase {
   std::function<Case(Tile)> make;
-  bool matvec = false;             // few rows: wide tiles
+  bool matvec = false;  // few rows: wide tiles
 };
 
 std::vector<TiledCase> TiledCases(int lanes) {
   std::vector<TiledCase> cases;
   for (int64_t size : {int64_t{768}, int64_t{3072}})
-    for (int64_t m : {1, 8, 64, 256}) cases.push_back({[=](Tile tile) { return Matmul(m, size, size, tile, lanes); }, m == 1});
+    for (int64_t m : {1, 8, 64, 256})
+      cases.push_back({[=](Tile tile) { return Matmul(m, size, size, tile, lanes); }, m == 1});
   struct Conv {
     int64_t size, channels, columns;
     int kernel, stride;
@@ -217,14 +228,18 @@ std::vector<TiledCase> TiledCases(int lanes) {
   for (Conv c : {Conv{224, 3, 64, 7, 2}, Conv{56, 64, 64, 3, 1}, Conv{56, 64, 256, 1, 1}, Conv{28, 128, 128, 3, 1},
                  Conv{56, 256, 512, 1, 2}, Conv{14, 256, 256, 3, 1}, Conv{7, 512, 512, 3, 1}, Conv{320, 3, 16, 3, 2},
                  Conv{80, 56, 96, 1, 1}, Conv{80, 96, 24, 3, 1}})
-    cases.push_back({[=](Tile tile) { return Convolution(c.size, c.channels, c.columns, c.kernel, c.stride, tile, lanes); }});
+    cases.push_back(
+        {[=](Tile tile) { return Convolution(c.size, c.channels, c.columns, c.kernel, c.stride, tile, lanes); }});
   return cases;
 }
 
 std::vector<Tile> TilesOf(int lanes, bool matvec, int64_t rows) {
-  if (matvec) return lanes == 16 ? std::vector<Tile>{{1, 8}, {1, 12}, {1, 16}, {1, 24}} : std::vector<Tile>{{1, 4}, {1, 8}, {1, 10}, {1, 12}};
-  std::vector<Tile> tiles = lanes == 16 ? std::vector<Tile>{{8, 3}, {9, 3}, {6, 4}, {4, 6}, {12, 2}, {14, 2}, {12, 1}, {14, 1}}
-                                        : std::vector<Tile>{{6, 2}, {4, 3}, {5, 2}, {3, 4}, {2, 6}, {8, 1}, {4, 2}, {12, 1}};
+  if (matvec)
+    return lanes == 16 ? std::vector<Tile>{{1, 8}, {1, 12}, {1, 16}, {1, 24}}
+                       : std::vector<Tile>{{1, 4}, {1, 8}, {1, 10}, {1, 12}};
+  std::vector<Tile> tiles = lanes == 16
+                                ? std::vector<Tile>{{8, 3}, {9, 3}, {6, 4}, {4, 6}, {12, 2}, {14, 2}, {12, 1}, {14, 1}}
+                                : std::vector<Tile>{{6, 2}, {4, 3}, {5, 2}, {3, 4}, {2, 6}, {8, 1}, {4, 2}, {12, 1}};
   std::erase_if(tiles, [&](Tile tile) { return tile.mr > rows; });
   return tiles;
 }
@@ -235,11 +250,16 @@ int Main(int argc, char** argv) {
   bool tiles = false, assembly = false;
   std::vector<Target> targets = HostTargets();
   for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--tiles") == 0) tiles = true;
-    else if (std::sscanf(argv[i], "--tile=%dx%d", &chosen.mr, &chosen.nv) == 2) continue;
-    else if (std::strcmp(argv[i], "--asm") == 0) assembly = true;
-    else if (auto target = TargetFromName(argv[i])) targets = {*target};
-    else filter = argv[i];
+    if (std::strcmp(argv[i], "--tiles") == 0)
+      tiles = true;
+    else if (std::sscanf(argv[i], "--tile=%dx%d", &chosen.mr, &chosen.nv) == 2)
+      continue;
+    else if (std::strcmp(argv[i], "--asm") == 0)
+      assembly = true;
+    else if (auto target = TargetFromName(argv[i]))
+      targets = {*target};
+    else
+      filter = argv[i];
   }
   for (Target target : targets) {
     const int lanes = InfoOf(target).f32_lanes();
@@ -257,8 +277,8 @@ int Main(int argc, char** argv) {
         Run(**compiler, target, test, std::to_string(tile.mr) + "x" + std::to_string(tile.nv), assembly);
       }
     }
-    for (const Case& test : {Depthwise(112, 32, 3, 1), Depthwise(56, 96, 3, 1), Depthwise(28, 192, 5, 1), Depthwise(56, 96, 3, 2),
-                             Depthwise(7, 960, 3, 1), Depthwise(40, 256, 5, 2)})
+    for (const Case& test : {Depthwise(112, 32, 3, 1), Depthwise(56, 96, 3, 1), Depthwise(28, 192, 5, 1),
+                             Depthwise(56, 96, 3, 2), Depthwise(7, 960, 3, 1), Depthwise(40, 256, 5, 2)})
       if (test.name.find(filter) != std::string::npos) Run(**compiler, target, test, "", assembly);
   }
   return 0;
@@ -267,4 +287,6 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace kiln::bench
 
-int main(int argc, char** argv) { return kiln::bench::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return kiln::bench::Main(argc, argv);
+}

@@ -1,6 +1,7 @@
 #include "compile-service/codegen/llvm/contraction.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "compile-service/codegen/llvm/contraction_epilogue.h"
 #include "compile-service/codegen/llvm/contraction_kernel.h"
@@ -43,10 +44,10 @@ class ContractionEmitter {
     Values batch;
     Value* panel;
     Value* tile;
-    Value* row;        // first of m
-    Value* rows;       // that exist, 1..mr
-    Value* column;     // first of n
-    Value* columns;    // that exist, 1..width
+    Value* row;      // first of m
+    Value* rows;     // that exist, 1..mr
+    Value* column;   // first of n
+    Value* columns;  // that exist, 1..width
   };
   // What is known of a panel while building its code.
   enum class Panel { kWhole, kPartial, kEither };
@@ -84,17 +85,24 @@ class ContractionEmitter {
   llvm::IRBuilder<>& b_;
   const ir::ContractionSpec& spec_;
   Epilogue epilogue_;
-  int64_t width_;                   // of a panel
+  int64_t width_;  // of a panel
   Value* panels_ = nullptr;
   Value* tiles_ = nullptr;
   Values batch_extents_;
-  Value* buffer_ = nullptr;         // a tile of sums in memory; null until needed
+  std::optional<PixelRows> pixels_;  // of a convolution
+  Value* channels_ = nullptr;
+  Value* buffer_ = nullptr;  // a tile of sums in memory; null until needed
 };
 
 void ContractionEmitter::Emit() {
   panels_ = Ceil(frame_.Int(spec_.n), width_);
   tiles_ = Ceil(frame_.Int(spec_.m), spec_.tile.mr);
   for (const ir::SpecInt& extent : spec_.batch) batch_extents_.push_back(frame_.Int(extent));
+  if (spec_.conv) {
+    pixels_.emplace(frame_, *spec_.conv, spec_.a.storage, spec_.tile.mr, frame_.Int(spec_.m),
+                    spec_.zeros >= 0 ? frame_.Pointer(spec_.zeros) : nullptr);
+    channels_ = b_.CreateUDiv(frame_.Int(spec_.k), e_.I64(int64_t{spec_.conv->kernel_h} * spec_.conv->kernel_w));
+  }
   Item first = Decode(frame_.begin());
   Values start = first.batch;
   start.push_back(first.panel);
@@ -193,13 +201,14 @@ std::vector<Active> ContractionEmitter::BColumns(const Place& place, Panel panel
   return columns;
 }
 
-// Few rows: the steps just ahead. Else the next panel, while this one is worked on: each row tile takes one cache line of every
-// step, so that the first few tiles bring all of it, and the others ask for what is there already.
+// Few rows: the steps just ahead. Else the next panel, while this one is worked on: each row tile takes one cache line
+// of every step, so that the first few tiles bring all of it, and the others ask for what is there already.
 MicroKernel::Prefetch ContractionEmitter::PrefetchFor(const Place& place) {
   MicroKernel::Prefetch prefetch;
   if (!spec_.m.is_argument && spec_.m.value <= kStreamingRows) {
-    Value* steps = spec_.b_panels ? e_.I64(kPrefetchSteps * width_)
-                                  : b_.CreateMul(frame_.Int(spec_.b.strides[spec_.batch.size()]), e_.I64(kPrefetchSteps));
+    Value* steps = spec_.b_panels
+                       ? e_.I64(kPrefetchSteps * width_)
+                       : b_.CreateMul(frame_.Int(spec_.b.strides[spec_.batch.size()]), e_.I64(kPrefetchSteps));
     for (int j = 0; j < spec_.tile.nv; ++j) prefetch.distances.push_back(b_.CreateAdd(steps, Lanes(j)));
     return prefetch;
   }
@@ -236,12 +245,10 @@ Values ContractionEmitter::Sums(const Place& place, Panel panel) {
   return kernel.Finish(sums);
 }
 
-Values ContractionEmitter::ConvSums(MicroKernel& kernel, const Place& place, const std::vector<Active>& columns, Value* b) {
+Values ContractionEmitter::ConvSums(MicroKernel& kernel, const Place& place, const std::vector<Active>& columns,
+                                    Value* b) {
   const ir::WindowGeometry& geometry = *spec_.conv;
-  PixelRows pixels(frame_, geometry, spec_.a.storage, spec_.tile.mr, frame_.Int(spec_.m), Base(spec_.a, place.batch),
-                   spec_.zeros >= 0 ? frame_.Pointer(spec_.zeros) : nullptr);
-  pixels.Locate(place.row);
-  Value* channels = b_.CreateUDiv(frame_.Int(spec_.k), e_.I64(int64_t{geometry.kernel_h} * geometry.kernel_w));
+  pixels_->Locate(place.row, Base(spec_.a, place.batch));
   Values state = kernel.Zero();
   state.push_back(b);
   state = e_.Loop(e_.I64(0), e_.I64(geometry.kernel_h), 1, state, [&](Value* down, const Values& row_state) {
@@ -249,7 +256,7 @@ Values ContractionEmitter::ConvSums(MicroKernel& kernel, const Place& place, con
       Values sums = current;
       Value* panel = sums.back();
       sums.pop_back();
-      kernel.Accumulate(pixels.At(down, right), channels, columns, panel, sums);
+      kernel.Accumulate(pixels_->At(down, right), channels_, columns, panel, sums);
       sums.push_back(panel);
       return sums;
     });
@@ -343,6 +350,8 @@ void ContractionEmitter::StoreRow(const Place& place, Panel panel, const Epilogu
 
 }  // namespace
 
-void EmitContraction(KernelFrame& frame, const ir::ContractionSpec& spec) { ContractionEmitter(frame, spec).Emit(); }
+void EmitContraction(KernelFrame& frame, const ir::ContractionSpec& spec) {
+  ContractionEmitter(frame, spec).Emit();
+}
 
 }  // namespace kiln::codegen

@@ -61,7 +61,12 @@ size_t WeightOf(ScalarOp op) {
 
 Epilogue::Epilogue(KernelFrame& frame, const std::vector<ir::Access>& accesses, const ir::ScalarProgram& program,
                    const std::vector<ir::Store>& stores)
-    : frame_(frame), e_(frame.emitter()), b_(frame.emitter().ir()), accesses_(accesses), program_(program), stores_(stores) {
+    : frame_(frame),
+      e_(frame.emitter()),
+      b_(frame.emitter().ir()),
+      accesses_(accesses),
+      program_(program),
+      stores_(stores) {
   weight_ = stores.size();
   for (const ir::ScalarNode& node : program) {
     weight_ += WeightOf(node.op);
@@ -101,7 +106,8 @@ Value* Epilogue::Load(const ir::ScalarNode& node, const Position& position, cons
   return e_.LoadStrided(access.storage, node.type, address, frame_.Int(stride), active);
 }
 
-void Epilogue::Emit(const Position& position, Value* sum, const Active& active, SharedLoads* shared, size_t shared_dim) {
+void Epilogue::Emit(const Position& position, Value* sum, const Active& active, SharedLoads* shared,
+                    size_t shared_dim) {
   auto leaf = [&](const ir::ScalarNode& node) -> Value* {
     if (node.op == ScalarOp::kAccumulator) return e_.Convert(sum, DType::kF32, node.type);
     if (node.op == ScalarOp::kArgument) return e_.Splat(frame_.Dim(node.index));

@@ -29,7 +29,8 @@ class Epilogue {
   Position At(const Values& coordinates);
   Position Moved(const Position& position, size_t dim, llvm::Value* distance);
 
-  // `shared`: where loads that do not move along `shared_dim` are kept, for vectors that differ in that coordinate only.
+  // `shared`: where loads that do not move along `shared_dim` are kept, for vectors that differ in that coordinate
+  // only.
   void Emit(const Position& position, llvm::Value* sum, const Active& active, SharedLoads* shared = nullptr,
             size_t shared_dim = 0);
 
@@ -47,7 +48,7 @@ class Epilogue {
   const std::vector<ir::Access>& accesses_;
   const ir::ScalarProgram& program_;
   const std::vector<ir::Store>& stores_;
-  size_t weight_ = 0;               // about the number of vector instructions
+  size_t weight_ = 0;  // about the number of vector instructions
   bool uses_coordinates_ = false;
 };
 

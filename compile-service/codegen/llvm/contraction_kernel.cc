@@ -87,9 +87,10 @@ void MicroKernel::Step(const TileRows& a, Value* a_offset, Value* b, int64_t ahe
   }
 }
 
-void MicroKernel::Accumulate(const TileRows& rows, Value* count, const std::vector<Active>& columns, Value*& b, Values& sums) {
-  // LLVM's loop strength reduction would take the row pointers apart into every sum and product they were made of, and weigh all
-  // ways to put them together again, for most of the compile time. A frozen pointer has no parts.
+void MicroKernel::Accumulate(const TileRows& rows, Value* count, const std::vector<Active>& columns, Value*& b,
+                             Values& sums) {
+  // LLVM's loop strength reduction would take the row pointers apart into every sum and product they were made of, and
+  // weigh all ways to put them together again, for most of the compile time. A frozen pointer has no parts.
   TileRows a = rows;
   for (Value*& pointer : a.pointers) pointer = b_.CreateFreeze(pointer);
   auto run = [&](Value* begin, Value* end, int64_t steps) {

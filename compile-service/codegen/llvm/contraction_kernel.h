@@ -1,7 +1,7 @@
 // MicroKernel: the sums of one tile, mr rows x nv vectors, kept in registers over a range of k.
 //
-// One step of k loads nv vectors of B, broadcasts mr scalars of A and does mr * nv multiply-adds. Small tiles keep several sets of
-// sums, so that consecutive steps do not wait for each other's result.
+// One step of k loads nv vectors of B, broadcasts mr scalars of A and does mr * nv multiply-adds. Small tiles keep
+// several sets of sums, so that consecutive steps do not wait for each other's result.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ namespace kiln::codegen {
 
 using Values = VectorEmitter::Values;
 
-// Where the rows of A of one tile lie, at k = 0: a pointer per row, or one pointer and rows a constant number of elements apart.
+// Where the rows of A of one tile lie, at k = 0: a pointer per row, or one pointer and rows a constant number of
+// elements apart.
 struct TileRows {
   Values pointers;
   int64_t row_stride = 0;
@@ -27,7 +28,8 @@ class MicroKernel {
     Values distances;
     enum class Into { kL1, kL2 } into = Into::kL1;
   };
-  // `a_step`: elements between consecutive k of A. `b_step`: the same of B when B is in rows, null when it is in panels.
+  // `a_step`: elements between consecutive k of A. `b_step`: the same of B when B is in rows, null when it is in
+  // panels.
   struct Config {
     ir::Tile tile;
     DType a_storage, b_storage;
@@ -38,9 +40,10 @@ class MicroKernel {
   MicroKernel(VectorEmitter& emitter, const Config& config);
 
   Values Zero() const;
-  // Adds the products of `count` consecutive k to `sums`; `b` is the panel's or first row's pointer and is moved past them.
-  // `columns`: per vector of B, the lanes that exist.
-  void Accumulate(const TileRows& rows, llvm::Value* count, const std::vector<Active>& columns, llvm::Value*& b, Values& sums);
+  // Adds the products of `count` consecutive k to `sums`; `b` is the panel's or first row's pointer and is moved past
+  // them. `columns`: per vector of B, the lanes that exist.
+  void Accumulate(const TileRows& rows, llvm::Value* count, const std::vector<Active>& columns, llvm::Value*& b,
+                  Values& sums);
   // The finished sums, row-major.
   Values Finish(const Values& sums) const;
 

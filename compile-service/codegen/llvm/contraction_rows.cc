@@ -30,12 +30,13 @@ TileRows StridedRows(VectorEmitter& emitter, DType storage, Value* first, Value*
 
 namespace {
 
-// Doubles of this size have a spacing of 1: adding it to a whole number of at most 51 bits leaves the number in the low bits.
+// Doubles of this size have a spacing of 1: adding it to a whole number of at most 51 bits leaves the number in the low
+// bits.
 constexpr double kWholeNumberBias = 0x1.8p52;
 
 }  // namespace
 
-PixelRows::PixelRows(KernelFrame& frame, const ir::WindowGeometry& geometry, DType storage, int mr, Value* m, Value* image,
+PixelRows::PixelRows(KernelFrame& frame, const ir::WindowGeometry& geometry, DType storage, int mr, Value* m,
                      Value* zeros)
     : frame_(frame),
       e_(frame.emitter()),
@@ -44,43 +45,48 @@ PixelRows::PixelRows(KernelFrame& frame, const ir::WindowGeometry& geometry, DTy
       storage_(storage),
       mr_(mr),
       lanes_(static_cast<unsigned>(llvm::PowerOf2Ceil(static_cast<uint64_t>(mr)))),
-      m_(m),
-      image_(image),
-      zeros_(zeros) {}
+      zeros_(zeros),
+      last_(Number(b_.CreateSub(m, e_.I64(1)))),
+      out_width_(Number(frame.Int(geometry.out_width))),
+      out_height_(Number(frame.Int(geometry.out_height))),
+      width_inverse_(b_.CreateFDiv(Number(1.0), out_width_)),
+      height_inverse_(b_.CreateFDiv(Number(1.0), out_height_)),
+      image_stride_(Number(frame.Int(geometry.image_stride))),
+      row_stride_(Number(frame.Int(geometry.row_stride))),
+      column_stride_(Number(frame.Int(geometry.column_stride))) {}
 
-Value* PixelRows::Double(Value* integer) { return All(b_.CreateSIToFP(integer, b_.getDoubleTy())); }
-Value* PixelRows::Double(double value) { return All(llvm::ConstantFP::get(b_.getDoubleTy(), value)); }
-
-// For whole a >= 0 below 2^50 the middle of [a, a + 1) keeps clear of every multiple of b by more than the product's rounding.
-Value* PixelRows::Quotient(Value* a, Value* b) {
-  Value* inverse = b_.CreateFDiv(Double(1), b);
-  return b_.CreateUnaryIntrinsic(llvm::Intrinsic::floor, b_.CreateFMul(b_.CreateFAdd(a, Double(0.5)), inverse));
+// For whole a >= 0 below 2^50 the middle of [a, a + 1) keeps clear of every multiple of the divisor by more than the
+// rounding.
+Value* PixelRows::Quotient(Value* a, Value* inverse) {
+  Value* middle = b_.CreateFAdd(a, All(Number(0.5)));
+  return b_.CreateUnaryIntrinsic(llvm::Intrinsic::floor, b_.CreateFMul(middle, All(inverse)));
 }
 
 Value* PixelRows::Whole(Value* doubles) {
   llvm::Type* integers = llvm::FixedVectorType::get(b_.getInt64Ty(), lanes_);
-  Value* biased = b_.CreateBitCast(b_.CreateFAdd(doubles, Double(kWholeNumberBias)), integers);
-  return b_.CreateSub(biased, b_.CreateBitCast(Double(kWholeNumberBias), integers));
+  Value* bias = All(Number(kWholeNumberBias));
+  return b_.CreateSub(b_.CreateBitCast(b_.CreateFAdd(doubles, bias), integers), b_.CreateBitCast(bias, integers));
 }
 
-void PixelRows::Locate(Value* first) {
+void PixelRows::Locate(Value* first, Value* image) {
+  image_ = image;
   std::vector<llvm::Constant*> counts;
   for (unsigned i = 0; i < lanes_; ++i) counts.push_back(llvm::ConstantFP::get(b_.getDoubleTy(), i));
-  Value* pixel = b_.CreateFAdd(Double(first), llvm::ConstantVector::get(counts));
-  Value* last = Double(b_.CreateSub(m_, e_.I64(1)));
-  pixel = b_.CreateSelect(b_.CreateFCmpOLT(pixel, last), pixel, last);
+  Value* pixel = b_.CreateFAdd(All(Number(first)), llvm::ConstantVector::get(counts));
+  pixel = b_.CreateSelect(b_.CreateFCmpOLT(pixel, All(last_)), pixel, All(last_));
 
-  Value* out_width = Double(frame_.Int(geometry_.out_width));
-  Value* out_height = Double(frame_.Int(geometry_.out_height));
-  Value* line = Quotient(pixel, out_width);
-  Value* image = Quotient(line, out_height);
-  Value* column = b_.CreateFSub(pixel, b_.CreateFMul(line, out_width));
-  Value* row = b_.CreateFSub(line, b_.CreateFMul(image, out_height));
-  row = b_.CreateFSub(b_.CreateFMul(row, Double(geometry_.stride_h)), Double(geometry_.pad_top));
-  column = b_.CreateFSub(b_.CreateFMul(column, Double(geometry_.stride_w)), Double(geometry_.pad_left));
-  Value* offset = b_.CreateFMul(image, Double(frame_.Int(geometry_.image_stride)));
-  offset = b_.CreateFAdd(offset, b_.CreateFMul(row, Double(frame_.Int(geometry_.row_stride))));
-  offset = b_.CreateFAdd(offset, b_.CreateFMul(column, Double(frame_.Int(geometry_.column_stride))));
+  auto scaled = [&](Value* value, double factor, double less) {
+    return b_.CreateFSub(b_.CreateFMul(value, All(Number(factor))), All(Number(less)));
+  };
+  Value* line = Quotient(pixel, width_inverse_);
+  Value* number = Quotient(line, height_inverse_);
+  Value* column = b_.CreateFSub(pixel, b_.CreateFMul(line, All(out_width_)));
+  Value* row = b_.CreateFSub(line, b_.CreateFMul(number, All(out_height_)));
+  row = scaled(row, geometry_.stride_h, geometry_.pad_top);
+  column = scaled(column, geometry_.stride_w, geometry_.pad_left);
+  Value* offset = b_.CreateFMul(number, All(image_stride_));
+  offset = b_.CreateFAdd(offset, b_.CreateFMul(row, All(row_stride_)));
+  offset = b_.CreateFAdd(offset, b_.CreateFMul(column, All(column_stride_)));
   offsets_ = Whole(offset);
   if (!zeros_) return;
   rows_ = Whole(row);

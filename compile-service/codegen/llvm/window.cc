@@ -1,7 +1,8 @@
 #include "compile-service/codegen/llvm/window.h"
 
-#include <algorithm>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "compile-service/codegen/llvm/contraction_epilogue.h"
 
@@ -11,8 +12,8 @@ namespace {
 using llvm::Value;
 using Values = VectorEmitter::Values;
 
-// A block is emitted straight-line over its columns and kernel columns: at most this many combinations.
-constexpr int kBlockCombinations = 64;
+// A block is emitted straight-line over its columns and kernel columns: wider kernels run column by column, in a loop.
+constexpr int kUnrolledKernel = 16;
 
 class WindowEmitter {
  public:
@@ -34,25 +35,36 @@ class WindowEmitter {
   };
   struct Row {
     Inside kernel_rows;
-    Value* input;                   // kernel position (0, 0) of out column 0; may lie outside the image
-    Epilogue::Position origin;      // of out column 0, channel 0
+    Value* input;               // kernel position (0, 0) of out column 0; may lie outside the image
+    Epilogue::Position origin;  // of out column 0, channel 0
   };
 
   Row RowOf(Value* image, Value* out_row);
   void EmitRow(const Row& row);
-  void EmitBlock(const Row& row, Value* out_column, int columns);
+  // Whether all columns of a block exist and see only the image (kInside), or each load and store asks (kEdge).
+  enum class Block { kInside, kEdge };
+  void EmitBlock(const Row& row, Value* out_column, int columns, Block block);
+  Values AddLine(Value* down, Value* channel, const Active& active, const Row& row, Value* out_column, Block block,
+                 Values sums);
   void EmitPixel(const Row& row, Value* out_column);
-  void Finish(const Row& row, Value* out_column, Value* channel, const Active& active, Value* result, Value* positions);
+  void Finish(const Row& row, Value* out_column, Value* channel, const Active& active, Value* result);
+  Value* Positions(const Row& row, Value* out_column);
   // Calls `body` once or twice with code for a vector of channels.
   void EmitChannels(const std::function<void(Value* channel, const Active& active)>& body);
 
   Inside InsideOf(Value* start, const ir::SpecInt& extent, int32_t kernel, int32_t dilation);
+  Inside KernelColumns(Value* out_column) {
+    Value* left = b_.CreateSub(b_.CreateMul(out_column, e_.I64(geometry_.stride_w)), e_.I64(geometry_.pad_left));
+    return InsideOf(left, geometry_.in_width, geometry_.kernel_w, geometry_.dilation_w);
+  }
   // The out columns [first, last) whose windows lie inside the image.
   Inside InteriorColumns();
-  int BlockColumns(const Inside& interior);
+  int BlockColumns() const;
   Value* Start() const;
   Value* Combine(Value* sum, Value* input, Value* weight);
-  Value* LoadInput(Value* address, const Active& active) { return e_.Load(spec_.input.storage, DType::kF32, address, active); }
+  Value* LoadInput(Value* address, const Active& active) {
+    return e_.Load(spec_.input.storage, DType::kF32, address, active);
+  }
   Value* Weight(Value* tap, Value* channel, const Active& active);
   Value* Input(Value* pointer, Value* elements) { return e_.Address(pointer, spec_.input.storage, elements); }
 
@@ -98,98 +110,121 @@ WindowEmitter::Row WindowEmitter::RowOf(Value* image, Value* out_row) {
 
 void WindowEmitter::EmitRow(const Row& row) {
   Value* out_width = frame_.Int(geometry_.out_width);
-  Inside interior = InteriorColumns();
-  Value* rest = e_.I64(0);
-  Value* left = e_.I64(0);
-  if (int columns = BlockColumns(interior); columns > 1) {
-    Value* count = Larger(b_.CreateSub(interior.last, interior.first), e_.I64(0));
-    Value* blocks = b_.CreateUDiv(count, e_.I64(columns));
-    Value* end = b_.CreateAdd(interior.first, b_.CreateMul(blocks, e_.I64(columns)));
-    e_.Loop(interior.first, end, columns, {}, [&](Value* out_column, const Values&) {
-      EmitBlock(row, out_column, columns);
-      return Values{};
-    });
-    left = interior.first;
-    rest = end;
-  }
-  // One copy of the code for the columns left of the blocks and those right of them.
-  Value* zero = e_.I64(0);
-  bool no_left = left == zero;
-  e_.Loop(no_left ? e_.I64(1) : zero, e_.I64(2), 1, {}, [&](Value* side, const Values&) {
-    Value* is_left = b_.CreateICmpEQ(side, zero);
-    Value* begin = b_.CreateSelect(is_left, zero, rest);
-    Value* end = b_.CreateSelect(is_left, left, out_width);
-    e_.Loop(begin, end, 1, {}, [&](Value* out_column, const Values&) {
+  const int columns = BlockColumns();
+  if (columns == 0) {
+    e_.Loop(e_.I64(0), out_width, 1, {}, [&](Value* out_column, const Values&) {
       EmitPixel(row, out_column);
       return Values{};
     });
+    return;
+  }
+  Inside interior = InteriorColumns();
+  Value* last_start = b_.CreateSub(interior.last, e_.I64(columns));
+  e_.Loop(e_.I64(0), out_width, columns, {}, [&](Value* out_column, const Values&) {
+    Value* inside =
+        b_.CreateAnd(b_.CreateICmpSGE(out_column, interior.first), b_.CreateICmpSLE(out_column, last_start));
+    e_.IfElse(
+        inside,
+        [&] {
+          EmitBlock(row, out_column, columns, Block::kInside);
+          return Values{};
+        },
+        [&] {
+          EmitBlock(row, out_column, columns, Block::kEdge);
+          return Values{};
+        });
     return Values{};
   });
 }
 
-void WindowEmitter::EmitBlock(const Row& row, Value* out_column, int columns) {
-  const int kernel = geometry_.kernel_w;
-  Value* block = b_.CreateFreeze(
-      Input(row.input, Times(b_.CreateMul(out_column, e_.I64(geometry_.stride_w)), geometry_.column_stride)));
+void WindowEmitter::EmitBlock(const Row& row, Value* out_column, int columns, Block block) {
   EmitChannels([&](Value* channel, const Active& active) {
     Values sums(static_cast<size_t>(columns), Start());
     sums = e_.Loop(row.kernel_rows.first, row.kernel_rows.last, 1, sums, [&](Value* down, const Values& current) {
-      Values next = current;
-      Value* offset = Times(b_.CreateMul(down, e_.I64(geometry_.dilation_h)), geometry_.row_stride);
-      Value* line = Input(block, b_.CreateAdd(offset, channel));
-      Values weights;
-      for (int k = 0; spec_.weights && k < kernel; ++k)
-        weights.push_back(Weight(b_.CreateAdd(b_.CreateMul(down, e_.I64(kernel)), e_.I64(k)), channel, active));
-      // Input columns from left to right; each serves every output that its distance allows.
-      int span = (columns - 1) * geometry_.stride_w + (kernel - 1) * geometry_.dilation_w + 1;
-      for (int p = 0; p < span; ++p) {
-        Value* input = nullptr;
-        for (int j = 0; j < columns; ++j) {
-          int distance = p - j * geometry_.stride_w;
-          if (distance < 0 || distance % geometry_.dilation_w != 0 || distance / geometry_.dilation_w >= kernel) continue;
-          if (!input) input = LoadInput(Input(line, Times(e_.I64(p), geometry_.column_stride)), active);
-          next[j] = Combine(next[j], input, spec_.weights ? weights[distance / geometry_.dilation_w] : nullptr);
-        }
-      }
-      return next;
+      return AddLine(down, channel, active, row, out_column, block, current);
     });
-    Value* rows = b_.CreateSub(row.kernel_rows.last, row.kernel_rows.first);
-    Value* positions = b_.CreateMul(rows, e_.I64(kernel));
-    for (int j = 0; j < columns; ++j) Finish(row, b_.CreateAdd(out_column, e_.I64(j)), channel, active, sums[j], positions);
+    for (int j = 0; j < columns; ++j) {
+      Value* column = b_.CreateAdd(out_column, e_.I64(j));
+      auto finish = [&] { Finish(row, column, channel, active, sums[j]); };
+      if (block == Block::kInside || j == 0) {
+        finish();
+      } else {
+        e_.If(b_.CreateICmpSLT(column, frame_.Int(geometry_.out_width)), finish);
+      }
+    }
   });
+}
+
+// One kernel row for a block: input columns from left to right, each for every output that its distance allows.
+Values WindowEmitter::AddLine(Value* down, Value* channel, const Active& active, const Row& row, Value* out_column,
+                              Block block, Values sums) {
+  const int kernel = geometry_.kernel_w, columns = static_cast<int>(sums.size());
+  Value* in_column = b_.CreateMul(out_column, e_.I64(geometry_.stride_w));  // from the left padding on
+  Value* offset = b_.CreateAdd(Times(b_.CreateMul(down, e_.I64(geometry_.dilation_h)), geometry_.row_stride),
+                               Times(in_column, geometry_.column_stride));
+  Value* line = Input(row.input, b_.CreateAdd(offset, channel));
+  Values weights;
+  for (int k = 0; spec_.weights && k < kernel; ++k)
+    weights.push_back(Weight(b_.CreateAdd(b_.CreateMul(down, e_.I64(kernel)), e_.I64(k)), channel, active));
+  const int span = (columns - 1) * geometry_.stride_w + (kernel - 1) * geometry_.dilation_w + 1;
+  for (int p = 0; p < span; ++p) {
+    std::vector<std::pair<int, int>> uses;  // output column of the block, kernel column
+    for (int j = 0; j < columns; ++j) {
+      const int distance = p - j * geometry_.stride_w;
+      if (distance >= 0 && distance % geometry_.dilation_w == 0 && distance / geometry_.dilation_w < kernel)
+        uses.emplace_back(j, distance / geometry_.dilation_w);
+    }
+    if (uses.empty()) continue;
+    auto add = [&] {
+      Values next = sums;
+      Value* input = LoadInput(Input(line, Times(e_.I64(p), geometry_.column_stride)), active);
+      for (auto [j, k] : uses) next[j] = Combine(next[j], input, spec_.weights ? weights[k] : nullptr);
+      return next;
+    };
+    if (block == Block::kInside) {
+      sums = add();
+      continue;
+    }
+    // Left of the image is far right of it as an unsigned number.
+    Value* place = b_.CreateAdd(in_column, e_.I64(p - geometry_.pad_left));
+    sums = e_.IfElse(b_.CreateICmpULT(place, frame_.Int(geometry_.in_width)), add, [&] { return sums; });
+  }
+  return sums;
 }
 
 void WindowEmitter::EmitPixel(const Row& row, Value* out_column) {
   Value* shift = b_.CreateMul(out_column, e_.I64(geometry_.stride_w));
-  Inside kernel_columns = InsideOf(b_.CreateSub(shift, e_.I64(geometry_.pad_left)), geometry_.in_width, geometry_.kernel_w,
-                                   geometry_.dilation_w);
+  Inside kernel_columns = KernelColumns(out_column);
   Value* pixel = Input(row.input, Times(shift, geometry_.column_stride));
   EmitChannels([&](Value* channel, const Active& active) {
-    Values sum = e_.Loop(row.kernel_rows.first, row.kernel_rows.last, 1, {Start()}, [&](Value* down, const Values& outer) {
-      Value* offset = Times(b_.CreateMul(down, e_.I64(geometry_.dilation_h)), geometry_.row_stride);
-      Value* line = Input(pixel, b_.CreateAdd(offset, channel));
-      return e_.Loop(kernel_columns.first, kernel_columns.last, 1, outer, [&](Value* right, const Values& inner) {
-        Value* distance = Times(b_.CreateMul(right, e_.I64(geometry_.dilation_w)), geometry_.column_stride);
-        Value* input = LoadInput(Input(line, distance), active);
-        Value* tap = b_.CreateAdd(b_.CreateMul(down, e_.I64(geometry_.kernel_w)), right);
-        return Values{Combine(inner[0], input, spec_.weights ? Weight(tap, channel, active) : nullptr)};
-      });
-    });
-    Value* rows = Larger(b_.CreateSub(row.kernel_rows.last, row.kernel_rows.first), e_.I64(0));
-    Value* columns = Larger(b_.CreateSub(kernel_columns.last, kernel_columns.first), e_.I64(0));
-    Finish(row, out_column, channel, active, sum[0], b_.CreateMul(rows, columns));
+    Values sum =
+        e_.Loop(row.kernel_rows.first, row.kernel_rows.last, 1, {Start()}, [&](Value* down, const Values& outer) {
+          Value* offset = Times(b_.CreateMul(down, e_.I64(geometry_.dilation_h)), geometry_.row_stride);
+          Value* line = Input(pixel, b_.CreateAdd(offset, channel));
+          return e_.Loop(kernel_columns.first, kernel_columns.last, 1, outer, [&](Value* right, const Values& inner) {
+            Value* distance = Times(b_.CreateMul(right, e_.I64(geometry_.dilation_w)), geometry_.column_stride);
+            Value* input = LoadInput(Input(line, distance), active);
+            Value* tap = b_.CreateAdd(b_.CreateMul(down, e_.I64(geometry_.kernel_w)), right);
+            return Values{Combine(inner[0], input, spec_.weights ? Weight(tap, channel, active) : nullptr)};
+          });
+        });
+    Finish(row, out_column, channel, active, sum[0]);
   });
 }
 
-void WindowEmitter::Finish(const Row& row, Value* out_column, Value* channel, const Active& active, Value* result,
-                           Value* positions) {
+void WindowEmitter::Finish(const Row& row, Value* out_column, Value* channel, const Active& active, Value* result) {
   if (spec_.average) {
-    Value* all = e_.I64(int64_t{geometry_.kernel_h} * geometry_.kernel_w);
-    Value* count = b_.CreateSIToFP(spec_.count_include_pad ? all : positions, b_.getFloatTy());
+    Value* count = b_.CreateSIToFP(Positions(row, out_column), b_.getFloatTy());
     result = b_.CreateFDiv(result, e_.Splat(count));
   }
   constexpr size_t kColumn = 2, kChannel = 3;
   epilogue_.Emit(epilogue_.Moved(epilogue_.Moved(row.origin, kColumn, out_column), kChannel, channel), result, active);
+}
+
+Value* WindowEmitter::Positions(const Row& row, Value* out_column) {
+  if (spec_.count_include_pad) return e_.I64(int64_t{geometry_.kernel_h} * geometry_.kernel_w);
+  auto count = [&](const Inside& inside) { return Larger(b_.CreateSub(inside.last, inside.first), e_.I64(0)); };
+  return b_.CreateMul(count(row.kernel_rows), count(KernelColumns(out_column)));
 }
 
 void WindowEmitter::EmitChannels(const std::function<void(Value* channel, const Active& active)>& body) {
@@ -215,7 +250,8 @@ void WindowEmitter::EmitChannels(const std::function<void(Value* channel, const 
   e_.If(b_.CreateICmpSGT(left, zero), [&] { body(end, e_.First(left)); });
 }
 
-WindowEmitter::Inside WindowEmitter::InsideOf(Value* start, const ir::SpecInt& extent, int32_t kernel, int32_t dilation) {
+WindowEmitter::Inside WindowEmitter::InsideOf(Value* start, const ir::SpecInt& extent, int32_t kernel,
+                                              int32_t dilation) {
   Value* zero = e_.I64(0);
   Value* missing = Larger(b_.CreateNeg(start), zero);
   Value* available = Larger(b_.CreateSub(frame_.Int(extent), start), zero);
@@ -234,17 +270,13 @@ WindowEmitter::Inside WindowEmitter::InteriorColumns() {
   return {first, Larger(Smaller(fitting, out_width), first)};
 }
 
-// The width of a block: what the registers hold, and what leaves the fewest columns over when their number is known.
-int WindowEmitter::BlockColumns(const Inside& interior) {
-  int most = std::min(e_.has_avx512() ? 8 : 4, kBlockCombinations / geometry_.kernel_w);
-  auto* first = llvm::dyn_cast<llvm::ConstantInt>(interior.first);
-  auto* last = llvm::dyn_cast<llvm::ConstantInt>(interior.last);
-  if (!first || !last || most < 2) return most;
-  int64_t count = last->getSExtValue() - first->getSExtValue();
-  int best = 1;
-  for (int columns = 2; columns <= std::min<int64_t>(most, count); ++columns)
-    if (best == 1 || count % columns <= count % best || columns >= 2 * best) best = columns;
-  return best;
+// What the registers hold; fewer when a known width then needs no more blocks. 0: the kernel is too wide to unroll.
+int WindowEmitter::BlockColumns() const {
+  if (geometry_.kernel_w > kUnrolledKernel) return 0;
+  const int most = e_.has_avx512() ? 8 : 4;
+  if (geometry_.out_width.is_argument || geometry_.out_width.value < 1) return most;
+  const int64_t width = geometry_.out_width.value, blocks = (width + most - 1) / most;
+  return static_cast<int>((width + blocks - 1) / blocks);
 }
 
 Value* WindowEmitter::Start() const {
@@ -285,6 +317,8 @@ Value* WindowEmitter::Weight(Value* tap, Value* channel, const Active& active) {
 
 }  // namespace
 
-void EmitWindow(KernelFrame& frame, const ir::WindowSpec& spec) { WindowEmitter(frame, spec).Emit(); }
+void EmitWindow(KernelFrame& frame, const ir::WindowSpec& spec) {
+  WindowEmitter(frame, spec).Emit();
+}
 
 }  // namespace kiln::codegen

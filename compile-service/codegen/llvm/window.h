@@ -1,7 +1,8 @@
 // Window: depthwise convolution and pooling over channels-last images, vectors along channels.
 //
-// Each item of the range is one output row. Columns whose whole window lies inside the image are computed in blocks, so that
-// weights and overlapping inputs are loaded once; the others one by one, over the kernel positions that lie inside.
+// Each item of the range is one output row. Its columns are computed in blocks, so that weights and overlapping inputs
+// are loaded once; blocks at the edges skip the input columns outside the image and the output columns that do not
+// exist.
 #pragma once
 
 #include "compile-service/codegen/llvm/kernel_frame.h"

@@ -1,4 +1,5 @@
-// Contractions as generated code, against the naive evaluator: random sizes around the tiles, layouts, epilogues and geometries.
+// Contractions as generated code, against the naive evaluator: random sizes around the tiles, layouts, epilogues and
+// geometries.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,7 +35,8 @@ void SetB(SpecBuilder& builder, ContractionSpec& spec, int64_t batch, int64_t n,
   if (!spec.b_panels) spec.b.strides.push_back(builder.Size(n + gap));
 }
 
-// One of: plain store; bias and relu; residual in place behind a tanh; two outputs, one of them f16, with a scale per row.
+// One of: plain store; bias and relu; residual in place behind a tanh; two outputs, one of them f16, with a scale per
+// row.
 void SetEpilogue(SpecBuilder& builder, ContractionSpec& spec, int64_t batch, int64_t m, int64_t n) {
   const bool transposed = Pick(builder.random(), 0, 3) == 0;
   auto strides = [&](int64_t batch_stride, int64_t row, int64_t column) {
@@ -45,7 +47,8 @@ void SetEpilogue(SpecBuilder& builder, ContractionSpec& spec, int64_t batch, int
     return result;
   };
   auto output = [&](DType dtype) {
-    return Access{builder.RandomBuffer(batch * m * n, dtype), dtype, transposed ? strides(m * n, 1, std::max<int64_t>(m, 2)) : strides(m * n, n, 1)};
+    return Access{builder.RandomBuffer(batch * m * n, dtype), dtype,
+                  transposed ? strides(m * n, 1, std::max<int64_t>(m, 2)) : strides(m * n, n, 1)};
   };
   if (transposed && m < 2) return SetEpilogue(builder, spec, batch, m, n);
   const Access out = output(DType::kF32);
@@ -116,7 +119,8 @@ SpecCase RandomConvolution(std::mt19937_64& random, Target target) {
   ContractionSpec spec;
   spec.tile = RandomTile(random, builder.lanes());
   const int64_t images = Pick(random, 1, 2), groups = Pick(random, 0, 3) == 0 ? 2 : 1;
-  const int64_t channels = Pick(random, 1, 6), columns = NearMultiple(random, int64_t{spec.tile.nv} * builder.lanes(), 1);
+  const int64_t channels = Pick(random, 1, 6),
+                columns = NearMultiple(random, int64_t{spec.tile.nv} * builder.lanes(), 1);
   SpecBuilder::Image image;
   const ir::WindowGeometry geometry = builder.Geometry(groups * channels, &image);
   spec.conv = geometry;

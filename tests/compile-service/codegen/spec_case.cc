@@ -46,8 +46,10 @@ double Element(const GuardedBuffer& buffer, DType dtype, size_t index) {
   return DispatchDType(dtype, [&]<class T>() -> double {
     T value;
     std::memcpy(&value, buffer.as<uint8_t>() + index * sizeof(T), sizeof(T));
-    if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>) return static_cast<float>(value);
-    else return static_cast<double>(value);
+    if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>)
+      return static_cast<float>(value);
+    else
+      return static_cast<double>(value);
   });
 }
 
@@ -107,8 +109,10 @@ int32_t SpecBuilder::Buffer(DType dtype, std::vector<float> values) {
   return static_cast<int32_t>(test_.buffers.size()) - 1;
 }
 
-void SpecBuilder::Side(bool flat, int32_t* kernel, int32_t* stride, int32_t* dilation, int32_t* pad, int64_t* in, int64_t* out) {
-  *kernel = flat ? 1 : static_cast<int32_t>(Pick(random_, 1, 5));
+void SpecBuilder::Side(bool flat, int32_t* kernel, int32_t* stride, int32_t* dilation, int32_t* pad, int64_t* in,
+                       int64_t* out) {
+  const bool wide = Pick(random_, 0, 11) == 0;
+  *kernel = flat ? 1 : static_cast<int32_t>(wide ? Pick(random_, 16, 18) : Pick(random_, 1, 5));
   *stride = flat ? 1 : static_cast<int32_t>(Pick(random_, 1, 3));
   *dilation = flat ? 1 : static_cast<int32_t>(Pick(random_, 1, 2));
   *pad = flat ? 0 : static_cast<int32_t>(Pick(random_, 0, *kernel - 1));

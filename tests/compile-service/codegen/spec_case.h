@@ -13,15 +13,15 @@ namespace kiln::testing {
 
 struct SpecBuffer {
   DType dtype = DType::kF32;
-  std::vector<float> values;        // converted to dtype
+  std::vector<float> values;  // converted to dtype
 };
 
 struct SpecCase {
   ir::KernelSpec spec;
   std::vector<SpecBuffer> buffers;  // one per pointer
   std::vector<int64_t> dims;
-  double tolerance = 1e-5;          // of 1 + |expected|
-  std::string name;                 // for messages
+  double tolerance = 1e-5;  // of 1 + |expected|
+  std::string name;         // for messages
 };
 
 // Values in [-1, 1].
@@ -40,7 +40,7 @@ class SpecBuilder {
  public:
   SpecBuilder(std::mt19937_64& random, Target target) : random_(random), lanes_(InfoOf(target).f32_lanes()) {}
 
-  ir::SpecInt Size(int64_t value);               // a constant or an argument, by chance
+  ir::SpecInt Size(int64_t value);  // a constant or an argument, by chance
   int32_t Buffer(DType dtype, std::vector<float> values);
   int32_t RandomBuffer(int64_t count, DType dtype = DType::kF32) { return Buffer(dtype, RandomValues(random_, count)); }
 
@@ -48,7 +48,8 @@ class SpecBuilder {
   struct Image {
     int64_t in_height, in_width, out_height, out_width;
   };
-  // A small random geometry over images of `channels` contiguous channels: strides 1..3, dilations 1..2, padding, 1-D at times.
+  // A small random geometry over images of `channels` contiguous channels: strides 1..3, dilations 1..2, padding, 1-D
+  // at times.
   ir::WindowGeometry Geometry(int64_t channels, Image* image);
 
   SpecCase Finish(decltype(ir::KernelSpec::kernel) kernel, std::string name);
@@ -65,12 +66,12 @@ class SpecBuilder {
   SpecCase test_;
 };
 
-// Compiles for `target` (which the host must run) and runs the range in a few parts, each buffer ending at a guard page; every
-// element of every buffer must then be what the evaluator leaves there.
+// Compiles for `target` (which the host must run) and runs the range in a few parts, each buffer ending at a guard
+// page; every element of every buffer must then be what the evaluator leaves there.
 void ExpectAgreesWithEvaluator(const SpecCase& test, Target target, std::mt19937_64& random);
 
 // The x86 targets up to v4 that this host runs.
 std::vector<Target> TestedTargets();
-std::string TargetTestName(Target target);       // as a test name may contain
+std::string TargetTestName(Target target);  // as a test name may contain
 
 }  // namespace kiln::testing

@@ -15,7 +15,8 @@ using ir::SpecInt;
 using ir::WindowSpec;
 
 // Bias per channel and relu, or a plain store; channels-last or channels-first output.
-void SetEpilogue(SpecBuilder& builder, WindowSpec& spec, int64_t images, int64_t channels, const SpecBuilder::Image& image) {
+void SetEpilogue(SpecBuilder& builder, WindowSpec& spec, int64_t images, int64_t channels,
+                 const SpecBuilder::Image& image) {
   const int64_t pixels = image.out_height * image.out_width;
   Access out{builder.RandomBuffer(images * pixels * channels), DType::kF32, {}};
   const bool channels_last = Pick(builder.random(), 0, 3) > 0 || pixels < 2;
@@ -54,7 +55,8 @@ SpecCase RandomWindow(std::mt19937_64& random, Target target) {
     case 1: {
       name = "depthwise";
       const int64_t taps = int64_t{spec.geometry.kernel_h} * spec.geometry.kernel_w;
-      spec.weights = Access{builder.RandomBuffer(taps * channels), DType::kF32, {builder.Size(channels), SpecInt::Const(1)}};
+      spec.weights =
+          Access{builder.RandomBuffer(taps * channels), DType::kF32, {builder.Size(channels), SpecInt::Const(1)}};
       break;
     }
     case 2:
