@@ -1,0 +1,259 @@
+#include "compile-service/lower/bind_shapes.h"
+
+#include <algorithm>
+
+#include "common/ops/infer.h"
+
+namespace kiln::lower {
+namespace {
+
+using ir::Graph;
+using ir::GraphValueId;
+using ir::Origin;
+
+constexpr int64_t kKnownElementsMax = 1024;
+
+bool HoldsShapes(DType dtype) { return dtype == DType::kI64 || dtype == DType::kI32; }
+
+// Contents of a small integer tensor as constants.
+std::optional<KnownValues> ContentsOf(const Tensor& tensor) {
+  if (!HoldsShapes(tensor.dtype()) || tensor.ref.elements() > kKnownElementsMax) return std::nullopt;
+  KnownValues values;
+  if (tensor.dtype() == DType::kI64) {
+    for (int64_t v : tensor.values<int64_t>()) values.push_back(Dim::Const(v));
+  } else {
+    for (int32_t v : tensor.values<int32_t>()) values.push_back(Dim::Const(v));
+  }
+  return values;
+}
+
+// One walk over the body under fixed choices.
+class Binder {
+ public:
+  Binder(const LowerRequest& request, const std::vector<SymbolChoice>& choices)
+      : segment_(request.segment), hints_(request.hints), choices_(choices) {}
+
+  Status Run() {
+    RETURN_IF_ERROR(AddSymbols());
+    AddInputs();
+    const Region& region = segment_.body.entry().regions.front();
+    for (size_t n = 0; n < region.nodes.size(); ++n) {
+      if (Status status = AddNode(region.nodes[n], static_cast<int32_t>(n)); !status) {
+        return FailIn("node " + std::to_string(n) + " (" + std::string(OpInfo(region.nodes[n].op).name) + ")", status.error());
+      }
+    }
+    for (ValueId output : region.outputs) graph_.outputs.push_back(ids_[static_cast<size_t>(output)]);
+    if (graph_.symbols.symbol_count() != segment_.symbols.size()) {
+      return Fail(ErrorCode::kUnsupported, "a shape of the segment is not an expression of its symbols");
+    }
+    return {};
+  }
+
+  Graph& graph() { return graph_; }
+  std::vector<Constraint>& assumed() { return assumed_; }
+  const std::vector<SymbolGuard>& guards() const { return guards_; }
+
+ private:
+  Status AddSymbols() {
+    const SymbolTable& declared = segment_.body.symbols;
+    mapping_.resize(segment_.symbols.size());
+    for (size_t s = 0; s < segment_.symbols.size(); ++s) {
+      const Symbol& symbol = declared.symbol(static_cast<SymbolId>(s));
+      const SymbolChoice& choice = choices_[s];
+      SymbolGuard guard{symbol.range.min, symbol.range.max, symbol.divisor};
+      switch (choice.kind) {
+        case SymbolChoice::Kind::kFree:
+          break;
+        case SymbolChoice::Kind::kRange:
+          guard.min = std::max(guard.min, choice.min);
+          guard.max = std::min(guard.max, choice.max);
+          if (choice.divisor > 1 && choice.divisor % guard.divisor == 0) guard.divisor = choice.divisor;
+          break;
+        case SymbolChoice::Kind::kExact:
+          guard = {choice.min, choice.min, 1};
+          break;
+      }
+      if (guard.min > guard.max) {
+        return Fail(ErrorCode::kInvalidArgument, "the range chosen for symbol " + std::to_string(s) + " is empty");
+      }
+      const bool value_dim = segment_.symbols[s].kind == SymbolSource::Kind::kValueDim;
+      const Dim dim = graph_.symbols.FreshSymbol({guard.min, guard.max}, guard.divisor);
+      const bool exact = choice.kind == SymbolChoice::Kind::kExact && !value_dim;
+      mapping_[s] = exact ? Dim::Const(guard.min) : dim;
+      guards_.push_back(value_dim ? SymbolGuard{} : guard);
+    }
+    for (const Constraint& constraint : declared.constraints()) {
+      if (UsesValueDim(constraint.left) || UsesValueDim(constraint.right)) continue;
+      graph_.symbols.AddConstraint({constraint.kind, Translate(constraint.left), Translate(constraint.right)});
+    }
+    return {};
+  }
+
+  bool UsesValueDim(Dim dim) const {
+    for (SymbolId id : segment_.body.symbols.SymbolsOf(dim)) {
+      if (segment_.symbols[static_cast<size_t>(id)].kind == SymbolSource::Kind::kValueDim) return true;
+    }
+    return false;
+  }
+
+  Dim Translate(Dim dim) { return graph_.symbols.Translate(dim, segment_.body.symbols, mapping_); }
+
+  void AddInputs() {
+    const Function& function = segment_.body.entry();
+    ids_.assign(function.values.size(), -1);
+    graph_.constants = segment_.body.constants;
+    const std::vector<ValueId>& inputs = function.regions.front().inputs;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const TensorDesc& desc = function.values[static_cast<size_t>(inputs[i])].desc;
+      std::vector<Dim> dims;
+      for (Dim dim : *desc.dims) dims.push_back(Translate(dim));
+      const GraphValueId id = graph_.AddValue(desc.dtype, std::move(dims));
+      ids_[static_cast<size_t>(inputs[i])] = id;
+      const bool weight = static_cast<int>(i) >= segment_.runtime_inputs;
+      graph_.value(id).origin = weight ? Origin::kWeight : Origin::kInput;
+      graph_.value(id).index = static_cast<int32_t>(weight ? static_cast<int>(i) - segment_.runtime_inputs : static_cast<int>(i));
+      graph_.value(id).prepack = weight;
+      (weight ? graph_.weights : graph_.inputs).push_back(id);
+    }
+  }
+
+  Status AddNode(const Node& node, int32_t number) {
+    if (node.op == TensorOp::kConstant) {
+      const ConstantId constant = node.attributes.Constant("value");
+      const Tensor& tensor = segment_.body.constants[static_cast<size_t>(constant)].tensor;
+      const GraphValueId id = graph_.AddImmediate(tensor);
+      graph_.value(id).known = ContentsOf(tensor);
+      ids_[static_cast<size_t>(node.outputs[0])] = id;
+      return {};
+    }
+    ir::GraphNode bound{node.op, node.attributes, {}, {}, {number}};
+    for (const Attribute& attribute : node.attributes.all()) {
+      if (const auto* dims = std::get_if<std::vector<Dim>>(&attribute.value)) {
+        std::vector<Dim> translated;
+        for (Dim dim : *dims) translated.push_back(Translate(dim));
+        bound.attributes.Set(attribute.name, std::move(translated));
+      }
+    }
+    std::vector<TensorDesc> descs(node.inputs.size());
+    std::vector<const TensorDesc*> inputs(node.inputs.size(), nullptr);
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const GraphValueId id = node.inputs[i] < 0 ? -1 : ids_[static_cast<size_t>(node.inputs[i])];
+      bound.inputs.push_back(id);
+      if (id < 0) continue;
+      descs[i].dtype = graph_.value(id).dtype;
+      descs[i].dims = graph_.value(id).dims;
+      inputs[i] = &descs[i];
+    }
+    InferContext context{graph_.symbols, node.op, bound.attributes, graph_.constants, inputs};
+    context.policy = UnprovenPolicy::kAssume;
+    context.hints = hints_;
+    context.outputs.resize(node.outputs.size());
+    context.known = [&](int i) -> std::optional<KnownValues> {
+      const GraphValueId id = i < static_cast<int>(bound.inputs.size()) ? bound.inputs[static_cast<size_t>(i)] : -1;
+      return id < 0 ? std::nullopt : graph_.value(id).known;
+    };
+    RETURN_IF_ERROR(InferShapes(context));
+    for (const Constraint& constraint : context.assumed) {
+      graph_.symbols.AddConstraint(constraint);
+      if (std::find(assumed_.begin(), assumed_.end(), constraint) == assumed_.end()) assumed_.push_back(constraint);
+    }
+    return Define(node, std::move(bound), context);
+  }
+
+  Status Define(const Node& node, ir::GraphNode bound, InferContext& context) {
+    bool prepack = true;
+    for (GraphValueId input : bound.inputs) prepack = prepack && (input < 0 || graph_.value(input).prepack);
+    for (const Attribute& attribute : bound.attributes.all()) {
+      if (const auto* dims = std::get_if<std::vector<Dim>>(&attribute.value)) {
+        for (Dim dim : *dims) prepack = prepack && dim.is_const();
+      }
+    }
+    for (size_t o = 0; o < node.outputs.size(); ++o) {
+      if (node.outputs[o] < 0) {
+        bound.outputs.push_back(-1);
+        continue;
+      }
+      const TensorDesc& desc = context.outputs[o];
+      if (!desc.has_rank()) return Fail(ErrorCode::kUnsupported, "the rank of an output is not known before it runs");
+      const GraphValueId id = graph_.AddValue(desc.dtype, *desc.dims);
+      ids_[static_cast<size_t>(node.outputs[o])] = id;
+      ir::GraphValue& value = graph_.value(id);
+      value.index = static_cast<int32_t>(graph_.nodes.size());
+      if (o < context.known_outputs.size()) value.known = context.known_outputs[o];
+      value.prepack = prepack;
+      for (Dim dim : value.dims) value.prepack = value.prepack && dim.is_const();
+      bound.outputs.push_back(id);
+      BindValueDims(node.outputs[o], value.dims);
+    }
+    graph_.nodes.push_back(std::move(bound));
+    return {};
+  }
+
+  void BindValueDims(ValueId body_value, const std::vector<Dim>& dims) {
+    for (size_t s = 0; s < segment_.symbols.size(); ++s) {
+      const SymbolSource& source = segment_.symbols[s];
+      if (source.kind == SymbolSource::Kind::kValueDim && source.index == body_value &&
+          source.dim < static_cast<int32_t>(dims.size())) {
+        mapping_[s] = dims[static_cast<size_t>(source.dim)];
+      }
+    }
+  }
+
+  const Segment& segment_;
+  std::span<const int64_t> hints_;
+  const std::vector<SymbolChoice>& choices_;
+  Graph graph_;
+  std::vector<Dim> mapping_;                 // body symbol to a Dim of graph_.symbols
+  std::vector<SymbolGuard> guards_;
+  std::vector<GraphValueId> ids_;            // per value of the body
+  std::vector<Constraint> assumed_;
+};
+
+Status CheckRequest(const LowerRequest& request) {
+  const size_t symbols = request.segment.symbols.size();
+  if (request.segment.body.symbols.symbol_count() != symbols || request.hints.size() != symbols ||
+      (!request.symbols.empty() && request.symbols.size() != symbols)) {
+    return Fail(ErrorCode::kInvalidArgument, "the segment has " + std::to_string(symbols) + " symbols, the request gives " +
+                                                 std::to_string(request.hints.size()) + " hints and " +
+                                                 std::to_string(request.symbols.size()) + " choices");
+  }
+  const Function& function = request.segment.body.entry();
+  for (ValueId input : function.regions.front().inputs) {
+    if (!function.values[static_cast<size_t>(input)].desc.has_rank()) {
+      return Fail(ErrorCode::kUnsupported, "an input of the segment has no known rank");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<BoundSegment> BindShapes(const LowerRequest& request) {
+  RETURN_IF_ERROR(CheckRequest(request));
+  std::vector<SymbolChoice> choices = request.symbols;
+  choices.resize(request.segment.symbols.size());
+  // A symbol assumed equal to a constant is an exact symbol: bind again, so that the constant reaches every expression.
+  while (true) {
+    Binder binder(request, choices);
+    RETURN_IF_ERROR(binder.Run());
+    bool changed = false;
+    for (const Constraint& constraint : binder.assumed()) {
+      if (constraint.kind != ConstraintKind::kEqual) continue;
+      for (auto [a, b] : {std::pair(constraint.left, constraint.right), std::pair(constraint.right, constraint.left)}) {
+        if (a.kind() != Dim::Kind::kSymbol || !b.is_const()) continue;
+        SymbolChoice& choice = choices[static_cast<size_t>(a.symbol())];
+        choice = {SymbolChoice::Kind::kExact, b.value(), b.value(), 1};
+        changed = true;
+      }
+    }
+    if (changed) continue;
+    BoundSegment bound;
+    bound.guard.symbols = binder.guards();
+    bound.guard.constraints = binder.assumed();
+    bound.guard.inputs.assign(static_cast<size_t>(request.segment.runtime_inputs), InputGuard{});
+    bound.graph = std::move(binder.graph());
+    return bound;
+  }
+}
+
+}  // namespace kiln::lower

@@ -1,0 +1,363 @@
+// Products and convolutions as contractions.
+#include <algorithm>
+
+#include "compile-service/lower/convolution.h"
+#include "compile-service/lower/emit.h"
+#include "compile-service/lower/loop_dims.h"
+#include "compile-service/lower/tiles.h"
+
+namespace kiln::lower {
+
+using ir::ContractionSpec;
+using ir::GraphNode;
+using ir::GraphValue;
+using ir::GraphValueId;
+using ir::SpecInt;
+
+namespace {
+
+constexpr Dim kZero = Dim::Const(0);
+constexpr Dim kOne = Dim::Const(1);
+// Few rows are part of the code: their kernels stream B.
+constexpr int64_t kRowsConstantMax = 8;
+
+// Where the second operand lies and how it is read.
+struct RightSide {
+  Operand operand;               // strides over (batch…, k) for rows, (batch…) for panels
+  bool panels = false;
+};
+
+// Weights [groups, k, n] as [groups, panels, k, width], zero-padded; the strides of one group and the place.
+Result<Place> PackPanels(PlanBuilder& b, GraphValueId weights, int64_t groups, int64_t k, int64_t n, int64_t width) {
+  const int64_t panels = (n + width - 1) / width;
+  const auto dims = [](std::initializer_list<int64_t> list) {
+    std::vector<Dim> result;
+    for (int64_t value : list) result.push_back(Dim::Const(value));
+    return result;
+  };
+  GraphValueId packed = b.AddPrepackNode(TensorOp::kReshape, {weights}, dims({groups, k, n}));
+  if (panels * width != n) {
+    const GraphValueId pads = b.AddIntegers({0, 0, 0, 0, 0, panels * width - n});
+    packed = b.AddPrepackNode(TensorOp::kPad, {packed, pads}, dims({groups, k, panels * width}));
+  }
+  packed = b.AddPrepackNode(TensorOp::kReshape, {packed}, dims({groups, k, panels, width}));
+  Attributes perm;
+  perm.Set("perm", std::vector<int64_t>{0, 2, 1, 3});
+  packed = b.AddPrepackNode(TensorOp::kTranspose, {packed}, dims({groups, panels, k, width}), std::move(perm));
+  return b.Recipe(packed);
+}
+
+// Puts the accesses of the epilogue into the spec, over batch…, m, n.
+void FillEpilogue(GroupBody& body, const std::vector<LoopDim>& rows, const LoopDim& columns, size_t first,
+                  KernelArguments& arguments, ContractionSpec& spec) {
+  for (size_t a = 0; a + first < columns.strides.size(); ++a) {
+    const Operand& operand = body.operands()[a];
+    ir::Access access{body.Pointer(operand), operand.dtype, {}};
+    for (const LoopDim& row : rows) access.strides.push_back(arguments.Stride(row.strides[a + first]));
+    access.strides.push_back(arguments.Stride(columns.strides[a + first]));
+    spec.accesses.push_back(std::move(access));
+  }
+}
+
+// The scalar program behind the sum: the anchor's value, then the group's other nodes.
+Status AddEpilogue(PlanBuilder& b, const Group& group, GroupBody& body, int32_t anchor) {
+  const GraphNode node = b.graph().nodes[static_cast<size_t>(group.nodes.front())];
+  body.Define(node.outputs[0], anchor);
+  for (size_t i = 1; i < group.nodes.size(); ++i) {
+    RETURN_IF_ERROR(body.AddNode(b.graph().nodes[static_cast<size_t>(group.nodes[i])]));
+  }
+  return {};
+}
+
+Dim RangeOfContraction(PlanBuilder& b, const std::vector<LoopDim>& batch, Dim m, Dim n, ir::Tile tile) {
+  SymbolTable& symbols = b.symbols();
+  Dim range = symbols.Mul(symbols.CeilDiv(n, Dim::Const(int64_t{tile.nv} * b.f32_lanes())), symbols.CeilDiv(m, Dim::Const(tile.mr)));
+  for (const LoopDim& dim : batch) range = symbols.Mul(range, dim.extent);
+  return range;
+}
+
+Dim CostOf(PlanBuilder& b, const Group& group, Dim k) {
+  return b.symbols().Mul(b.graph().Elements(group.dims), b.symbols().Mul(k, Dim::Const(2)));
+}
+
+// A product whose rows are `row_space` (dims of the group) and whose columns are dim `column`. A's and B's strides are over the
+// rows; B does not vary over m.
+struct Product {
+  std::vector<size_t> row_dims;      // dims of the group's space, outermost first
+  size_t column = 0;
+  Operand a;                         // strides over row_dims
+  Dim a_k;                           // stride of k
+  RightSide b;                       // strides over row_dims, then k (rows only)
+  Dim b_k;
+  Dim k;
+  ir::Tile tile;
+};
+
+Status EmitRows(PlanBuilder& b, const Group& group, GroupBody& body, const Product& product, std::vector<ir::Store> stores,
+                const std::string& head) {
+  // Per row dim the strides of A, B and every operand of the epilogue; neighbours merge, B only where it does not vary.
+  std::vector<LoopDim> rows;
+  for (size_t i = 0; i < product.row_dims.size(); ++i) {
+    const size_t dim = product.row_dims[i];
+    if (b.graph().IsOne(group.dims[dim])) continue;
+    LoopDim loop{group.dims[dim], {product.a.strides[i], product.b.operand.strides[i]}};
+    for (const Operand& operand : body.operands()) loop.strides.push_back(operand.strides[dim]);
+    rows.push_back(std::move(loop));
+  }
+  const LoopDim unit{kOne, std::vector<Dim>(body.operands().size() + 2, kZero)};
+  // The last row dim over which B is fixed is m; when B varies over all of them, every product has one row.
+  if (rows.empty() || !b.symbols().ProvenEqual(rows.back().strides[1], kZero)) rows.push_back(unit);
+  Collapse(b.symbols(), &rows);
+  const LoopDim m = rows.back();
+  LoopDim columns{group.dims[product.column], {kZero, kOne}};
+  for (const Operand& operand : body.operands()) columns.strides.push_back(operand.strides[product.column]);
+
+  KernelArguments arguments;
+  ContractionSpec spec;
+  const std::vector<LoopDim> batch(rows.begin(), rows.end() - 1);
+  for (const LoopDim& dim : batch) spec.batch.push_back(arguments.Argument(dim.extent));
+  spec.m = arguments.UpTo(m.extent, kRowsConstantMax);
+  spec.n = arguments.UpTo(columns.extent, INT64_MAX);
+  spec.k = arguments.UpTo(product.k, INT64_MAX);
+  spec.a = {body.Pointer(product.a), DType::kF32, {}};
+  for (const LoopDim& row : rows) spec.a.strides.push_back(arguments.Stride(row.strides[0]));
+  spec.a.strides.push_back(arguments.Stride(product.a_k));
+  spec.b = {body.Pointer(product.b.operand), DType::kF32, {}};
+  for (const LoopDim& dim : batch) spec.b.strides.push_back(arguments.Stride(dim.strides[1]));
+  if (!product.b.panels) spec.b.strides.push_back(arguments.Stride(product.b_k));
+  spec.b_panels = product.b.panels;
+  spec.tile = product.tile;
+  FillEpilogue(body, rows, columns, 2, arguments, spec);
+  spec.epilogue = body.scalars().Take();
+  spec.stores = std::move(stores);
+  const Dim range = RangeOfContraction(b, batch, m.extent, columns.extent, product.tile);
+  return b.AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), range, CostOf(b, group, product.k), body.Text(head));
+}
+
+// Rows of the whole product at the hints.
+int64_t RowsHint(PlanBuilder& b, const std::vector<Dim>& dims) {
+  int64_t rows = 1;
+  for (size_t i = 0; i + 1 < dims.size(); ++i) rows *= dims[i].is_const() ? dims[i].value() : b.RawHint(dims[i]);
+  return rows;
+}
+
+bool IsOneMatrix(PlanBuilder& b, const std::vector<Dim>& dims) {
+  return std::all_of(dims.begin(), dims.end() - 2, [&](Dim dim) { return b.graph().IsOne(dim); });
+}
+
+// B of a product: panels when it is prepacked, else rows, copied when its columns are not next to each other.
+Result<RightSide> RightSideOf(PlanBuilder& b, GraphValueId id, const std::vector<Dim>& space, Product* product) {
+  const GraphValue value = b.graph().value(id);
+  const size_t rank = value.dims.size();
+  std::vector<Dim> batch_space(space.begin(), space.end() - 2);
+  const std::vector<Dim> batch_dims(value.dims.begin(), value.dims.end() - 2);
+  const int64_t width = int64_t{product->tile.nv} * b.f32_lanes();
+  RightSide side;
+  Place place;
+  if (value.prepack) {
+    int64_t groups = 1;
+    for (Dim dim : batch_dims) groups *= dim.value();
+    const int64_t k = value.dims[rank - 2].value(), n = value.dims[rank - 1].value();
+    ASSIGN_OR_RETURN(place, PackPanels(b, id, groups, k, n, width));
+    const int64_t matrix = (n + width - 1) / width * k * width;
+    std::vector<Dim> strides = b.OrderedStrides(batch_dims, RowMajor(static_cast<int>(batch_dims.size())));
+    for (Dim& stride : strides) stride = b.symbols().Mul(stride, Dim::Const(matrix));
+    const Place whole = place;
+    place.strides = strides;
+    ASSIGN_OR_RETURN(side.operand, b.Broadcast(place, DType::kF32, batch_dims, batch_space));
+    side.operand.place = whole;
+    side.operand.dims = {Dim::Const(groups * matrix)};
+    side.operand.place.strides = {kOne};
+    side.panels = true;
+  } else {
+    ASSIGN_OR_RETURN(place, b.PlaceOf(id));
+    if (!b.symbols().ProvenEqual(place.strides[rank - 1], kOne)) {
+      ASSIGN_OR_RETURN(place, b.RowMajorPlace(id));
+    }
+    product->b_k = place.strides[rank - 2];
+    Place batch_place = place;
+    batch_place.strides.resize(rank - 2);
+    ASSIGN_OR_RETURN(side.operand, b.Broadcast(batch_place, DType::kF32, batch_dims, batch_space));
+    side.operand.place = place;
+    side.operand.dims = value.dims;
+  }
+  side.operand.strides.push_back(kZero);   // over the rows of A
+  return side;
+}
+
+}  // namespace
+
+Status EmitProduct(PlanBuilder& b, const Group& group) {
+  const GraphNode node = b.graph().nodes[static_cast<size_t>(group.nodes.front())];
+  GroupBody body(b, group, group.dims);
+  const size_t rank = group.dims.size();
+  Product product;
+  for (size_t i = 0; i + 1 < rank; ++i) product.row_dims.push_back(i);
+  product.column = rank - 1;
+  const GraphValue a = b.graph().value(node.inputs[0]);
+  const std::vector<Dim> b_dims = b.graph().value(node.inputs[1]).dims;
+  product.k = a.dims.back();
+  // With one B for all, every row of A is a row of the product; otherwise each matrix has its own.
+  const int64_t rows = IsOneMatrix(b, b_dims) ? RowsHint(b, group.dims) : RowsHint(b, {group.dims[rank - 2], kOne});
+  product.tile = ChooseTile(b.target(), rows, b.RawHint(group.dims.back()));
+  ASSIGN_OR_RETURN(product.b, RightSideOf(b, node.inputs[1], group.dims, &product));
+
+  ASSIGN_OR_RETURN(const Place place, b.PlaceOf(node.inputs[0]));
+  product.a_k = place.strides.back();
+  std::vector<Dim> row_space(group.dims.begin(), group.dims.end() - 1);
+  Place row_place = place;
+  row_place.strides.pop_back();
+  const std::vector<Dim> a_rows(a.dims.begin(), a.dims.end() - 1);
+  ASSIGN_OR_RETURN(product.a, b.Broadcast(row_place, DType::kF32, a_rows, row_space));
+  product.a.place = place;
+  product.a.dims = a.dims;
+
+  const int32_t sum = body.scalars().Add({ir::ScalarOp::kAccumulator, DType::kF32});
+  RETURN_IF_ERROR(AddEpilogue(b, group, body, sum));
+  ASSIGN_OR_RETURN(std::vector<ir::Store> stores, body.StoreEscaping(RowMajor(static_cast<int>(rank))));
+  return EmitRows(b, group, body, product, std::move(stores), "matmul");
+}
+
+namespace {
+
+// [O, I/g, kernel…] as [g, kernel…, I/g, O/g], the k x n matrices of the groups.
+GraphValueId ConvMatrices(PlanBuilder& b, GraphValueId weights, int64_t groups, int64_t out, int64_t in, int64_t taps) {
+  const std::vector<Dim> split{Dim::Const(groups), Dim::Const(out), Dim::Const(in), Dim::Const(taps)};
+  const GraphValueId parts = b.AddPrepackNode(TensorOp::kReshape, {weights}, split);
+  Attributes perm;
+  perm.Set("perm", std::vector<int64_t>{0, 3, 2, 1});
+  return b.AddPrepackNode(TensorOp::kTranspose, {parts}, {split[0], split[3], split[2], split[1]}, std::move(perm));
+}
+
+// Adds the bias to the sum.
+Result<int32_t> ConvSum(PlanBuilder& b, GroupBody& body, const GraphNode& conv, const std::vector<Dim>& space) {
+  const int32_t sum = body.scalars().Add({ir::ScalarOp::kAccumulator, DType::kF32});
+  if (conv.inputs.size() < 3 || conv.inputs[2] < 0) return sum;
+  ASSIGN_OR_RETURN(const Place place, b.PlaceOf(conv.inputs[2]));
+  Operand bias{place, DType::kF32, b.graph().value(conv.inputs[2]).dims, std::vector<Dim>(space.size(), kZero)};
+  bias.strides[1] = place.strides[0];
+  const int32_t access = body.AddOperand(std::move(bias));
+  return body.scalars().Op(ir::ScalarOp::kAdd, DType::kF32, sum, body.scalars().Load(DType::kF32, access));
+}
+
+// The convolution as an implicit product: batch is the groups, or the images when an operand of the epilogue varies over images
+// in its own way.
+Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const GraphNode& conv, const WindowShape& shape,
+                    const Place& input, std::vector<ir::Store> stores, const std::string& head) {
+  const std::vector<Dim> in = b.graph().value(conv.inputs[0]).dims;
+  const std::vector<Dim> weights = b.graph().value(conv.inputs[1]).dims;
+  const int64_t groups = shape.group, out = weights[0].value() / groups, channels = weights[1].value();
+  const int64_t taps = int64_t{shape.kernel_h} * shape.kernel_w;
+  int64_t rows = b.RawHint(group.dims[0]);
+  for (size_t i = 2; i < group.dims.size(); ++i) rows *= b.RawHint(group.dims[i]);
+  const ir::Tile tile = ChooseTile(b.target(), rows, out);
+  const int64_t width = int64_t{tile.nv} * b.f32_lanes();
+  const GraphValueId matrices = ConvMatrices(b, conv.inputs[1], groups, out, channels, taps);
+  ASSIGN_OR_RETURN(const Place panels, PackPanels(b, matrices, groups, taps * channels, out, width));
+
+  // Rows: image, then the pixels as one dim; operands[0..] of the epilogue only, A is addressed by geometry.
+  std::vector<LoopDim> pixels;
+  for (size_t i = 2; i < group.dims.size(); ++i) pixels.push_back(LoopDimOf(group.dims[i], body.operands(), i));
+  while (pixels.size() > 1 && (b.graph().IsOne(pixels.back().extent) || b.graph().IsOne(pixels[pixels.size() - 2].extent))) {
+    pixels.erase(b.graph().IsOne(pixels.back().extent) ? pixels.end() - 1 : pixels.end() - 2);
+  }
+  Collapse(b.symbols(), &pixels);
+  if (pixels.size() != 1) return Fail(ErrorCode::kInternal, "an operand of a convolution's epilogue is not linear in the pixels");
+  const LoopDim images = LoopDimOf(group.dims[0], body.operands(), 0);
+  std::vector<LoopDim> rows_dims{images, pixels[0]};
+  Collapse(b.symbols(), &rows_dims);
+  if (b.graph().IsOne(images.extent)) rows_dims = {pixels[0]};
+
+  LoopDim columns = LoopDimOf(group.dims[1], body.operands(), 1);
+  KernelArguments arguments;
+  ContractionSpec spec;
+  std::vector<LoopDim> batch;
+  const bool image_batch = rows_dims.size() > 1;
+  if (groups > 1) {
+    LoopDim dim{Dim::Const(groups), {}};
+    for (Dim stride : columns.strides) dim.strides.push_back(b.symbols().Mul(stride, Dim::Const(out)));
+    batch.push_back(std::move(dim));
+  }
+  if (image_batch) batch.push_back(rows_dims[0]);
+  columns.extent = Dim::Const(out);
+  const Dim m = rows_dims.back().extent;
+  for (const LoopDim& dim : batch) spec.batch.push_back(arguments.Argument(dim.extent));
+  spec.m = arguments.UpTo(m, kRowsConstantMax);
+  spec.n = SpecInt::Const(out);
+  spec.k = SpecInt::Const(taps * channels);
+  spec.a = {body.Pointer({input, DType::kF32, in, {}}), DType::kF32, {}};
+  if (groups > 1) spec.a.strides.push_back(arguments.Argument(Dim::Const(channels)));
+  if (image_batch) spec.a.strides.push_back(arguments.Argument(input.strides[0]));
+  spec.conv = GeometryOf(shape, input, in, group.dims, &arguments);
+  if (shape.padded) {
+    ASSIGN_OR_RETURN(const Place zeros, b.Zeros(channels));
+    spec.zeros = body.Pointer({zeros, DType::kF32, {Dim::Const(channels)}, {}});
+  }
+  const int64_t matrix = (out + width - 1) / width * taps * channels * width;
+  Place packed = panels;
+  packed.strides = {kOne};
+  spec.b = {body.Pointer({packed, DType::kF32, {Dim::Const(groups * matrix)}, {}}), DType::kF32, {}};
+  if (groups > 1) spec.b.strides.push_back(arguments.Argument(Dim::Const(matrix)));
+  if (image_batch) spec.b.strides.push_back(SpecInt::Const(0));
+  spec.tile = tile;
+  std::vector<LoopDim> epilogue_rows = batch;
+  epilogue_rows.push_back(rows_dims.back());
+  FillEpilogue(body, epilogue_rows, columns, 0, arguments, spec);
+  spec.epilogue = body.scalars().Take();
+  spec.stores = std::move(stores);
+  const Dim range = RangeOfContraction(b, batch, m, columns.extent, tile);
+  return b.AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), range,
+                     CostOf(b, group, Dim::Const(taps * channels)), body.Text(head));
+}
+
+// A 1x1 convolution is a product over pixels; its input may have any strides.
+Status EmitPointwise(PlanBuilder& b, const Group& group, GroupBody& body, const GraphNode& conv, const Place& input,
+                     std::vector<ir::Store> stores) {
+  const GraphValue x = b.graph().value(conv.inputs[0]);
+  const std::vector<Dim> weights = b.graph().value(conv.inputs[1]).dims;
+  Product product;
+  product.row_dims = {0};
+  for (size_t i = 2; i < group.dims.size(); ++i) product.row_dims.push_back(i);
+  product.column = 1;
+  product.k = x.dims[1];
+  product.a_k = input.strides[1];
+  product.a = {input, DType::kF32, x.dims, {}};
+  int64_t rows = 1;
+  for (size_t dim : product.row_dims) {
+    product.a.strides.push_back(input.strides[dim]);
+    rows *= b.RawHint(group.dims[dim]);
+  }
+  product.tile = ChooseTile(b.target(), rows, weights[0].value());
+  const GraphValueId matrix = ConvMatrices(b, conv.inputs[1], 1, weights[0].value(), weights[1].value(), 1);
+  const int64_t width = int64_t{product.tile.nv} * b.f32_lanes();
+  ASSIGN_OR_RETURN(Place panels, PackPanels(b, matrix, 1, weights[1].value(), weights[0].value(), width));
+  const int64_t elements = (weights[0].value() + width - 1) / width * weights[1].value() * width;
+  panels.strides = {kOne};
+  product.b = {{panels, DType::kF32, {Dim::Const(elements)}, std::vector<Dim>(product.row_dims.size(), kZero)}, true};
+  return EmitRows(b, group, body, product, std::move(stores), "conv 1x1");
+}
+
+}  // namespace
+
+Status EmitConvolution(PlanBuilder& b, const Group& group) {
+  const GraphNode conv = b.graph().nodes[static_cast<size_t>(group.nodes.front())];
+  const std::optional<WindowShape> shape = WindowOf(b.graph(), conv);
+  if (!shape) return Fail(ErrorCode::kInternal, "a convolution group without a window");
+  ASSIGN_OR_RETURN(const Place input, b.ChannelsLastPlace(conv.inputs[0]));
+  // Full-size operands of the epilogue are read along with the output, channels innermost.
+  for (size_t i = 1; i < group.nodes.size(); ++i) {
+    const GraphNode node = b.graph().nodes[static_cast<size_t>(group.nodes[i])];
+    for (GraphValueId id : node.inputs) {
+      if (id >= 0) RETURN_IF_ERROR(b.PreferChannelsLast(id, group));
+    }
+  }
+  GroupBody body(b, group, group.dims);
+  ASSIGN_OR_RETURN(const int32_t sum, ConvSum(b, body, conv, group.dims));
+  RETURN_IF_ERROR(AddEpilogue(b, group, body, sum));
+  ASSIGN_OR_RETURN(std::vector<ir::Store> stores, body.StoreEscaping(ChannelsLast(static_cast<int>(group.dims.size()))));
+  if (shape->group == 1 && shape->is_pointwise()) return EmitPointwise(b, group, body, conv, input, std::move(stores));
+  const std::string head = "conv " + std::to_string(shape->kernel_h) + "x" + std::to_string(shape->kernel_w);
+  return EmitImplicit(b, group, body, conv, *shape, input, std::move(stores), head);
+}
+
+}  // namespace kiln::lower

@@ -1,0 +1,86 @@
+#include "compile-service/lower/convolution.h"
+
+#include <algorithm>
+
+namespace kiln::lower {
+namespace {
+
+// Padding in front of one dim; nullopt when it depends on symbols. `padded` is set when any window may reach outside.
+std::optional<int64_t> PadBegin(const ir::Graph& graph, const Attributes& attributes, int d, int spatial, Dim in, Dim out,
+                                int64_t extent, int64_t stride, bool* padded) {
+  const std::string_view mode = attributes.Text("auto_pad", "NOTSET");
+  if (mode == "VALID") return 0;
+  const std::span<const int64_t> pads = attributes.Ints("pads");
+  if (mode == "NOTSET" || mode.empty()) {
+    if (pads.empty()) return 0;
+    const int64_t begin = pads[static_cast<size_t>(d)], end = pads[static_cast<size_t>(d + spatial)];
+    if (begin < 0 || end < 0) return std::nullopt;
+    *padded = *padded || begin > 0 || end > 0;
+    return begin;
+  }
+  int64_t total = 0;
+  if (stride == 1) {
+    total = extent - 1;
+  } else if (in.is_const() && out.is_const()) {
+    total = std::max<int64_t>((out.value() - 1) * stride + extent - in.value(), 0);
+  } else {
+    return std::nullopt;
+  }
+  (void)graph;
+  *padded = *padded || total > 0;
+  return mode == "SAME_LOWER" ? total - total / 2 : total / 2;
+}
+
+}  // namespace
+
+std::optional<WindowShape> WindowOf(const ir::Graph& graph, const ir::GraphNode& node) {
+  const ir::GraphValue& x = graph.value(node.inputs[0]);
+  const ir::GraphValue& y = graph.value(node.outputs[0]);
+  const bool conv = node.op == TensorOp::kConv;
+  if (!conv && node.op != TensorOp::kMaxPool && node.op != TensorOp::kAveragePool) return std::nullopt;
+  if (x.dtype != DType::kF32 || node.outputs.size() > 1 || x.rank() < 3 || x.rank() > 4 || y.rank() != x.rank()) return std::nullopt;
+  WindowShape shape;
+  shape.spatial = x.rank() - 2;
+  std::vector<int64_t> kernel(node.attributes.Ints("kernel_shape").begin(), node.attributes.Ints("kernel_shape").end());
+  if (conv) {
+    const ir::GraphValue& weight = graph.value(node.inputs[1]);
+    if (!weight.prepack || weight.rank() != x.rank()) return std::nullopt;
+    kernel.clear();
+    for (int d = 0; d < shape.spatial; ++d) kernel.push_back(weight.dims[static_cast<size_t>(d + 2)].value());
+    shape.group = node.attributes.Int("group", 1);
+  }
+  if (static_cast<int>(kernel.size()) != shape.spatial) return std::nullopt;
+  const auto setting = [&](const char* name, int d) {
+    const std::span<const int64_t> list = node.attributes.Ints(name);
+    return list.empty() ? int64_t{1} : list[static_cast<size_t>(d)];
+  };
+  for (int d = 0; d < shape.spatial; ++d) {
+    const int64_t k = kernel[static_cast<size_t>(d)], stride = setting("strides", d), dilation = setting("dilations", d);
+    const std::optional<int64_t> pad =
+        PadBegin(graph, node.attributes, d, shape.spatial, x.dims[static_cast<size_t>(d + 2)], y.dims[static_cast<size_t>(d + 2)],
+                 (k - 1) * dilation + 1, stride, &shape.padded);
+    constexpr int64_t kLargest = 1 << 20;
+    if (!pad || k < 1 || k > kLargest || stride < 1 || stride > kLargest || dilation < 1 || dilation > kLargest || *pad > kLargest) {
+      return std::nullopt;
+    }
+    const bool is_width = d + 1 == shape.spatial;
+    (is_width ? shape.kernel_w : shape.kernel_h) = static_cast<int32_t>(k);
+    (is_width ? shape.stride_w : shape.stride_h) = static_cast<int32_t>(stride);
+    (is_width ? shape.dilation_w : shape.dilation_h) = static_cast<int32_t>(dilation);
+    (is_width ? shape.pad_left : shape.pad_top) = static_cast<int32_t>(*pad);
+  }
+  const bool ceil_mode = node.attributes.Int("ceil_mode", 0) != 0;
+  shape.padded = shape.padded || ceil_mode;
+  shape.average = node.op == TensorOp::kAveragePool;
+  shape.count_include_pad = node.attributes.Int("count_include_pad", 0) != 0;
+  if (shape.average && ceil_mode && shape.count_include_pad) return std::nullopt;
+  if (conv && !x.dims[1].is_const()) return std::nullopt;
+  return shape;
+}
+
+bool IsDepthwise(const ir::Graph& graph, const ir::GraphNode& conv, const WindowShape& shape) {
+  const std::vector<Dim>& weight = graph.value(conv.inputs[1]).dims;
+  return shape.group > 1 && weight[0].value() == shape.group && weight[1].value() == 1;
+}
+
+}  // namespace kiln::lower

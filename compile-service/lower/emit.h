@@ -1,0 +1,25 @@
+// From groups to plan steps: one function per kind of group. All of them choose tiles, layouts and constants; none looks at
+// anything but its group.
+#pragma once
+
+#include "compile-service/lower/convolution.h"
+#include "compile-service/lower/fuse.h"
+#include "compile-service/lower/group_body.h"
+#include "compile-service/lower/plan_builder.h"
+
+namespace kiln::lower {
+
+Status EmitElementwise(PlanBuilder& builder, const Group& group);
+Status EmitRow(PlanBuilder& builder, const Group& group);
+Status EmitProduct(PlanBuilder& builder, const Group& group);
+Status EmitConvolution(PlanBuilder& builder, const Group& group);
+Status EmitWindow(PlanBuilder& builder, const Group& group);
+Status EmitCopies(PlanBuilder& builder, const Group& group);
+Status EmitShape(PlanBuilder& builder, const Group& group);
+Status EmitReference(PlanBuilder& builder, const Group& group);
+
+// Geometry of a channels-last image at `place`.
+ir::WindowGeometry GeometryOf(const WindowShape& shape, const Place& place, const std::vector<Dim>& in,
+                                      const std::vector<Dim>& out, KernelArguments* arguments);
+
+}  // namespace kiln::lower

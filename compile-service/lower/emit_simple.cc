@@ -1,0 +1,122 @@
+// Groups of one node: copies, shape vectors, reference steps.
+#include "compile-service/lower/emit.h"
+
+namespace kiln::lower {
+
+using ir::GraphNode;
+using ir::GraphValue;
+using ir::GraphValueId;
+
+namespace {
+
+constexpr Dim kZero = Dim::Const(0);
+
+// Each piece stored into its part of the result.
+Status EmitConcat(PlanBuilder& b, const GraphNode& node) {
+  const GraphValue value = b.graph().value(node.outputs[0]);
+  const size_t axis = static_cast<size_t>(ir::NormalAxis(node.attributes.Int("axis", 0), value.rank()));
+  ASSIGN_OR_RETURN(const Place first, b.PlaceOf(node.inputs[0]));
+  const Place whole = b.Allocate(node.outputs[0], b.MemoryOrder(b.graph().value(node.inputs[0]).dims, first.strides));
+  const StepText text{"concat", node.sources};
+  Place part = whole;
+  for (GraphValueId input : node.inputs) {
+    const GraphValue piece = b.graph().value(input);
+    ASSIGN_OR_RETURN(const Place from, b.PlaceOf(input));
+    RETURN_IF_ERROR(b.AddCopy(from, part, value.dtype, piece.dims, text));
+    part.offset = b.symbols().Add(part.offset, b.symbols().Mul(piece.dims[axis], whole.strides[axis]));
+  }
+  return {};
+}
+
+// The whole filled with the padding value, then the input stored into its part.
+Status EmitPad(PlanBuilder& b, const GraphNode& node) {
+  const GraphValue value = b.graph().value(node.outputs[0]);
+  const GraphValue input = b.graph().value(node.inputs[0]);
+  ASSIGN_OR_RETURN(const Place from, b.PlaceOf(node.inputs[0]));
+  const Place whole = b.Allocate(node.outputs[0], b.MemoryOrder(input.dims, from.strides));
+  GraphValueId fill = node.inputs.size() > 2 ? node.inputs[2] : -1;
+  Place fill_place;
+  if (fill >= 0) {
+    ASSIGN_OR_RETURN(fill_place, b.PlaceOf(fill));
+  } else {
+    ASSIGN_OR_RETURN(fill_place, b.ZeroOf(value.dtype));
+  }
+  fill_place.strides.assign(value.dims.size(), kZero);
+  RETURN_IF_ERROR(b.AddCopy(fill_place, whole, value.dtype, value.dims, {"pad", node.sources}));
+  const KnownValues& pads = *b.graph().value(node.inputs[1]).known;
+  Place part = whole;
+  for (size_t i = 0; i < input.dims.size(); ++i) {
+    part.offset = b.symbols().Add(part.offset, b.symbols().Mul(pads[i], whole.strides[i]));
+  }
+  return b.AddCopy(from, part, value.dtype, input.dims, {"pad", node.sources});
+}
+
+}  // namespace
+
+Status EmitCopies(PlanBuilder& b, const Group& group) {
+  const GraphNode node = b.graph().nodes[static_cast<size_t>(group.nodes.front())];
+  return node.op == TensorOp::kConcat ? EmitConcat(b, node) : EmitPad(b, node);
+}
+
+// One store per entry: shape vectors are short.
+Status EmitShape(PlanBuilder& b, const Group& group) {
+  const GraphNode node = b.graph().nodes[static_cast<size_t>(group.nodes.front())];
+  const std::vector<Dim> entries(node.attributes.Dims("dims").begin(), node.attributes.Dims("dims").end());
+  const GraphValue value = b.graph().value(node.outputs[0]);
+  const Place place = b.Allocate(node.outputs[0], RowMajor(value.rank()));
+  if (entries.empty()) return {};
+  KernelArguments arguments;
+  ScalarBuilder scalars;
+  ir::LoopNestSpec spec;
+  spec.inner = ir::SpecInt::Const(1);
+  ir::Stage stage{ir::Stage::Kind::kStore, ir::Combine::kSum, 0, ir::Stage::Domain::kFull, {}};
+  std::vector<int32_t> pointers;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    Place entry = place;
+    entry.offset = Dim::Const(static_cast<int64_t>(i));
+    entry.strides = {Dim::Const(1)};
+    pointers.push_back(b.AddPlanValue(entry, DType::kI64, {Dim::Const(1)}));
+    spec.accesses.push_back({static_cast<int32_t>(i), DType::kI64, {ir::SpecInt::Const(0)}});
+    const auto argument = static_cast<int32_t>(arguments.Argument(entries[i]).value);
+    const int32_t scalar = scalars.Add({ir::ScalarOp::kArgument, DType::kI64, -1, -1, -1, argument});
+    stage.stores.push_back({static_cast<int32_t>(i), scalar});
+  }
+  spec.body = scalars.Take();
+  spec.stages.push_back(std::move(stage));
+  return b.AddKernel({std::move(spec)}, std::move(pointers), std::move(arguments), Dim::Const(1),
+                     Dim::Const(static_cast<int64_t>(entries.size())), {"shape", node.sources});
+}
+
+Status EmitReference(PlanBuilder& b, const Group& group) {
+  const GraphNode node = b.graph().nodes[static_cast<size_t>(group.nodes.front())];
+  if (OpInfo(node.op).family == OpFamily::kView || node.op == TensorOp::kConstantOfShape) {
+    return Fail(ErrorCode::kUnsupported, std::string(OpInfo(node.op).name) + " with operands that depend on contents is not compiled");
+  }
+  ReferenceStep step{node.op, node.attributes, {}, {}};
+  for (const Attribute& attribute : node.attributes.all()) {
+    if (std::holds_alternative<ConstantId>(attribute.value)) {
+      return Fail(ErrorCode::kUnsupported, std::string(OpInfo(node.op).name) + " with a constant attribute is not compiled");
+    }
+  }
+  for (GraphValueId input : node.inputs) {
+    if (input < 0) {
+      step.inputs.push_back(-1);
+      continue;
+    }
+    ASSIGN_OR_RETURN(const Place place, b.RowMajorPlace(input));
+    const GraphValue value = b.graph().value(input);
+    step.inputs.push_back(b.AddPlanValue(place, value.dtype, value.dims));
+  }
+  for (GraphValueId output : node.outputs) {
+    if (output < 0) {
+      step.outputs.push_back(-1);
+      continue;
+    }
+    const GraphValue value = b.graph().value(output);
+    step.outputs.push_back(b.AddPlanValue(b.Allocate(output, RowMajor(value.rank())), value.dtype, value.dims));
+  }
+  b.AddReference(std::move(step), {std::string(OpInfo(node.op).name), node.sources});
+  return {};
+}
+
+}  // namespace kiln::lower

@@ -1,0 +1,265 @@
+#include "compile-service/lower/fuse.h"
+
+#include <algorithm>
+#include <set>
+
+#include "compile-service/lower/convolution.h"
+#include "compile-service/lower/scalar_program.h"
+
+namespace kiln::lower {
+namespace {
+
+using ir::Graph;
+using ir::GraphNode;
+using ir::GraphValue;
+using ir::GraphValueId;
+
+constexpr size_t kGroupNodesMax = 96;      // keeps kernels readable and registers few
+
+bool IsPrepack(const Graph& graph, const GraphNode& node) {
+  return std::ranges::all_of(node.outputs, [&](GraphValueId output) { return output < 0 || graph.value(output).prepack; });
+}
+
+bool IsRowReduction(const Graph& graph, const GraphNode& node) {
+  const bool op = node.op == TensorOp::kReduceSum || node.op == TensorOp::kReduceMean || node.op == TensorOp::kReduceMax ||
+                  node.op == TensorOp::kReduceMin || node.op == TensorOp::kReduceProd;
+  if (!op || graph.value(node.inputs[0]).dtype != DType::kF32) return false;
+  const std::optional<std::vector<int>> axes = ir::ReduceAxes(graph, node);
+  return axes && !axes->empty();
+}
+
+class Fuser {
+ public:
+  explicit Fuser(const Graph& graph) : graph_(graph), group_of_node_(graph.nodes.size(), -1) {}
+
+  Result<std::vector<Group>> Run() {
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+      const GraphNode& node = graph_.nodes[n];
+      if (IsPrepack(graph_, node) || IsView(node)) continue;
+      Place(static_cast<int32_t>(n), node);
+    }
+    return Ordered();
+  }
+
+ private:
+  const GraphNode& node(int32_t n) const { return graph_.nodes[static_cast<size_t>(n)]; }
+  Group& group(int32_t g) { return groups_[static_cast<size_t>(g)]; }
+
+  void Place(int32_t n, const GraphNode& node) {
+    const std::vector<Dim>& dims = graph_.value(node.outputs[0]).dims;
+    if (IsScalarNode(graph_, node)) {
+      if (!JoinScalar(n)) Start(GroupKind::kElementwise, n, dims);
+      return;
+    }
+    if (IsRowReduction(graph_, node)) return PlaceReduction(n);
+    if (node.op == TensorOp::kMatMul && graph_.value(node.inputs[0]).dtype == DType::kF32) {
+      return Start(GroupKind::kProduct, n, dims);
+    }
+    if (const std::optional<WindowShape> shape = WindowOf(graph_, node)) {
+      const bool window = node.op != TensorOp::kConv || IsDepthwise(graph_, node, *shape);
+      return Start(window ? GroupKind::kWindow : GroupKind::kConvolution, n, dims);
+    }
+    if (node.op == TensorOp::kShapeVector) return Start(GroupKind::kShape, n, dims);
+    if (IsCopies(node)) return Start(GroupKind::kCopies, n, dims);
+    Start(GroupKind::kReference, n, dims);
+  }
+
+  bool IsCopies(const GraphNode& node) const {
+    if (!IsKernelDType(graph_.value(node.inputs[0]).dtype)) return false;
+    if (node.op == TensorOp::kConcat) return true;
+    if (node.op != TensorOp::kPad || node.attributes.Text("mode", "constant") != "constant") return false;
+    if (node.inputs.size() > 3 && node.inputs[3] >= 0) return false;
+    const GraphValue& pads = graph_.value(node.inputs[1]);
+    return pads.known && std::ranges::all_of(*pads.known, [&](Dim pad) { return graph_.symbols.Bounds(pad).min >= 0; });
+  }
+
+  void Start(GroupKind kind, int32_t n, std::vector<Dim> dims) {
+    group_of_node_[static_cast<size_t>(n)] = static_cast<int32_t>(groups_.size());
+    groups_.push_back({kind, {n}, std::move(dims), {}});
+  }
+
+  void Join(int32_t g, int32_t n) {
+    group(g).nodes.push_back(n);
+    group_of_node_[static_cast<size_t>(n)] = g;
+  }
+
+  // The group that makes `id`'s memory, or -1 (inputs, weights).
+  int32_t GroupOf(GraphValueId id) const {
+    const GraphValue& root = graph_.value(RootOf(graph_, id));
+    return root.origin == ir::Origin::kNode ? group_of_node_[static_cast<size_t>(root.index)] : -1;
+  }
+  // The group whose node makes `id` itself.
+  int32_t DirectGroupOf(GraphValueId id) const {
+    const GraphValue& value = graph_.value(id);
+    return value.origin == ir::Origin::kNode ? group_of_node_[static_cast<size_t>(value.index)] : -1;
+  }
+
+  bool Reaches(int32_t from, int32_t to) const {
+    std::vector<bool> seen(groups_.size(), false);
+    std::vector<int32_t> stack{from};
+    while (!stack.empty()) {
+      const int32_t g = stack.back();
+      stack.pop_back();
+      if (g == to) return true;
+      if (seen[static_cast<size_t>(g)]) continue;
+      seen[static_cast<size_t>(g)] = true;
+      for (int32_t n : groups_[static_cast<size_t>(g)].nodes) {
+        for (GraphValueId input : node(n).inputs) {
+          const int32_t before = input < 0 ? -1 : GroupOf(input);
+          if (before >= 0 && before != g) stack.push_back(before);
+        }
+      }
+    }
+    return false;
+  }
+
+  // Joining must not make the group wait for something that waits for it.
+  bool StaysAcyclic(int32_t g, const GraphNode& node) const {
+    for (GraphValueId input : node.inputs) {
+      if (input < 0) continue;
+      const int32_t h = GroupOf(input);
+      if (h >= 0 && (h == g ? DirectGroupOf(input) != g : Reaches(h, g))) return false;
+    }
+    return true;
+  }
+
+  std::vector<Dim> RowDims(const Group& g) const {
+    std::vector<Dim> dims = g.dims;
+    for (int axis : g.axes) dims[static_cast<size_t>(axis)] = Dim::Const(1);
+    return dims;
+  }
+
+  // A convolution's rows are (image, row, column) as one dim: an operand may vary over all of the spatial dims or over none.
+  bool SpatialAllOrNone(const Group& g, GraphValueId operand) const {
+    const std::vector<Dim>& dims = graph_.value(operand).dims;
+    const size_t rank = g.dims.size();
+    bool all = true, none = true;
+    for (size_t i = 2; i < rank; ++i) {
+      const Dim extent = i + dims.size() < rank ? Dim::Const(1) : dims[i + dims.size() - rank];
+      all = all && graph_.symbols.ProvenEqual(extent, g.dims[i]);
+      none = none && graph_.IsOne(extent);
+    }
+    return all || none;
+  }
+
+  bool CanHold(const Group& g, int32_t index, const GraphNode& node) const {
+    const std::vector<Dim>& out = graph_.value(node.outputs[0]).dims;
+    if (g.nodes.size() >= kGroupNodesMax) return false;
+    switch (g.kind) {
+      case GroupKind::kElementwise:
+      case GroupKind::kProduct:
+      case GroupKind::kWindow:
+        return graph_.SameDims(g.dims, out);
+      case GroupKind::kConvolution:
+        return graph_.SameDims(g.dims, out) && std::ranges::all_of(node.inputs, [&](GraphValueId input) {
+                 return input < 0 || DirectGroupOf(input) == index || SpatialAllOrNone(g, input);
+               });
+      case GroupKind::kRow: {
+        const std::vector<Dim> row = RowDims(g);
+        if (!graph_.SameDims(g.dims, out) && !graph_.SameDims(row, out)) return false;
+        return std::ranges::all_of(node.inputs, [&](GraphValueId input) {   // a reduction without keepdims aligns with nothing
+          if (input < 0 || DirectGroupOf(input) != index) return true;
+          return graph_.SameDims(g.dims, graph_.value(input).dims) || graph_.SameDims(row, graph_.value(input).dims);
+        });
+      }
+      case GroupKind::kCopies:
+      case GroupKind::kShape:
+      case GroupKind::kReference:
+        return false;
+    }
+    return false;
+  }
+
+  bool JoinScalar(int32_t n) {
+    std::set<int32_t, std::greater<>> candidates;
+    for (GraphValueId input : node(n).inputs) {
+      if (input >= 0 && DirectGroupOf(input) >= 0) candidates.insert(DirectGroupOf(input));
+    }
+    for (int32_t g : candidates) {
+      if (!CanHold(group(g), g, node(n)) || !StaysAcyclic(g, node(n))) continue;
+      Join(g, n);
+      return true;
+    }
+    return false;
+  }
+
+  void PlaceReduction(int32_t n) {
+    const GraphNode& reduction = node(n);
+    const std::vector<Dim>& dims = graph_.value(reduction.inputs[0]).dims;
+    const std::vector<int> axes = *ir::ReduceAxes(graph_, reduction);
+    const int32_t g = DirectGroupOf(reduction.inputs[0]);
+    if (g >= 0 && graph_.SameDims(group(g).dims, dims) && group(g).nodes.size() < kGroupNodesMax) {
+      if (group(g).kind == GroupKind::kElementwise) {
+        group(g).kind = GroupKind::kRow;
+        group(g).axes = axes;
+        return Join(g, n);
+      }
+      if (group(g).kind == GroupKind::kRow && group(g).axes == axes) return Join(g, n);
+    }
+    // Another reduction of the same tensor (mean and mean of squares) shares its loop.
+    for (size_t h = 0; h < groups_.size(); ++h) {
+      const Group& row = groups_[h];
+      if (row.kind != GroupKind::kRow || row.axes != axes || row.nodes.size() >= kGroupNodesMax) continue;
+      if (g >= 0 || node(row.nodes.front()).inputs[0] != reduction.inputs[0] || !graph_.SameDims(row.dims, dims)) continue;
+      return Join(static_cast<int32_t>(h), n);
+    }
+    Start(GroupKind::kRow, n, dims);
+    groups_.back().axes = axes;
+  }
+
+  // Kahn's order over groups, the earliest first node first.
+  Result<std::vector<Group>> Ordered() {
+    std::vector<std::set<int32_t>> readers(groups_.size());
+    std::vector<int> waiting(groups_.size(), 0);
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      std::set<int32_t> before;
+      for (int32_t n : groups_[g].nodes) {
+        for (GraphValueId input : node(n).inputs) {
+          const int32_t h = input < 0 ? -1 : GroupOf(input);
+          if (h >= 0 && h != static_cast<int32_t>(g)) before.insert(h);
+        }
+      }
+      for (int32_t h : before) readers[static_cast<size_t>(h)].insert(static_cast<int32_t>(g));
+      waiting[g] = static_cast<int>(before.size());
+    }
+    std::set<std::pair<int32_t, int32_t>> ready;
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      if (waiting[g] == 0) ready.insert({groups_[g].nodes.front(), static_cast<int32_t>(g)});
+    }
+    std::vector<Group> ordered;
+    while (!ready.empty()) {
+      const int32_t g = ready.begin()->second;
+      ready.erase(ready.begin());
+      for (int32_t reader : readers[static_cast<size_t>(g)]) {
+        if (--waiting[static_cast<size_t>(reader)] == 0) ready.insert({group(reader).nodes.front(), reader});
+      }
+      ordered.push_back(std::move(group(g)));
+    }
+    if (ordered.size() != groups_.size()) return Fail(ErrorCode::kInternal, "fusion made groups that wait for each other");
+    return ordered;
+  }
+
+  const Graph& graph_;
+  std::vector<int32_t> group_of_node_;
+  std::vector<Group> groups_;
+};
+
+}  // namespace
+
+bool IsView(const ir::GraphNode& node) {
+  return node.op == TensorOp::kReshape || node.op == TensorOp::kTranspose || node.op == TensorOp::kExpand ||
+         (node.op == TensorOp::kSlice && node.attributes.Has("starts"));
+}
+
+ir::GraphValueId RootOf(const ir::Graph& graph, ir::GraphValueId id) {
+  while (graph.value(id).origin == ir::Origin::kNode && !graph.value(id).prepack) {
+    const ir::GraphNode& node = graph.nodes[static_cast<size_t>(graph.value(id).index)];
+    if (!IsView(node)) break;
+    id = node.inputs[0];
+  }
+  return id;
+}
+
+Result<std::vector<Group>> Fuse(const ir::Graph& graph) { return Fuser(graph).Run(); }
+
+}  // namespace kiln::lower

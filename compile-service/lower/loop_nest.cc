@@ -1,0 +1,265 @@
+// Element-wise chains, row groups and copies as loop nests.
+#include <algorithm>
+
+#include "compile-service/lower/emit.h"
+#include "compile-service/lower/loop_dims.h"
+
+namespace kiln::lower {
+
+using ir::GraphNode;
+using ir::GraphValue;
+using ir::GraphValueId;
+using ir::LoopNestSpec;
+using ir::Stage;
+
+namespace {
+
+constexpr Dim kZero = Dim::Const(0);
+constexpr Dim kOne = Dim::Const(1);
+// Inner extents up to this are part of the code: it then needs no masks or remainder loops.
+constexpr int64_t kInnerConstantMax = 64;
+
+bool IsReduction(const GraphNode& node) { return OpInfo(node.op).family == OpFamily::kReduction; }
+
+ir::Combine CombineOf(TensorOp op) {
+  if (op == TensorOp::kReduceMax) return ir::Combine::kMax;
+  if (op == TensorOp::kReduceMin) return ir::Combine::kMin;
+  if (op == TensorOp::kReduceProd) return ir::Combine::kProduct;
+  return ir::Combine::kSum;
+}
+
+// Loops of a nest after collapsing, outermost first; strides per operand.
+struct NestLoops {
+  std::vector<LoopDim> outer, reduce;
+  LoopDim inner;
+  bool reduce_inner = false;
+};
+
+NestLoops ShapeNest(PlanBuilder& builder, const std::vector<Dim>& space, const std::vector<int>& axes, const Order& order,
+                    const std::vector<Operand>& operands) {
+  NestLoops loops;
+  for (int dim : order) {
+    if (builder.graph().IsOne(space[static_cast<size_t>(dim)])) continue;
+    const bool reduced = std::ranges::find(axes, dim) != axes.end();
+    (reduced ? loops.reduce : loops.outer).push_back(LoopDimOf(space[static_cast<size_t>(dim)], operands, static_cast<size_t>(dim)));
+    loops.reduce_inner = reduced;
+  }
+  const LoopDim unit{kOne, std::vector<Dim>(operands.size(), kZero)};
+  if (!axes.empty() && loops.reduce.empty()) {
+    loops.reduce.push_back(unit);
+    loops.reduce_inner = true;
+  }
+  Collapse(builder.symbols(), &loops.outer);
+  Collapse(builder.symbols(), &loops.reduce);
+  std::vector<LoopDim>& innermost = loops.reduce_inner ? loops.reduce : loops.outer;
+  loops.inner = innermost.empty() ? unit : innermost.back();
+  if (!innermost.empty()) innermost.pop_back();
+  return loops;
+}
+
+// Fills extents and accesses of a spec; everything but body and stages.
+void FillNest(const NestLoops& loops, GroupBody& body, KernelArguments& arguments, LoopNestSpec& spec) {
+  for (const LoopDim& dim : loops.outer) spec.outer.push_back(arguments.Argument(dim.extent));
+  for (const LoopDim& dim : loops.reduce) spec.reduce.push_back(arguments.UpTo(dim.extent, 1));
+  spec.inner = arguments.UpTo(loops.inner.extent, kInnerConstantMax);
+  spec.reduce_inner = loops.reduce_inner;
+  for (size_t a = 0; a < body.operands().size(); ++a) {
+    ir::Access access{body.Pointer(body.operands()[a]), body.operands()[a].dtype, {}};
+    for (const LoopDim& dim : loops.outer) access.strides.push_back(arguments.Stride(dim.strides[a]));
+    for (const LoopDim& dim : loops.reduce) access.strides.push_back(arguments.Stride(dim.strides[a]));
+    access.strides.push_back(arguments.Stride(loops.inner.strides[a]));
+    spec.accesses.push_back(std::move(access));
+  }
+}
+
+Dim RangeOfNest(PlanBuilder& builder, const NestLoops& loops) {
+  if (loops.outer.empty() && loops.reduce.empty() && !loops.reduce_inner) return loops.inner.extent;
+  Dim range = kOne;
+  for (const LoopDim& dim : loops.outer) range = builder.symbols().Mul(range, dim.extent);
+  return range;
+}
+
+// The stages of a row group, in the order of its nodes.
+class RowStages {
+ public:
+  RowStages(PlanBuilder& builder, const Group& group, GroupBody& body, KernelArguments& arguments)
+      : builder_(builder), group_(group), body_(body), arguments_(arguments) {}
+
+  Status AddNodes() {
+    for (int32_t n : group_.nodes) {
+      const GraphNode node = builder_.graph().nodes[static_cast<size_t>(n)];
+      if (IsReduction(node)) {
+        RETURN_IF_ERROR(AddReduction(node));
+      } else {
+        RETURN_IF_ERROR(body_.AddNode(node));
+      }
+    }
+    return {};
+  }
+
+  // Values that are dear to compute and read by a reduction and again later are kept in the memory of the final result.
+  void KeepDearValues(GraphValueId result, int32_t access) {
+    for (int32_t n : group_.nodes) {
+      const GraphNode& node = builder_.graph().nodes[static_cast<size_t>(n)];
+      if (node.op != TensorOp::kExp || node.outputs[0] == result || kept_ >= 0) continue;
+      if (!builder_.graph().SameDims(builder_.graph().value(node.outputs[0]).dims, group_.dims)) continue;
+      if (Readers(node.outputs[0]) > 1) kept_ = node.outputs[0];
+    }
+    kept_access_ = access;
+  }
+
+  std::vector<Stage> Take() { return std::move(stages_); }
+
+ private:
+  int Readers(GraphValueId id) const {
+    int readers = 0;
+    for (int32_t n : group_.nodes) {
+      readers += static_cast<int>(std::ranges::count(builder_.graph().nodes[static_cast<size_t>(n)].inputs, id));
+    }
+    return readers;
+  }
+
+  Status AddReduction(const GraphNode& node) {
+    ASSIGN_OR_RETURN(int32_t term, body_.Scalar(node.inputs[0]));
+    if (node.inputs[0] == kept_) {
+      stages_.push_back({Stage::Kind::kStore, ir::Combine::kSum, 0, Stage::Domain::kFull, {{kept_access_, term}}});
+      term = body_.scalars().Load(DType::kF32, kept_access_);
+      body_.Define(kept_, term);
+      kept_ = -1;
+    }
+    const auto stage = static_cast<int32_t>(stages_.size());
+    stages_.push_back({Stage::Kind::kReduce, CombineOf(node.op), term, Stage::Domain::kInner, {}});
+    ScalarBuilder& scalars = body_.scalars();
+    int32_t result = scalars.Add({ir::ScalarOp::kStageResult, DType::kF32, -1, -1, -1, stage});
+    if (node.op == TensorOp::kReduceMean) result = Mean(result);
+    body_.Define(node.outputs[0], result);
+    return {};
+  }
+
+  int32_t Mean(int32_t sum) {
+    ScalarBuilder& scalars = body_.scalars();
+    Dim count = kOne;
+    for (int axis : group_.axes) count = builder_.symbols().Mul(count, group_.dims[static_cast<size_t>(axis)]);
+    if (count.is_const() && count.value() != 0) {
+      return scalars.Op(ir::ScalarOp::kMul, DType::kF32, sum, scalars.Number(DType::kF32, 1.0 / static_cast<double>(count.value())));
+    }
+    if (count_argument_ < 0) count_argument_ = static_cast<int32_t>(arguments_.Argument(count).value);
+    const int32_t argument = scalars.Add({ir::ScalarOp::kArgument, DType::kI64, -1, -1, -1, count_argument_});
+    return scalars.Op(ir::ScalarOp::kDiv, DType::kF32, sum, scalars.Op(ir::ScalarOp::kConvert, DType::kF32, argument));
+  }
+
+  PlanBuilder& builder_;
+  const Group& group_;
+  GroupBody& body_;
+  KernelArguments& arguments_;
+  std::vector<Stage> stages_;
+  GraphValueId kept_ = -1;
+  int32_t kept_access_ = -1;
+  int32_t count_argument_ = -1;
+};
+
+// The order of the first full-size external operand of a row group, found before its body exists.
+Result<Order> RowOrder(PlanBuilder& builder, const Group& group) {
+  for (int32_t n : group.nodes) {
+    const GraphNode node = builder.graph().nodes[static_cast<size_t>(n)];
+    for (GraphValueId input : node.inputs) {
+      if (input < 0 || !builder.graph().SameDims(builder.graph().value(input).dims, group.dims)) continue;
+      const bool inside = std::ranges::any_of(group.nodes, [&](int32_t m) {
+        return std::ranges::count(builder.graph().nodes[static_cast<size_t>(m)].outputs, input) > 0;
+      });
+      if (inside || builder.graph().value(input).origin == ir::Origin::kImmediate) continue;
+      ASSIGN_OR_RETURN(const Place place, builder.PlaceOf(input));
+      return builder.MemoryOrder(group.dims, place.strides);
+    }
+  }
+  return RowMajor(static_cast<int>(group.dims.size()));
+}
+
+// Strides of a row value over the space: reduced dims that were dropped (keepdims = 0) are put back.
+Result<Operand> RowOperand(PlanBuilder& builder, const Group& group, const Place& place, const GraphValue& value) {
+  if (value.dims.size() == group.dims.size()) return builder.Broadcast(place, value.dtype, value.dims, group.dims);
+  Operand operand{place, value.dtype, value.dims, std::vector<Dim>(group.dims.size(), kZero)};
+  size_t next = 0;
+  for (size_t i = 0; i < group.dims.size(); ++i) {
+    if (std::ranges::find(group.axes, static_cast<int>(i)) == group.axes.end()) operand.strides[i] = place.strides[next++];
+  }
+  return operand;
+}
+
+}  // namespace
+
+Status EmitElementwise(PlanBuilder& builder, const Group& group) {
+  GroupBody body(builder, group, group.dims);
+  for (int32_t n : group.nodes) RETURN_IF_ERROR(body.AddNode(builder.graph().nodes[static_cast<size_t>(n)]));
+  ASSIGN_OR_RETURN(const Order order, body.PreferredOrder());
+  ASSIGN_OR_RETURN(const std::vector<ir::Store> stores, body.StoreEscaping(order));
+  const NestLoops loops = ShapeNest(builder, group.dims, {}, order, body.operands());
+  KernelArguments arguments;
+  LoopNestSpec spec;
+  FillNest(loops, body, arguments, spec);
+  spec.body = body.scalars().Take();
+  spec.stages.push_back({Stage::Kind::kStore, ir::Combine::kSum, 0, Stage::Domain::kFull, stores});
+  return builder.AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), RangeOfNest(builder, loops), body.Cost(),
+                           body.Text());
+}
+
+Status EmitRow(PlanBuilder& builder, const Group& group) {
+  GroupBody body(builder, group, group.dims);
+  KernelArguments arguments;
+  ASSIGN_OR_RETURN(const Order order, RowOrder(builder, group));
+  RowStages stages(builder, group, body, arguments);
+  // Places of results first: a reduction may use the last full-size one as scratch.
+  std::vector<int32_t> accesses;
+  std::vector<bool> is_full;
+  for (GraphValueId id : body.escaping()) {
+    const GraphValue value = builder.graph().value(id);
+    is_full.push_back(builder.graph().SameDims(value.dims, group.dims));
+    const Place place = builder.Allocate(id, value.dims.size() == order.size() ? order : RowMajor(value.rank()));
+    ASSIGN_OR_RETURN(Operand operand, RowOperand(builder, group, place, value));
+    accesses.push_back(body.AddOperand(std::move(operand)));
+  }
+  for (size_t i = body.escaping().size(); i-- > 0;) {
+    if (!is_full[i] || builder.graph().value(body.escaping()[i]).dtype != DType::kF32) continue;
+    stages.KeepDearValues(body.escaping()[i], accesses[i]);
+    break;
+  }
+  RETURN_IF_ERROR(stages.AddNodes());
+
+  const NestLoops loops = ShapeNest(builder, group.dims, group.axes, order, body.operands());
+  LoopNestSpec spec;
+  FillNest(loops, body, arguments, spec);
+  spec.stages = stages.Take();
+  const Stage::Domain row_domain = loops.reduce_inner ? Stage::Domain::kRow : Stage::Domain::kInner;
+  Stage rows{Stage::Kind::kStore, ir::Combine::kSum, 0, row_domain, {}};
+  Stage full{Stage::Kind::kStore, ir::Combine::kSum, 0, Stage::Domain::kFull, {}};
+  for (size_t i = 0; i < accesses.size(); ++i) {
+    ASSIGN_OR_RETURN(const int32_t scalar, body.Scalar(body.escaping()[i]));
+    (is_full[i] ? full : rows).stores.push_back({accesses[i], scalar});
+  }
+  if (!rows.stores.empty()) spec.stages.push_back(std::move(rows));
+  if (!full.stores.empty()) spec.stages.push_back(std::move(full));
+  spec.body = body.scalars().Take();
+  return builder.AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), RangeOfNest(builder, loops), body.Cost(),
+                           body.Text());
+}
+
+Status PlanBuilder::AddCopy(const Place& from, const Place& to, DType dtype, const std::vector<Dim>& dims, StepText text) {
+  if (!IsKernelDType(dtype)) {
+    return Fail(ErrorCode::kUnsupported, "copying " + std::string(DTypeName(dtype)) + " elements is not compiled");
+  }
+  const Group none{GroupKind::kElementwise, {}, dims, {}};
+  GroupBody body(*this, none, dims);
+  body.AddOperand({from, dtype, dims, from.strides});
+  body.AddOperand({to, dtype, dims, to.strides});
+  const Order order = MemoryOrder(dims, to.strides);
+  const NestLoops loops = ShapeNest(*this, dims, {}, order, body.operands());
+  KernelArguments arguments;
+  LoopNestSpec spec;
+  FillNest(loops, body, arguments, spec);
+  const int32_t element = body.scalars().Load(dtype, 0);
+  spec.body = body.scalars().Take();
+  spec.stages.push_back({Stage::Kind::kStore, ir::Combine::kSum, 0, Stage::Domain::kFull, {{1, element}}});
+  return AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), RangeOfNest(*this, loops), body.Cost(), std::move(text));
+}
+
+}  // namespace kiln::lower

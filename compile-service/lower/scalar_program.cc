@@ -1,0 +1,262 @@
+#include "compile-service/lower/scalar_program.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+namespace kiln::lower {
+namespace {
+
+using ir::ScalarNode;
+using ir::ScalarOp;
+
+// How an op enters kernels. Activations are f32 functions of one input; Generic ops exist for several dtypes.
+enum class ScalarKind : uint8_t { kNone, kActivation, kFloatOnly, kGeneric };
+
+ScalarKind KindOf(TensorOp op) {
+  static constexpr struct {
+    TensorOp op;
+    ScalarKind kind;
+  } kTable[] = {
+      {TensorOp::kCeil, ScalarKind::kActivation},        {TensorOp::kFloor, ScalarKind::kActivation},
+      {TensorOp::kRound, ScalarKind::kActivation},       {TensorOp::kSqrt, ScalarKind::kActivation},
+      {TensorOp::kReciprocal, ScalarKind::kActivation},  {TensorOp::kExp, ScalarKind::kActivation},
+      {TensorOp::kLog, ScalarKind::kActivation},         {TensorOp::kSin, ScalarKind::kActivation},
+      {TensorOp::kCos, ScalarKind::kActivation},         {TensorOp::kTanh, ScalarKind::kActivation},
+      {TensorOp::kErf, ScalarKind::kActivation},         {TensorOp::kSigmoid, ScalarKind::kActivation},
+      {TensorOp::kLeakyRelu, ScalarKind::kActivation},   {TensorOp::kThresholdedRelu, ScalarKind::kActivation},
+      {TensorOp::kElu, ScalarKind::kActivation},         {TensorOp::kCelu, ScalarKind::kActivation},
+      {TensorOp::kSelu, ScalarKind::kActivation},        {TensorOp::kGelu, ScalarKind::kActivation},
+      {TensorOp::kHardSigmoid, ScalarKind::kActivation}, {TensorOp::kHardSwish, ScalarKind::kActivation},
+      {TensorOp::kMish, ScalarKind::kActivation},        {TensorOp::kSoftplus, ScalarKind::kActivation},
+      {TensorOp::kSoftsign, ScalarKind::kActivation},    {TensorOp::kShrink, ScalarKind::kActivation},
+      {TensorOp::kIsNaN, ScalarKind::kFloatOnly},        {TensorOp::kIsInf, ScalarKind::kFloatOnly},
+      {TensorOp::kDiv, ScalarKind::kFloatOnly},          {TensorOp::kPow, ScalarKind::kFloatOnly},
+      {TensorOp::kPRelu, ScalarKind::kFloatOnly},        {TensorOp::kMean, ScalarKind::kFloatOnly},
+      {TensorOp::kAbs, ScalarKind::kGeneric},            {TensorOp::kNeg, ScalarKind::kGeneric},
+      {TensorOp::kRelu, ScalarKind::kGeneric},           {TensorOp::kSign, ScalarKind::kGeneric},
+      {TensorOp::kClip, ScalarKind::kGeneric},           {TensorOp::kAdd, ScalarKind::kGeneric},
+      {TensorOp::kSub, ScalarKind::kGeneric},            {TensorOp::kMul, ScalarKind::kGeneric},
+      {TensorOp::kMin, ScalarKind::kGeneric},            {TensorOp::kMax, ScalarKind::kGeneric},
+      {TensorOp::kSum, ScalarKind::kGeneric},            {TensorOp::kEqual, ScalarKind::kGeneric},
+      {TensorOp::kLess, ScalarKind::kGeneric},           {TensorOp::kLessOrEqual, ScalarKind::kGeneric},
+      {TensorOp::kGreater, ScalarKind::kGeneric},        {TensorOp::kGreaterOrEqual, ScalarKind::kGeneric},
+      {TensorOp::kAnd, ScalarKind::kGeneric},            {TensorOp::kOr, ScalarKind::kGeneric},
+      {TensorOp::kXor, ScalarKind::kGeneric},            {TensorOp::kNot, ScalarKind::kGeneric},
+      {TensorOp::kCast, ScalarKind::kGeneric},           {TensorOp::kWhere, ScalarKind::kGeneric},
+  };
+  for (const auto& row : kTable) {
+    if (row.op == op) return row.kind;
+  }
+  return ScalarKind::kNone;
+}
+
+bool IsLogical(TensorOp op) {
+  return op == TensorOp::kAnd || op == TensorOp::kOr || op == TensorOp::kXor || op == TensorOp::kNot;
+}
+
+}  // namespace
+
+bool IsKernelDType(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kI32 || dtype == DType::kI64 || dtype == DType::kBool;
+}
+
+bool IsScalarNode(const ir::Graph& graph, const ir::GraphNode& node) {
+  const ScalarKind kind = KindOf(node.op);
+  if (kind == ScalarKind::kNone || node.outputs.size() != 1) return false;
+  for (ir::GraphValueId input : node.inputs) {
+    if (input >= 0 && !IsKernelDType(graph.value(input).dtype)) return false;
+  }
+  if (!IsKernelDType(graph.value(node.outputs[0]).dtype)) return false;
+  const DType type = graph.value(node.inputs[0]).dtype;
+  if (kind != ScalarKind::kGeneric && type != DType::kF32) return false;
+  if (node.op == TensorOp::kWhere || node.op == TensorOp::kCast) return true;
+  if (IsLogical(node.op)) return type == DType::kBool;
+  return type != DType::kBool || node.op == TensorOp::kEqual;
+}
+
+int32_t ScalarBuilder::Add(ScalarNode node) {
+  const auto found = std::find(program_.begin(), program_.end(), node);
+  if (found != program_.end()) return static_cast<int32_t>(found - program_.begin());
+  program_.push_back(node);
+  return static_cast<int32_t>(program_.size() - 1);
+}
+
+int32_t ScalarBuilder::Load(DType type, int32_t access) { return Add({ScalarOp::kLoad, type, -1, -1, -1, access}); }
+
+int32_t ScalarBuilder::Number(DType type, double value) {
+  ScalarNode node{ScalarOp::kConstant, type};
+  if (IsFloat(type)) {
+    node.number = value;
+  } else {
+    node.integer = static_cast<int64_t>(value);
+  }
+  return Add(node);
+}
+
+int32_t ScalarBuilder::Activation(const ir::GraphNode& node, int32_t x) {
+  constexpr DType kT = DType::kF32;
+  const auto number = [&](double v) { return Number(kT, v); };
+  const auto op1 = [&](ScalarOp op, int32_t a) { return Op(op, kT, a); };
+  const auto op2 = [&](ScalarOp op, int32_t a, int32_t b) { return Op(op, kT, a, b); };
+  const auto attribute = [&](const char* name, double fallback) {
+    return number(static_cast<float>(node.attributes.Float(name, fallback)));
+  };
+  const auto less = [&](int32_t a, int32_t b) { return Op(ScalarOp::kLess, DType::kBool, a, b); };
+  const auto select = [&](int32_t c, int32_t a, int32_t b) { return Op(ScalarOp::kSelect, kT, c, a, b); };
+  const auto expm1 = [&](int32_t a) { return op2(ScalarOp::kSub, op1(ScalarOp::kExp, a), number(1)); };
+  const auto softplus = [&] {   // max(x, 0) + log(1 + e^-|x|)
+    const int32_t tail = op1(ScalarOp::kExp, op1(ScalarOp::kNeg, op1(ScalarOp::kAbs, x)));
+    return op2(ScalarOp::kAdd, op2(ScalarOp::kMax, x, number(0)), op1(ScalarOp::kLog, op2(ScalarOp::kAdd, number(1), tail)));
+  };
+  const auto hard = [&](int32_t slope, int32_t shift) {
+    const int32_t line = op2(ScalarOp::kAdd, op2(ScalarOp::kMul, x, slope), shift);
+    return op2(ScalarOp::kMax, op2(ScalarOp::kMin, line, number(1)), number(0));
+  };
+  if (node.op == TensorOp::kCeil) return op1(ScalarOp::kCeil, x);
+  if (node.op == TensorOp::kFloor) return op1(ScalarOp::kFloor, x);
+  if (node.op == TensorOp::kRound) return op1(ScalarOp::kRound, x);
+  if (node.op == TensorOp::kSqrt) return op1(ScalarOp::kSqrt, x);
+  if (node.op == TensorOp::kReciprocal) return op2(ScalarOp::kDiv, number(1), x);
+  if (node.op == TensorOp::kExp) return op1(ScalarOp::kExp, x);
+  if (node.op == TensorOp::kLog) return op1(ScalarOp::kLog, x);
+  if (node.op == TensorOp::kSin) return op1(ScalarOp::kSin, x);
+  if (node.op == TensorOp::kCos) return op1(ScalarOp::kCos, x);
+  if (node.op == TensorOp::kTanh) return op1(ScalarOp::kTanh, x);
+  if (node.op == TensorOp::kErf) return op1(ScalarOp::kErf, x);
+  if (node.op == TensorOp::kSigmoid) return op1(ScalarOp::kSigmoid, x);
+  if (node.op == TensorOp::kLeakyRelu) {
+    return select(less(x, number(0)), op2(ScalarOp::kMul, x, attribute("alpha", 0.01)), x);
+  }
+  if (node.op == TensorOp::kThresholdedRelu) return select(less(attribute("alpha", 1.0), x), x, number(0));
+  if (node.op == TensorOp::kElu) {
+    return select(less(x, number(0)), op2(ScalarOp::kMul, attribute("alpha", 1.0), expm1(x)), x);
+  }
+  if (node.op == TensorOp::kCelu) {
+    const int32_t alpha = attribute("alpha", 1.0);
+    const int32_t low = op2(ScalarOp::kMul, alpha, expm1(op2(ScalarOp::kDiv, x, alpha)));
+    return op2(ScalarOp::kAdd, op2(ScalarOp::kMax, x, number(0)), op2(ScalarOp::kMin, low, number(0)));
+  }
+  if (node.op == TensorOp::kSelu) {
+    const int32_t low = op2(ScalarOp::kMul, attribute("alpha", 1.67326319217681884765625), expm1(x));
+    return op2(ScalarOp::kMul, attribute("gamma", 1.05070102214813232421875), select(less(number(0), x), x, low));
+  }
+  if (node.op == TensorOp::kGelu) {
+    const int32_t half = op2(ScalarOp::kMul, x, number(0.5));
+    int32_t inner = op1(ScalarOp::kErf, op2(ScalarOp::kMul, x, number(std::numbers::sqrt2 / 2)));
+    if (node.attributes.Text("approximate", "none") == "tanh") {
+      const int32_t cube = op2(ScalarOp::kMul, op2(ScalarOp::kMul, x, x), x);
+      const int32_t sum = op2(ScalarOp::kAdd, x, op2(ScalarOp::kMul, cube, number(0.044715)));
+      inner = op1(ScalarOp::kTanh, op2(ScalarOp::kMul, sum, number(std::sqrt(2 / std::numbers::pi))));
+    }
+    return op2(ScalarOp::kMul, half, op2(ScalarOp::kAdd, inner, number(1)));
+  }
+  if (node.op == TensorOp::kHardSigmoid) return hard(attribute("alpha", 0.2), attribute("beta", 0.5));
+  if (node.op == TensorOp::kHardSwish) return op2(ScalarOp::kMul, x, hard(number(1.0f / 6), number(0.5)));
+  if (node.op == TensorOp::kMish) return op2(ScalarOp::kMul, x, op1(ScalarOp::kTanh, softplus()));
+  if (node.op == TensorOp::kSoftplus) return softplus();
+  if (node.op == TensorOp::kSoftsign) {
+    return op2(ScalarOp::kDiv, x, op2(ScalarOp::kAdd, number(1), op1(ScalarOp::kAbs, x)));
+  }
+  // Shrink: x < -lambd ? x + bias : x > lambd ? x - bias : 0.
+  const int32_t bias = attribute("bias", 0.0), limit = attribute("lambd", 0.5);
+  const int32_t high = select(less(limit, x), op2(ScalarOp::kSub, x, bias), number(0));
+  return select(less(x, op1(ScalarOp::kNeg, limit)), op2(ScalarOp::kAdd, x, bias), high);
+}
+
+int32_t ScalarBuilder::Power(const ir::Graph& graph, const ir::GraphNode& node, std::span<const int32_t> operands) {
+  constexpr DType kT = DType::kF32;
+  const int32_t x = operands[0];
+  const std::optional<float> exponent = graph.ScalarOf(node.inputs[1]);
+  if (exponent == 1.0f) return x;
+  if (exponent == 2.0f) return Op(ScalarOp::kMul, kT, x, x);
+  if (exponent == 3.0f) return Op(ScalarOp::kMul, kT, Op(ScalarOp::kMul, kT, x, x), x);
+  if (exponent == 0.5f) return Op(ScalarOp::kSqrt, kT, x);
+  if (exponent == -1.0f) return Op(ScalarOp::kDiv, kT, Number(kT, 1), x);
+  int32_t power = operands[1];
+  if (graph.value(node.inputs[1]).dtype != kT) power = Op(ScalarOp::kConvert, kT, power);
+  return Op(ScalarOp::kPow, kT, x, power);
+}
+
+int32_t ScalarBuilder::F32(const ir::Graph& graph, const ir::GraphNode& node, std::span<const int32_t> operands) {
+  constexpr DType kT = DType::kF32;
+  const int32_t x = operands[0];
+  if (node.op == TensorOp::kIsNaN) return Op(ScalarOp::kIsNaN, DType::kBool, x);
+  if (node.op == TensorOp::kIsInf) {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    const bool negative = node.attributes.Int("detect_negative", 1) != 0, positive = node.attributes.Int("detect_positive", 1) != 0;
+    const auto equals = [&](double v) { return Op(ScalarOp::kEqual, DType::kBool, x, Number(kT, v)); };
+    if (negative && positive) return Op(ScalarOp::kOr, DType::kBool, equals(kInfinity), equals(-kInfinity));
+    if (!negative && !positive) return Number(DType::kBool, 0);
+    return equals(positive ? kInfinity : -kInfinity);
+  }
+  if (node.op == TensorOp::kDiv) return Op(ScalarOp::kDiv, kT, x, operands[1]);
+  if (node.op == TensorOp::kPow) return Power(graph, node, operands);
+  if (node.op == TensorOp::kPRelu) {
+    const int32_t negative = Op(ScalarOp::kLess, DType::kBool, x, Number(kT, 0));
+    return Op(ScalarOp::kSelect, kT, negative, Op(ScalarOp::kMul, kT, x, operands[1]), x);
+  }
+  int32_t sum = x;   // Mean
+  for (size_t i = 1; i < operands.size(); ++i) sum = Op(ScalarOp::kAdd, kT, sum, operands[i]);
+  return Op(ScalarOp::kDiv, kT, sum, Number(kT, static_cast<double>(operands.size())));
+}
+
+int32_t ScalarBuilder::Any(const ir::Graph& graph, const ir::GraphNode& node, DType type, std::span<const int32_t> operands) {
+  const int32_t x = operands[0];
+  const int32_t y = operands.size() > 1 ? operands[1] : -1;
+  const auto fold = [&](ScalarOp op) {
+    int32_t result = x;
+    for (size_t i = 1; i < operands.size(); ++i) result = Op(op, type, result, operands[i]);
+    return result;
+  };
+  const auto boolean = [&](ScalarOp op, int32_t a, int32_t b) { return Op(op, DType::kBool, a, b); };
+  if (node.op == TensorOp::kAbs) return Op(ScalarOp::kAbs, type, x);
+  if (node.op == TensorOp::kNeg) return Op(ScalarOp::kNeg, type, x);
+  if (node.op == TensorOp::kRelu) return Op(ScalarOp::kMax, type, x, Number(type, 0));
+  if (node.op == TensorOp::kSign) {   // a NaN stays
+    const int32_t zero = Number(type, 0);
+    const int32_t low = Op(ScalarOp::kSelect, type, boolean(ScalarOp::kLess, x, zero), Number(type, -1), x);
+    return Op(ScalarOp::kSelect, type, boolean(ScalarOp::kLess, zero, x), Number(type, 1), low);
+  }
+  if (node.op == TensorOp::kClip) {
+    int32_t clipped = x;
+    if (y >= 0) clipped = Op(ScalarOp::kMax, type, clipped, y);
+    if (operands.size() > 2 && operands[2] >= 0) clipped = Op(ScalarOp::kMin, type, clipped, operands[2]);
+    return clipped;
+  }
+  if (node.op == TensorOp::kAdd || node.op == TensorOp::kSum) return fold(ScalarOp::kAdd);
+  if (node.op == TensorOp::kSub) return fold(ScalarOp::kSub);
+  if (node.op == TensorOp::kMul) return fold(ScalarOp::kMul);
+  if (node.op == TensorOp::kMin) return fold(ScalarOp::kMin);
+  if (node.op == TensorOp::kMax) return fold(ScalarOp::kMax);
+  if (node.op == TensorOp::kEqual) return boolean(ScalarOp::kEqual, x, y);
+  if (node.op == TensorOp::kLess) return boolean(ScalarOp::kLess, x, y);
+  if (node.op == TensorOp::kLessOrEqual) return boolean(ScalarOp::kLessEqual, x, y);
+  if (node.op == TensorOp::kGreater) return boolean(ScalarOp::kLess, y, x);
+  if (node.op == TensorOp::kGreaterOrEqual) return boolean(ScalarOp::kLessEqual, y, x);
+  if (node.op == TensorOp::kAnd) return boolean(ScalarOp::kAnd, x, y);
+  if (node.op == TensorOp::kOr) return boolean(ScalarOp::kOr, x, y);
+  if (node.op == TensorOp::kNot) return boolean(ScalarOp::kNot, x, -1);
+  if (node.op == TensorOp::kXor) {
+    return Op(ScalarOp::kAnd, DType::kBool, boolean(ScalarOp::kOr, x, y), boolean(ScalarOp::kNot, boolean(ScalarOp::kAnd, x, y), -1));
+  }
+  const DType out = graph.value(node.outputs[0]).dtype;
+  if (node.op == TensorOp::kCast) return out == type ? x : Op(ScalarOp::kConvert, out, x);
+  return Op(ScalarOp::kSelect, out, x, y, operands[2]);   // Where
+}
+
+int32_t ScalarBuilder::Node(const ir::Graph& graph, const ir::GraphNode& node, std::span<const int32_t> operands) {
+  switch (KindOf(node.op)) {
+    case ScalarKind::kActivation:
+      return Activation(node, operands[0]);
+    case ScalarKind::kFloatOnly:
+      return F32(graph, node, operands);
+    case ScalarKind::kGeneric:
+    case ScalarKind::kNone:
+      break;
+  }
+  return Any(graph, node, graph.value(node.inputs[0]).dtype, operands);
+}
+
+}  // namespace kiln::lower

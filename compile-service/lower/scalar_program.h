@@ -1,0 +1,38 @@
+// Element-wise nodes in the scalar language of kernel specs.
+#pragma once
+
+#include <span>
+
+#include "compile-service/ir/graph.h"
+#include "compile-service/ir/kernel_spec.h"
+
+namespace kiln::lower {
+
+// Builds a scalar program; equal operations are made once.
+class ScalarBuilder {
+ public:
+  int32_t Add(ir::ScalarNode node);
+  int32_t Op(ir::ScalarOp op, DType type, int32_t a, int32_t b = -1, int32_t c = -1) { return Add({op, type, a, b, c}); }
+  int32_t Load(DType type, int32_t access);
+  int32_t Number(DType type, double value);   // constant of any type
+  ir::ScalarProgram Take() { return std::move(program_); }
+
+  // Appends `node`; operands[i] is the scalar node of input i, converted already to the input's dtype, or -1 when absent.
+  // Precondition: IsScalarNode.
+  int32_t Node(const ir::Graph& graph, const ir::GraphNode& node, std::span<const int32_t> operands);
+
+ private:
+  int32_t F32(const ir::Graph& graph, const ir::GraphNode& node, std::span<const int32_t> operands);
+  int32_t Activation(const ir::GraphNode& node, int32_t x);
+  int32_t Power(const ir::Graph& graph, const ir::GraphNode& node, std::span<const int32_t> operands);
+  int32_t Any(const ir::Graph& graph, const ir::GraphNode& node, DType type, std::span<const int32_t> operands);
+
+  ir::ScalarProgram program_;
+};
+
+// Whether a kernel can compute the node element by element: op and dtypes both.
+bool IsScalarNode(const ir::Graph& graph, const ir::GraphNode& node);
+// Dtypes that kernels read and write.
+bool IsKernelDType(DType dtype);
+
+}  // namespace kiln::lower

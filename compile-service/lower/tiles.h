@@ -1,0 +1,12 @@
+// Choice of register tiles (tiles.def).
+#pragma once
+
+#include "common/artifact/target.h"
+#include "compile-service/ir/kernel_spec.h"
+
+namespace kiln::lower {
+
+// The tile with the least estimated work for a product of m rows and n columns; sizes are hints (any tile is correct for all).
+ir::Tile ChooseTile(Target target, int64_t m, int64_t n);
+
+}  // namespace kiln::lower

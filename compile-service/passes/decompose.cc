@@ -1,0 +1,410 @@
+// Composite ops in terms of views, element-wise ops, reductions and products, so that fusion sees one small language.
+#include <numeric>
+
+#include "compile-service/passes/passes.h"
+#include "compile-service/passes/rewriter.h"
+
+namespace kiln::passes {
+namespace {
+
+using ir::Graph;
+using ir::GraphNode;
+using ir::GraphValueId;
+
+constexpr Dim kOne = Dim::Const(1);
+
+std::vector<int> AxesFrom(int first, int rank) {
+  std::vector<int> axes(static_cast<size_t>(std::max(rank - first, 0)));
+  std::iota(axes.begin(), axes.end(), first);
+  return axes;
+}
+
+// One node at a time; every method returns whether it replaced the node.
+class Decomposer {
+ public:
+  explicit Decomposer(Rewriter& rewriter) : r_(rewriter), graph_(rewriter.graph()) {}
+
+  bool Run(const GraphNode& node);
+
+ private:
+  struct Row {
+    TensorOp op;
+    bool f32_only;
+    bool (Decomposer::*run)(const GraphNode&);
+  };
+  static const Row kRows[];
+
+  static GraphValueId Out(const GraphNode& node) { return node.outputs[0]; }
+  const std::vector<Dim>& DimsOf(GraphValueId id) const { return graph_.value(id).dims; }
+  int Rank(GraphValueId id) const { return graph_.value(id).rank(); }
+  bool Has(const GraphNode& node, size_t input) const { return input < node.inputs.size() && node.inputs[input] >= 0; }
+
+  bool Identity(const GraphNode& node) {
+    r_.Replace(Out(node), node.inputs[0]);
+    return true;
+  }
+
+  // Views whose meaning is all in their output dims.
+  bool Reshape(const GraphNode& node) {
+    r_.Emit(TensorOp::kReshape, {node.inputs[0]}, {}, {}, Out(node));
+    return true;
+  }
+
+  bool Expand(const GraphNode& node) {
+    r_.Emit(TensorOp::kExpand, {node.inputs[0]}, {}, {}, Out(node));
+    return true;
+  }
+
+  bool Transpose(const GraphNode& node) {
+    if (node.attributes.Has("perm")) return false;
+    std::vector<int64_t> perm(static_cast<size_t>(Rank(node.inputs[0])));
+    std::iota(perm.rbegin(), perm.rend(), 0);
+    r_.Transpose(node.inputs[0], perm, Out(node));
+    return true;
+  }
+
+  // `starts` (Dims) and `steps` (ints) for every dim of the input.
+  GraphValueId EmitSlice(GraphValueId x, std::vector<Dim> starts, std::vector<int64_t> steps, std::vector<Dim> dims,
+                         GraphValueId into) {
+    Attributes attributes;
+    attributes.Set("starts", std::move(starts));
+    attributes.Set("steps", std::move(steps));
+    return r_.Emit(TensorOp::kSlice, {x}, std::move(dims), std::move(attributes), into);
+  }
+
+  // First element taken along a dim: ONNX's rule, clamped so that it is a position even in an empty slice. nullopt when its sign
+  // depends on symbols.
+  std::optional<Dim> SliceStart(Dim start, int64_t step, Dim dim) {
+    SymbolTable& symbols = graph_.symbols;
+    const Dim zero = Dim::Const(0);
+    if (start.is_const() && start.value() < 0) {
+      if (start.value() < -limits::kTensorBytesMax) return zero;
+      return symbols.Max(symbols.Add(dim, start), zero);
+    }
+    if (symbols.Bounds(start).min < 0) return std::nullopt;
+    const bool beyond = start.is_const() && start.value() > limits::kTensorBytesMax;
+    if (step > 0) return beyond ? dim : symbols.Min(start, dim);
+    const Dim last = symbols.Max(symbols.Sub(dim, kOne), zero);
+    return beyond ? last : symbols.Min(start, last);
+  }
+
+  bool Slice(const GraphNode& node) {
+    const std::vector<Dim> dims = DimsOf(node.inputs[0]);
+    const auto known = [&](size_t i) -> const KnownValues* {
+      return Has(node, i) && graph_.value(node.inputs[i]).known ? &*graph_.value(node.inputs[i]).known : nullptr;
+    };
+    const KnownValues* starts = known(1);
+    const KnownValues* axes = known(3);
+    const KnownValues* steps = known(4);
+    if (starts == nullptr || (Has(node, 3) && axes == nullptr) || (Has(node, 4) && steps == nullptr)) return false;
+    std::vector<Dim> first(dims.size(), Dim::Const(0));
+    std::vector<int64_t> step(dims.size(), 1);
+    for (size_t i = 0; i < starts->size(); ++i) {
+      int axis = static_cast<int>(i);
+      if (axes != nullptr) {
+        if (!(*axes)[i].is_const()) return false;
+        axis = ir::NormalAxis((*axes)[i].value(), static_cast<int>(dims.size()));
+      }
+      if (steps != nullptr) {
+        if (!(*steps)[i].is_const()) return false;
+        step[static_cast<size_t>(axis)] = (*steps)[i].value();
+      }
+      const std::optional<Dim> start =
+          SliceStart((*starts)[i], step[static_cast<size_t>(axis)], dims[static_cast<size_t>(axis)]);
+      if (!start) return false;
+      first[static_cast<size_t>(axis)] = *start;
+    }
+    EmitSlice(node.inputs[0], std::move(first), std::move(step), {}, Out(node));
+    return true;
+  }
+
+  bool Split(const GraphNode& node) {
+    const std::vector<Dim> dims = DimsOf(node.inputs[0]);
+    const size_t axis = static_cast<size_t>(ir::NormalAxis(node.attributes.Int("axis", 0), static_cast<int>(dims.size())));
+    Dim at = Dim::Const(0);
+    for (GraphValueId output : node.outputs) {
+      if (output < 0) return false;
+    }
+    for (GraphValueId output : node.outputs) {
+      std::vector<Dim> starts(dims.size(), Dim::Const(0));
+      starts[axis] = at;
+      at = graph_.symbols.Add(at, DimsOf(output)[axis]);
+      EmitSlice(node.inputs[0], std::move(starts), std::vector<int64_t>(dims.size(), 1), {}, output);
+    }
+    return true;
+  }
+
+  // One known index: a slice of one entry, without its dim when the index is a scalar.
+  bool Gather(const GraphNode& node) {
+    const ir::GraphValue& indices = graph_.value(node.inputs[1]);
+    if (!indices.known || indices.known->size() != 1 || !(*indices.known)[0].is_const() || indices.rank() > 1) return false;
+    std::vector<Dim> dims = DimsOf(node.inputs[0]);
+    const size_t axis = static_cast<size_t>(ir::NormalAxis(node.attributes.Int("axis", 0), static_cast<int>(dims.size())));
+    const int64_t index = (*indices.known)[0].value();
+    // In range for every call, or the reference kernel reports the error.
+    const Interval extent = graph_.symbols.Bounds(dims[axis]);
+    if (index >= extent.min || -index > extent.min) return false;
+    std::vector<Dim> starts(dims.size(), Dim::Const(0));
+    starts[axis] = index < 0 ? graph_.symbols.Add(dims[axis], Dim::Const(index)) : Dim::Const(index);
+    dims[axis] = kOne;
+    const GraphValueId row = EmitSlice(node.inputs[0], std::move(starts), std::vector<int64_t>(dims.size(), 1), dims, -1);
+    r_.Reshape(row, {}, Out(node));
+    return true;
+  }
+
+  bool ConstantOfShape(const GraphNode& node) {
+    const ConstantId id = node.attributes.Constant("value");
+    const GraphValueId fill =
+        id < 0 ? graph_.AddScalar(0.0f) : graph_.AddImmediate(graph_.constants[static_cast<size_t>(id)].tensor);
+    if (graph_.immediates.back().ref.elements() != 1) return false;
+    r_.Emit(TensorOp::kExpand, {fill}, {}, {}, Out(node));
+    return true;
+  }
+
+  bool Tile(const GraphNode& node) {
+    const std::vector<Dim> dims = DimsOf(node.inputs[0]);
+    const ir::GraphValue& operand = graph_.value(node.inputs[1]);
+    if (!operand.known || dims.size() * 2 > static_cast<size_t>(limits::kRankMax)) return false;
+    std::vector<Dim> split, repeated;
+    for (size_t i = 0; i < dims.size(); ++i) {
+      const Dim repeat = (*operand.known)[i];
+      if (repeat != kOne) {
+        split.push_back(kOne);
+        repeated.push_back(repeat);
+      }
+      split.push_back(dims[i]);
+      repeated.push_back(dims[i]);
+    }
+    const GraphValueId parts = r_.Reshape(node.inputs[0], std::move(split));
+    const GraphValueId copies = r_.Emit(TensorOp::kExpand, {parts}, std::move(repeated));
+    r_.Reshape(copies, {}, Out(node));
+    return true;
+  }
+
+  bool DepthToSpace(const GraphNode& node) {
+    const std::vector<Dim> d = DimsOf(node.inputs[0]);
+    const Dim block = Dim::Const(node.attributes.Int("blocksize", 1));
+    const Dim depth = graph_.symbols.ExactDiv(d[1], Dim::Const(block.value() * block.value()));
+    const bool crd = node.attributes.Text("mode", "DCR") == "CRD";
+    const GraphValueId parts = crd ? r_.Reshape(node.inputs[0], {d[0], depth, block, block, d[2], d[3]})
+                                   : r_.Reshape(node.inputs[0], {d[0], block, block, depth, d[2], d[3]});
+    const GraphValueId moved = r_.Transpose(parts, crd ? std::vector<int64_t>{0, 1, 4, 2, 5, 3} : std::vector<int64_t>{0, 3, 4, 1, 5, 2});
+    r_.Reshape(moved, {}, Out(node));
+    return true;
+  }
+
+  bool SpaceToDepth(const GraphNode& node) {
+    const std::vector<Dim> d = DimsOf(node.inputs[0]);
+    const Dim block = Dim::Const(node.attributes.Int("blocksize", 1));
+    const Dim rows = graph_.symbols.ExactDiv(d[2], block), columns = graph_.symbols.ExactDiv(d[3], block);
+    const GraphValueId parts = r_.Reshape(node.inputs[0], {d[0], d[1], rows, block, columns, block});
+    const GraphValueId moved = r_.Transpose(parts, {0, 3, 5, 1, 2, 4});
+    r_.Reshape(moved, {}, Out(node));
+    return true;
+  }
+
+  // 1-D operands become matrices, so that products always have rank >= 2.
+  bool VectorMatMul(const GraphNode& node) {
+    GraphValueId a = node.inputs[0], b = node.inputs[1];
+    const bool a_vector = Rank(a) == 1, b_vector = Rank(b) == 1;
+    if (!a_vector && !b_vector) return false;
+    std::vector<Dim> dims = DimsOf(Out(node));
+    if (b_vector) {
+      b = r_.Reshape(b, {DimsOf(b)[0], kOne});
+      dims.push_back(kOne);
+    }
+    if (a_vector) {
+      a = r_.Reshape(a, {kOne, DimsOf(a)[0]});
+      dims.insert(dims.end() - 1, kOne);
+    }
+    r_.Reshape(r_.Emit(TensorOp::kMatMul, {a, b}, std::move(dims)), {}, Out(node));
+    return true;
+  }
+
+  bool Gemm(const GraphNode& node) {
+    GraphValueId a = node.inputs[0], b = node.inputs[1];
+    if (node.attributes.Int("transA", 0) != 0) a = r_.Transpose(a, {1, 0});
+    if (node.attributes.Int("transB", 0) != 0) b = r_.Transpose(b, {1, 0});
+    const double alpha = node.attributes.Float("alpha", 1.0), beta = node.attributes.Float("beta", 1.0);
+    const bool has_c = Has(node, 2);
+    if (alpha != 1.0 && graph_.value(b).prepack) b = r_.Binary(TensorOp::kMul, b, graph_.AddScalar(static_cast<float>(alpha)));
+    const bool scale_after = alpha != 1.0 && !graph_.value(b).prepack;
+    const std::vector<Dim> dims = DimsOf(Out(node));
+    GraphValueId product = r_.Emit(TensorOp::kMatMul, {a, b}, dims, {}, !has_c && !scale_after ? Out(node) : -1);
+    if (scale_after) {
+      product = r_.Binary(TensorOp::kMul, product, graph_.AddScalar(static_cast<float>(alpha)), has_c ? -1 : Out(node));
+    }
+    if (!has_c) return true;
+    GraphValueId c = node.inputs[2];
+    if (beta != 1.0) c = r_.Binary(TensorOp::kMul, c, graph_.AddScalar(static_cast<float>(beta)));
+    r_.Binary(TensorOp::kAdd, product, c, Out(node));
+    return true;
+  }
+
+  bool Softmax(const GraphNode& node) {
+    const GraphValueId x = node.inputs[0];
+    if (Rank(x) == 0) return false;
+    const std::vector<int> axes{ir::NormalAxis(node.attributes.Int("axis", -1), Rank(x))};
+    const GraphValueId shifted = r_.Binary(TensorOp::kSub, x, r_.Reduce(TensorOp::kReduceMax, x, axes));
+    const GraphValueId exp = r_.Unary(TensorOp::kExp, shifted);
+    r_.Binary(TensorOp::kDiv, exp, r_.Reduce(TensorOp::kReduceSum, exp, axes), Out(node));
+    return true;
+  }
+
+  bool LogSoftmax(const GraphNode& node) {
+    const GraphValueId x = node.inputs[0];
+    if (Rank(x) == 0) return false;
+    const std::vector<int> axes{ir::NormalAxis(node.attributes.Int("axis", -1), Rank(x))};
+    const GraphValueId shifted = r_.Binary(TensorOp::kSub, x, r_.Reduce(TensorOp::kReduceMax, x, axes));
+    const GraphValueId sum = r_.Reduce(TensorOp::kReduceSum, r_.Unary(TensorOp::kExp, shifted), axes);
+    r_.Binary(TensorOp::kSub, shifted, r_.Unary(TensorOp::kLog, sum), Out(node));
+    return true;
+  }
+
+  // (x - mean) / sqrt(variance + epsilon) over `axes`; mean and inverse deviation land in the given values.
+  GraphValueId Normalize(GraphValueId x, const std::vector<int>& axes, double epsilon, GraphValueId mean_into,
+                         GraphValueId inverse_into, GraphValueId into) {
+    const GraphValueId mean = r_.Reduce(TensorOp::kReduceMean, x, axes, mean_into);
+    const GraphValueId centred = r_.Binary(TensorOp::kSub, x, mean);
+    const GraphValueId square = r_.Binary(TensorOp::kMul, centred, centred);
+    const GraphValueId variance = r_.Reduce(TensorOp::kReduceMean, square, axes);
+    const GraphValueId shifted = r_.Binary(TensorOp::kAdd, variance, graph_.AddScalar(static_cast<float>(epsilon)));
+    const GraphValueId inverse = r_.Unary(TensorOp::kReciprocal, r_.Unary(TensorOp::kSqrt, shifted), inverse_into);
+    return r_.Binary(TensorOp::kMul, centred, inverse, into);
+  }
+
+  bool LayerNorm(const GraphNode& node) {
+    const GraphValueId x = node.inputs[0];
+    const std::vector<int> axes = AxesFrom(ir::NormalAxis(node.attributes.Int("axis", -1), Rank(x)), Rank(x));
+    const auto output = [&](size_t i) { return i < node.outputs.size() ? node.outputs[i] : -1; };
+    const GraphValueId normal =
+        Normalize(x, axes, node.attributes.Float("epsilon", 1e-5), output(1), output(2), -1);
+    const GraphValueId scaled = r_.Binary(TensorOp::kMul, normal, node.inputs[1], Has(node, 2) ? -1 : Out(node));
+    if (Has(node, 2)) r_.Binary(TensorOp::kAdd, scaled, node.inputs[2], Out(node));
+    return true;
+  }
+
+  bool RmsNorm(const GraphNode& node) {
+    const GraphValueId x = node.inputs[0];
+    const std::vector<int> axes = AxesFrom(ir::NormalAxis(node.attributes.Int("axis", -1), Rank(x)), Rank(x));
+    const GraphValueId mean = r_.Reduce(TensorOp::kReduceMean, r_.Binary(TensorOp::kMul, x, x), axes);
+    const GraphValueId epsilon = graph_.AddScalar(static_cast<float>(node.attributes.Float("epsilon", 1e-5)));
+    const GraphValueId inverse =
+        r_.Unary(TensorOp::kReciprocal, r_.Unary(TensorOp::kSqrt, r_.Binary(TensorOp::kAdd, mean, epsilon)));
+    r_.Binary(TensorOp::kMul, r_.Binary(TensorOp::kMul, x, inverse), node.inputs[1], Out(node));
+    return true;
+  }
+
+  // [C] as [C, 1, …] beside the spatial dims of a tensor of `rank`.
+  GraphValueId PerChannel(GraphValueId vector, int rank) {
+    std::vector<Dim> dims{DimsOf(vector)[0]};
+    for (int i = 2; i < rank; ++i) dims.push_back(kOne);
+    return r_.Reshape(vector, std::move(dims));
+  }
+
+  bool InstanceNorm(const GraphNode& node) {
+    const GraphValueId x = node.inputs[0];
+    if (Rank(x) < 3) return false;
+    const GraphValueId normal = Normalize(x, AxesFrom(2, Rank(x)), node.attributes.Float("epsilon", 1e-5), -1, -1, -1);
+    const GraphValueId scaled = r_.Binary(TensorOp::kMul, normal, PerChannel(node.inputs[1], Rank(x)));
+    r_.Binary(TensorOp::kAdd, scaled, PerChannel(node.inputs[2], Rank(x)), Out(node));
+    return true;
+  }
+
+  // x * s + t with s = scale / sqrt(variance + epsilon), t = bias - mean * s, which are prepacked.
+  bool BatchNorm(const GraphNode& node) {
+    const GraphValueId x = node.inputs[0];
+    if (Rank(x) < 2) return false;
+    const GraphValueId epsilon = graph_.AddScalar(static_cast<float>(node.attributes.Float("epsilon", 1e-5)));
+    const GraphValueId deviation = r_.Unary(TensorOp::kSqrt, r_.Binary(TensorOp::kAdd, node.inputs[4], epsilon));
+    const GraphValueId s = r_.Binary(TensorOp::kDiv, node.inputs[1], deviation);
+    const GraphValueId t = r_.Binary(TensorOp::kSub, node.inputs[2], r_.Binary(TensorOp::kMul, node.inputs[3], s));
+    const GraphValueId scaled = r_.Binary(TensorOp::kMul, x, PerChannel(s, Rank(x)));
+    r_.Binary(TensorOp::kAdd, scaled, PerChannel(t, Rank(x)), Out(node));
+    return true;
+  }
+
+  bool GlobalAverage(const GraphNode& node) {
+    r_.Reduce(TensorOp::kReduceMean, node.inputs[0], AxesFrom(2, Rank(node.inputs[0])), Out(node));
+    return true;
+  }
+
+  bool GlobalMax(const GraphNode& node) {
+    r_.Reduce(TensorOp::kReduceMax, node.inputs[0], AxesFrom(2, Rank(node.inputs[0])), Out(node));
+    return true;
+  }
+
+  bool ComposedReduce(const GraphNode& node) {
+    const std::optional<std::vector<int>> axes = ir::ReduceAxes(graph_, node);
+    if (!axes || axes->empty()) return false;
+    const GraphValueId x = node.inputs[0];
+    GraphValueId term = x;
+    if (node.op == TensorOp::kReduceL1) term = r_.Unary(TensorOp::kAbs, x);
+    if (node.op == TensorOp::kReduceL2 || node.op == TensorOp::kReduceSumSquare) term = r_.Binary(TensorOp::kMul, x, x);
+    Attributes attributes;
+    attributes.Set("axes", std::vector<int64_t>(axes->begin(), axes->end()));
+    const bool plain = node.op == TensorOp::kReduceL1 || node.op == TensorOp::kReduceSumSquare;
+    const GraphValueId sum =
+        r_.Emit(TensorOp::kReduceSum, {term}, DimsOf(Out(node)), std::move(attributes), plain ? Out(node) : -1);
+    if (!plain) r_.Unary(node.op == TensorOp::kReduceL2 ? TensorOp::kSqrt : TensorOp::kLog, sum, Out(node));
+    return true;
+  }
+
+  Rewriter& r_;
+  Graph& graph_;
+};
+
+const Decomposer::Row Decomposer::kRows[] = {
+    {TensorOp::kIdentity, false, &Decomposer::Identity},
+    {TensorOp::kReshape, false, &Decomposer::Reshape},
+    {TensorOp::kFlatten, false, &Decomposer::Reshape},
+    {TensorOp::kSqueeze, false, &Decomposer::Reshape},
+    {TensorOp::kUnsqueeze, false, &Decomposer::Reshape},
+    {TensorOp::kExpand, false, &Decomposer::Expand},
+    {TensorOp::kTranspose, false, &Decomposer::Transpose},
+    {TensorOp::kSlice, false, &Decomposer::Slice},
+    {TensorOp::kSplit, false, &Decomposer::Split},
+    {TensorOp::kGather, false, &Decomposer::Gather},
+    {TensorOp::kConstantOfShape, false, &Decomposer::ConstantOfShape},
+    {TensorOp::kTile, false, &Decomposer::Tile},
+    {TensorOp::kDepthToSpace, false, &Decomposer::DepthToSpace},
+    {TensorOp::kSpaceToDepth, false, &Decomposer::SpaceToDepth},
+    {TensorOp::kMatMul, true, &Decomposer::VectorMatMul},
+    {TensorOp::kGemm, true, &Decomposer::Gemm},
+    {TensorOp::kSoftmax, true, &Decomposer::Softmax},
+    {TensorOp::kLogSoftmax, true, &Decomposer::LogSoftmax},
+    {TensorOp::kLayerNormalization, true, &Decomposer::LayerNorm},
+    {TensorOp::kRMSNormalization, true, &Decomposer::RmsNorm},
+    {TensorOp::kInstanceNormalization, true, &Decomposer::InstanceNorm},
+    {TensorOp::kBatchNormalization, true, &Decomposer::BatchNorm},
+    {TensorOp::kGlobalAveragePool, true, &Decomposer::GlobalAverage},
+    {TensorOp::kGlobalMaxPool, true, &Decomposer::GlobalMax},
+    {TensorOp::kReduceL1, true, &Decomposer::ComposedReduce},
+    {TensorOp::kReduceL2, true, &Decomposer::ComposedReduce},
+    {TensorOp::kReduceSumSquare, true, &Decomposer::ComposedReduce},
+    {TensorOp::kReduceLogSum, true, &Decomposer::ComposedReduce},
+};
+
+bool Decomposer::Run(const GraphNode& node) {
+  for (const Row& row : kRows) {
+    if (row.op != node.op) continue;
+    if (row.f32_only && graph_.value(node.inputs[0]).dtype != DType::kF32) return false;
+    return (this->*row.run)(node);
+  }
+  return false;
+}
+
+}  // namespace
+
+Result<bool> Decompose(Graph& graph) {
+  Rewriter rewriter(graph);
+  Decomposer decomposer(rewriter);
+  for (GraphNode& node : rewriter.TakeNodes()) {
+    rewriter.Begin(node);
+    if (!decomposer.Run(node)) rewriter.Keep(std::move(node));
+  }
+  rewriter.Finish();
+  return rewriter.changed();
+}
+
+}  // namespace kiln::passes

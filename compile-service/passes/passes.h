@@ -1,0 +1,28 @@
+// Graph passes: each `Result<bool> Name(Graph&)`, true when something changed; one file per pass. RunPasses is the list.
+#pragma once
+
+#include "common/artifact/plan.h"
+#include "common/base/result.h"
+#include "compile-service/ir/graph.h"
+
+namespace kiln::passes {
+
+// Values whose integer contents are known constants become immediates.
+Result<bool> FoldKnown(ir::Graph& graph);
+// Identity, casts to the same dtype, multiplication by one, reshapes to the same dims.
+Result<bool> RemoveIdentities(ir::Graph& graph);
+// Rewrites composite ops into views, element-wise ops, reductions and contractions (Softmax, LayerNormalization, Gemm, Split…).
+Result<bool> Decompose(ir::Graph& graph);
+// Division by something smaller than the result becomes a multiplication by its reciprocal (not in strict mode).
+Result<bool> CheapenDivisions(ir::Graph& graph);
+// Scales and shifts by weights after a convolution or product move into its weights and bias (not in strict mode).
+Result<bool> FoldAffine(ir::Graph& graph);
+// Equal nodes and equal scalars once.
+Result<bool> ShareCommon(ir::Graph& graph);
+// Nodes nobody reads.
+Result<bool> RemoveDead(ir::Graph& graph);
+
+// The list, in order, with the verifier after every pass.
+Status RunPasses(ir::Graph& graph, NumericMode mode);
+
+}  // namespace kiln::passes
