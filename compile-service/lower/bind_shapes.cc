@@ -152,12 +152,24 @@ class Binder {
       const GraphValueId id = i < static_cast<int>(bound.inputs.size()) ? bound.inputs[static_cast<size_t>(i)] : -1;
       return id < 0 ? std::nullopt : graph_.value(id).known;
     };
+    context.known_floats = [&](int i) -> std::optional<std::vector<double>> {
+      const GraphValueId id = i < static_cast<int>(bound.inputs.size()) ? bound.inputs[static_cast<size_t>(i)] : -1;
+      return id < 0 ? std::nullopt : FloatsOf(id);
+    };
     RETURN_IF_ERROR(InferShapes(context));
     for (const Constraint& constraint : context.assumed) {
       graph_.symbols.AddConstraint(constraint);
       if (std::find(assumed_.begin(), assumed_.end(), constraint) == assumed_.end()) assumed_.push_back(constraint);
     }
     return Define(node, std::move(bound), context);
+  }
+
+  // Contents of a small f32 immediate.
+  std::optional<std::vector<double>> FloatsOf(GraphValueId id) const {
+    const ir::GraphValue& value = graph_.value(id);
+    if (value.origin != Origin::kImmediate || value.dtype != DType::kF32) return std::nullopt;
+    const std::span<float> numbers = graph_.immediates[static_cast<size_t>(value.index)].values<float>();
+    return std::vector<double>(numbers.begin(), numbers.end());
   }
 
   Status Define(const Node& node, ir::GraphNode bound, InferContext& context) {

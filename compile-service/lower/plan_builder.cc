@@ -76,7 +76,8 @@ std::vector<Dim> PlanBuilder::OrderedStrides(const std::vector<Dim>& dims, const
   for (size_t i = order.size(); i-- > 0;) {
     const size_t dim = static_cast<size_t>(order[i]);
     strides[dim] = stride;
-    stride = symbols().Mul(stride, dims[dim]);
+    // In an empty tensor no stride matters; 0 would look like a broadcast.
+    if (dims[dim] != kZero) stride = symbols().Mul(stride, dims[dim]);
   }
   return strides;
 }

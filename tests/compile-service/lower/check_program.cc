@@ -1,0 +1,210 @@
+#include "tests/compile-service/lower/check_program.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "common/bytecode/program_text.h"
+#include "common/segment/shape_walk.h"
+#include "vm-worker/interp/interpreter.h"
+
+namespace kiln::testing {
+namespace {
+
+std::string ShapeText(std::span<const int64_t> values) {
+  std::string text;
+  for (int64_t value : values) text += " " + std::to_string(value);
+  return text;
+}
+
+class Random {
+ public:
+  explicit Random(uint32_t seed) : engine_(seed) {}
+
+  Tensor Fill(const TensorDesc& desc, const SymbolTable& symbols, std::span<const int64_t> values, float scale) {
+    Dims dims;
+    for (Dim dim : *desc.dims) dims.push_back(*symbols.Evaluate(dim, values));
+    Tensor tensor = Tensor::Zeros(desc.dtype, dims);
+    std::uniform_real_distribution<float> number(-scale, scale);
+    std::uniform_int_distribution<int64_t> integer(0, 3);
+    if (desc.dtype == DType::kF32) {
+      for (float& v : tensor.values<float>()) v = number(engine_);
+    } else if (desc.dtype == DType::kI64) {
+      for (int64_t& v : tensor.values<int64_t>()) v = integer(engine_);
+    } else if (desc.dtype == DType::kI32) {
+      for (int32_t& v : tensor.values<int32_t>()) v = static_cast<int32_t>(integer(engine_));
+    } else if (desc.dtype == DType::kBool) {
+      for (bool& v : tensor.values<bool>()) v = integer(engine_) > 1;
+    }
+    return tensor;
+  }
+
+ private:
+  std::mt19937 engine_;
+};
+
+bool Close(float a, float b, double tolerance) {
+  if (std::isnan(a) || std::isnan(b)) return std::isnan(a) == std::isnan(b);
+  if (a == b) return true;
+  return std::abs(static_cast<double>(a) - b) <= tolerance * (1 + std::abs(static_cast<double>(b)));
+}
+
+void ExpectSame(const Tensor& got, const Tensor& want, double tolerance, const std::string& what) {
+  ASSERT_EQ(got.dtype(), want.dtype()) << what;
+  ASSERT_EQ(got.dims(), want.dims()) << what;
+  for (int64_t i = 0; i < want.ref.elements(); ++i) {
+    if (want.dtype() == DType::kF32) {
+      const float g = got.ref.as<float>()[i], w = want.ref.as<float>()[i];
+      ASSERT_TRUE(Close(g, w, tolerance)) << what << ": element " << i << " of " << want.dims().ToString() << " is " << g << ", not " << w;
+    } else {
+      const auto size = static_cast<size_t>(DTypeBytes(want.dtype()));
+      ASSERT_EQ(std::memcmp(got.ref.as<char>() + i * static_cast<int64_t>(size), want.ref.as<char>() + i * static_cast<int64_t>(size), size), 0)
+          << what << ": element " << i;
+    }
+  }
+}
+
+// One segment with one set of weights.
+class Checker {
+ public:
+  Checker(const Segment& segment, const CheckOptions& options) : segment_(segment), options_(options), random_(7) {
+    const Result<std::shared_ptr<const LoadedProgram>> body = LoadSegmentBody(segment);
+    EXPECT_TRUE(body.has_value()) << (body ? "" : ToString(body.error()));
+    if (body) body_ = *body;
+    for (int w = 0; w < segment.weight_count(); ++w) {
+      weights_.push_back(random_.Fill(segment.input(segment.runtime_inputs + w), segment.body.symbols, {}, 0.5f));
+      weight_refs_.push_back(weights_.back().ref);
+    }
+  }
+
+  // Symbol values of a call, -1 for those known only inside.
+  std::vector<int64_t> Symbols(const std::vector<int64_t>& shape) const {
+    std::vector<int64_t> values;
+    size_t next = 0;
+    for (const SymbolSource& source : segment_.symbols) {
+      const bool given = source.kind != SymbolSource::Kind::kValueDim;
+      values.push_back(given ? shape.at(next++) : -1);
+    }
+    return values;
+  }
+
+  Result<lower::LoweredSegment> Lower(Target target, const std::vector<int64_t>& hints, bool exact) const {
+    lower::LowerRequest request{segment_, target, options_.mode, hints, {}};
+    if (exact) {
+      for (int64_t value : hints) {
+        const auto kind = value < 0 ? lower::SymbolChoice::Kind::kFree : lower::SymbolChoice::Kind::kExact;
+        request.symbols.push_back({kind, value, value, 1});
+      }
+    }
+    return LowerSegment(request);
+  }
+
+  void Compare(const lower::LoweredSegment& lowered, Target target, const std::vector<int64_t>& values, const std::string& what) {
+    std::vector<Tensor> inputs;
+    std::vector<TensorRef> refs;
+    for (int i = 0; i < segment_.runtime_inputs; ++i) {
+      inputs.push_back(random_.Fill(segment_.input(i), segment_.body.symbols, values, options_.input_scale));
+      refs.push_back(inputs.back().ref);
+    }
+    std::vector<int64_t> parameters(static_cast<size_t>(segment_.parameters));
+    for (size_t s = 0; s < segment_.symbols.size(); ++s) {
+      if (segment_.symbols[s].kind == SymbolSource::Kind::kParameter) parameters[static_cast<size_t>(segment_.symbols[s].index)] = values[s];
+    }
+    const Result<std::vector<Tensor>> want = RunSegment(vm_, *body_, segment_, refs, weight_refs_, parameters);
+    ASSERT_TRUE(want.has_value()) << what << ": " << ToString(want.error());
+    const int lanes = InfoOf(target).f32_lanes();
+    const Result<std::vector<Tensor>> got = RunLowered(lowered, values, refs, weight_refs_, lanes, NaiveRunner(lanes));
+    ASSERT_TRUE(got.has_value()) << what << ": " << ToString(got.error()) << "\n" << Describe(lowered);
+    ASSERT_EQ(got->size(), want->size());
+    for (size_t o = 0; o < want->size(); ++o) {
+      ExpectSame((*got)[o], (*want)[o], options_.tolerance, what + ", output " + std::to_string(o) + "\n" + Describe(lowered));
+    }
+  }
+
+ private:
+  const Segment& segment_;
+  const CheckOptions& options_;
+  Random random_;
+  VmContext vm_;
+  std::shared_ptr<const LoadedProgram> body_;
+  std::vector<Tensor> weights_;
+  std::vector<TensorRef> weight_refs_;
+};
+
+}  // namespace
+
+namespace {
+
+// Descs of every value by the shape rules, so that texts need not spell them out.
+Status InferDescs(Program& program) {
+  Function& function = program.functions.front();
+  std::vector<std::optional<KnownValues>> known(function.values.size());
+  for (Node& node : function.regions.front().nodes) {
+    std::vector<const TensorDesc*> inputs;
+    for (ValueId input : node.inputs) inputs.push_back(input < 0 ? nullptr : &function.values[static_cast<size_t>(input)].desc);
+    InferContext context{program.symbols, node.op, node.attributes, program.constants, inputs};
+    context.known = [&](int i) -> std::optional<KnownValues> {
+      return node.inputs[static_cast<size_t>(i)] < 0 ? std::nullopt : known[static_cast<size_t>(node.inputs[static_cast<size_t>(i)])];
+    };
+    context.outputs.resize(node.outputs.size());
+    RETURN_IF_ERROR(InferShapes(context));
+    for (size_t o = 0; o < node.outputs.size(); ++o) {
+      const auto value = static_cast<size_t>(node.outputs[o]);
+      function.values[value].desc.dtype = context.outputs[o].dtype;
+      function.values[value].desc.dims = context.outputs[o].dims;
+      known[value] = context.known_outputs[o];
+    }
+    if (node.op == TensorOp::kConstant) {
+      const Tensor& tensor = program.constants[static_cast<size_t>(node.attributes.Constant("value"))].tensor;
+      known[static_cast<size_t>(node.outputs[0])] = ReadKnownValues(tensor.ref, kKnownElementsMax);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Segment SegmentOf(std::string_view text) {
+  Result<Program> program = ParseProgram(text);
+  EXPECT_TRUE(program.has_value()) << (program ? "" : ToString(program.error()));
+  if (!program) return {};
+  const Status inferred = InferDescs(*program);
+  EXPECT_TRUE(inferred.has_value()) << (inferred ? "" : ToString(inferred.error()));
+  if (!inferred) return {};
+  const std::vector<SegmentSite> sites = FindSegments(*program);
+  EXPECT_EQ(sites.size(), 1u) << "the program is cut";
+  if (sites.empty()) return {};
+  Result<Segment> segment = CanonicalSegment(*program, sites[0]);
+  EXPECT_TRUE(segment.has_value()) << (segment ? "" : ToString(segment.error()));
+  return segment ? std::move(*segment) : Segment{};
+}
+
+lower::LoweredSegment CheckSegment(const Segment& segment, const CheckOptions& options) {
+  Checker checker(segment, options);
+  lower::LoweredSegment first;
+  for (Target target : options.targets) {
+    const std::string on = " on " + std::string(InfoOf(target).name);
+    Result<lower::LoweredSegment> generic = checker.Lower(target, checker.Symbols(options.shapes.front()), false);
+    EXPECT_TRUE(generic.has_value()) << (generic ? "" : ToString(generic.error()));
+    if (!generic) return first;
+    if (target == options.targets.front()) first = *generic;
+    for (const std::vector<int64_t>& shape : options.shapes) {
+      const std::vector<int64_t> values = checker.Symbols(shape);
+      if (GuardAdmits(generic->plan.guard, generic->plan.symbols, values)) {
+        checker.Compare(*generic, target, values, "generic plan at" + ShapeText(shape) + on);
+      } else {
+        EXPECT_NE(shape, options.shapes.front()) << "the guard refuses its own hints";
+      }
+      if (!options.exact) continue;
+      const Result<lower::LoweredSegment> exact = checker.Lower(target, values, true);
+      EXPECT_TRUE(exact.has_value()) << ShapeText(shape) << ": " << (exact ? "" : ToString(exact.error()));
+      if (exact) checker.Compare(*exact, target, values, "exact plan at" + ShapeText(shape) + on);
+      if (::testing::Test::HasFatalFailure()) return first;
+    }
+  }
+  return first;
+}
+
+}  // namespace kiln::testing
