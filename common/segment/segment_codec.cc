@@ -66,10 +66,11 @@ Result<std::vector<uint8_t>> EncodeSegment(const Segment& segment) {
     writer.U32(static_cast<uint32_t>(source.index));
     writer.U32(static_cast<uint32_t>(source.dim));
   }
+  ASSIGN_OR_RETURN(const std::vector<uint8_t> body, EncodeProgram(segment.body));
+  writer.U64(body.size());
   std::vector<uint8_t> bytes = writer.Take();
   // The program starts at a multiple of 64, as its reader expects of a buffer.
   bytes.resize((bytes.size() + 63) / 64 * 64);
-  ASSIGN_OR_RETURN(const std::vector<uint8_t> body, EncodeProgram(segment.body));
   bytes.insert(bytes.end(), body.begin(), body.end());
   return bytes;
 }
@@ -86,8 +87,11 @@ Result<Segment> DecodeSegment(std::span<const uint8_t> bytes) {
     if (kind > static_cast<uint8_t>(SymbolSource::Kind::kValueDim)) return Fail(ErrorCode::kMalformed, fmt::format("symbol source {} does not exist", kind));
     source = {static_cast<SymbolSource::Kind>(kind), static_cast<int32_t>(reader.U32()), static_cast<int32_t>(reader.U32())};
   }
+  const uint64_t body_bytes = reader.U64();
   const size_t start = (reader.offset() + 63) / 64 * 64;
   if (!reader.ok() || start > bytes.size()) return Fail(ErrorCode::kMalformed, "the segment's header is cut off");
+  if (bytes.size() - start != body_bytes)
+    return Fail(ErrorCode::kMalformed, fmt::format("the segment's program has {} bytes; {} were announced", bytes.size() - start, body_bytes));
   ASSIGN_OR_RETURN(segment.body, DecodeProgram(bytes.subspan(start)));
   RETURN_IF_ERROR(VerifySegment(segment));
   segment.id = ComputeSegmentId(segment);
