@@ -19,6 +19,7 @@ constexpr int kPrefetchSteps = 8;
 // Panels below this size come and go without notice.
 constexpr int64_t kLargePanelBytes = 64 << 10;
 constexpr int64_t kLineBytes = 64;
+constexpr int64_t kFewChannels = 8;
 
 class ContractionEmitter {
  public:
@@ -63,6 +64,13 @@ class ContractionEmitter {
   std::vector<Active> BColumns(const Place& place, Panel panel);
   Values Sums(const Place& place, Panel panel);
   Values ConvSums(MicroKernel& kernel, const Place& place, const std::vector<Active>& columns, Value* b);
+  bool MergesKernelColumns() const;
+  // The whole window inside the image, or anywhere.
+  Values ConvSumsByRow(MicroKernel& kernel, const std::vector<Active>& columns, Value* b);
+  Values ConvSumsByPosition(MicroKernel& kernel, const std::vector<Active>& columns, Value* b);
+  // `state`: sums, then the place in B.
+  Values Accumulated(MicroKernel& kernel, const TileRows& rows, Value* count, const std::vector<Active>& columns,
+                     Values state);
 
   void StoreTile(const Place& place, Panel panel, const Values& sums);
   void StoreFromRegisters(const Place& place, const Values& sums);
@@ -247,22 +255,56 @@ Values ContractionEmitter::Sums(const Place& place, Panel panel) {
 
 Values ContractionEmitter::ConvSums(MicroKernel& kernel, const Place& place, const std::vector<Active>& columns,
                                     Value* b) {
-  const ir::WindowGeometry& geometry = *spec_.conv;
   pixels_->Locate(place.row, Base(spec_.a, place.batch));
+  if (!MergesKernelColumns()) return ConvSumsByPosition(kernel, columns, b);
+  Value* inside = pixels_->AllInside();
+  if (llvm::isa<ConstantInt>(inside)) return ConvSumsByRow(kernel, columns, b);
+  return e_.IfElse(
+      inside, [&] { return ConvSumsByRow(kernel, columns, b); },
+      [&] { return ConvSumsByPosition(kernel, columns, b); });
+}
+
+// Whether a row of the kernel reads elements that lie together, and so few channels that going position by position
+// costs more than a second copy of the code.
+bool ContractionEmitter::MergesKernelColumns() const {
+  const ir::WindowGeometry& geometry = *spec_.conv;
+  auto* channels = llvm::dyn_cast<ConstantInt>(channels_);
+  return channels && channels->getSExtValue() <= kFewChannels && geometry.kernel_w > 1 && geometry.dilation_w == 1 &&
+         geometry.column_stride == ir::SpecInt::Const(channels->getSExtValue());
+}
+
+Values ContractionEmitter::ConvSumsByRow(MicroKernel& kernel, const std::vector<Active>& columns, Value* b) {
+  const ir::WindowGeometry& geometry = *spec_.conv;
+  Value* count = b_.CreateMul(channels_, e_.I64(geometry.kernel_w));
+  Values state = kernel.Zero();
+  state.push_back(b);
+  state = e_.Loop(e_.I64(0), e_.I64(geometry.kernel_h), 1, state, [&](Value* down, const Values& current) {
+    return Accumulated(kernel, pixels_->Inside(down, e_.I64(0)), count, columns, current);
+  });
+  state.pop_back();
+  return kernel.Finish(state);
+}
+
+Values ContractionEmitter::ConvSumsByPosition(MicroKernel& kernel, const std::vector<Active>& columns, Value* b) {
+  const ir::WindowGeometry& geometry = *spec_.conv;
   Values state = kernel.Zero();
   state.push_back(b);
   state = e_.Loop(e_.I64(0), e_.I64(geometry.kernel_h), 1, state, [&](Value* down, const Values& row_state) {
     return e_.Loop(e_.I64(0), e_.I64(geometry.kernel_w), 1, row_state, [&](Value* right, const Values& current) {
-      Values sums = current;
-      Value* panel = sums.back();
-      sums.pop_back();
-      kernel.Accumulate(pixels_->At(down, right), channels_, columns, panel, sums);
-      sums.push_back(panel);
-      return sums;
+      return Accumulated(kernel, pixels_->InsideOrZeros(down, right), channels_, columns, current);
     });
   });
   state.pop_back();
   return kernel.Finish(state);
+}
+
+Values ContractionEmitter::Accumulated(MicroKernel& kernel, const TileRows& rows, Value* count,
+                                       const std::vector<Active>& columns, Values state) {
+  Value* b = state.back();
+  state.pop_back();
+  kernel.Accumulate(rows, count, columns, b, state);
+  state.push_back(b);
+  return state;
 }
 
 // --- stores ---

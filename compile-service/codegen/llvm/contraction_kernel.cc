@@ -17,7 +17,7 @@ constexpr int kSumsInFlight = 8;
 // From this many sums on, a step is long enough that unrolling buys nothing for its compile time.
 constexpr int kLargeTile = 16;
 // A range of at most this many multiply-adds is emitted without a loop.
-constexpr int64_t kStraightLine = 96;
+constexpr int64_t kStraightLine = 128;
 
 int SetsFor(const ir::Tile& tile) {
   int sums = tile.mr * tile.nv;

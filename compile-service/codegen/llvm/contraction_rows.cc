@@ -93,13 +93,27 @@ void PixelRows::Locate(Value* first, Value* image) {
   columns_ = Whole(column);
 }
 
-TileRows PixelRows::At(Value* kernel_row, Value* kernel_column) {
+Value* PixelRows::AllInside() {
+  if (!zeros_) return b_.getTrue();
+  Value* inside = b_.getTrue();
+  auto restrict = [&](Value* coordinates, const ir::SpecInt& size, int32_t kernel, int32_t dilation) {
+    Value* limit = b_.CreateSub(frame_.Int(size), e_.I64(int64_t{kernel - 1} * dilation));
+    Value* lanes =
+        b_.CreateAnd(b_.CreateICmpSGE(coordinates, All(e_.I64(0))), b_.CreateICmpSLT(coordinates, All(limit)));
+    inside = b_.CreateAnd(inside, b_.CreateAndReduce(lanes));
+  };
+  restrict(rows_, geometry_.in_height, geometry_.kernel_h, geometry_.dilation_h);
+  restrict(columns_, geometry_.in_width, geometry_.kernel_w, geometry_.dilation_w);
+  return inside;
+}
+
+TileRows PixelRows::At(Value* kernel_row, Value* kernel_column, bool ask) {
   Value* down = b_.CreateMul(kernel_row, e_.I64(geometry_.dilation_h));
   Value* right = b_.CreateMul(kernel_column, e_.I64(geometry_.dilation_w));
   Value* move = b_.CreateAdd(b_.CreateMul(down, frame_.Int(geometry_.row_stride)),
                              b_.CreateMul(right, frame_.Int(geometry_.column_stride)));
   Value* pointers = e_.Address(e_.Address(image_, storage_, move), storage_, offsets_);
-  if (zeros_) {
+  if (ask) {
     // Below 0 is far above any size as an unsigned number.
     Value* row_inside = b_.CreateICmpULT(b_.CreateAdd(rows_, All(down)), All(frame_.Int(geometry_.in_height)));
     Value* column_inside = b_.CreateICmpULT(b_.CreateAdd(columns_, All(right)), All(frame_.Int(geometry_.in_width)));

@@ -26,13 +26,19 @@ class PixelRows {
 
   // Finds the pixels of the rows first..first + mr - 1; `image`: pointer to the first image.
   void Locate(llvm::Value* first, llvm::Value* image);
-  // Their rows at one kernel position.
-  TileRows At(llvm::Value* kernel_row, llvm::Value* kernel_column);
+  // Whether every kernel position of every row lies inside the image, as an i1.
+  llvm::Value* AllInside();
+  // Their rows at one kernel position: in the image without asking, or zeros where it lies outside.
+  TileRows Inside(llvm::Value* kernel_row, llvm::Value* kernel_column) { return At(kernel_row, kernel_column, false); }
+  TileRows InsideOrZeros(llvm::Value* kernel_row, llvm::Value* kernel_column) {
+    return At(kernel_row, kernel_column, zeros_ != nullptr);
+  }
 
  private:
   llvm::Value* All(llvm::Value* scalar) { return b_.CreateVectorSplat(lanes_, scalar); }
   llvm::Value* Number(double value) { return llvm::ConstantFP::get(b_.getDoubleTy(), value); }
   llvm::Value* Number(llvm::Value* integer) { return b_.CreateSIToFP(integer, b_.getDoubleTy()); }
+  TileRows At(llvm::Value* kernel_row, llvm::Value* kernel_column, bool ask);
   llvm::Value* Quotient(llvm::Value* a, llvm::Value* inverse);
   llvm::Value* Whole(llvm::Value* doubles);
 
