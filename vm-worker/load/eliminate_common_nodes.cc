@@ -77,6 +77,10 @@ class Merger {
 
   bool Equal(const Node& a, const Node& b) const {
     if (a.op != b.op || a.inputs != b.inputs || a.outputs.size() != b.outputs.size()) return false;
+    // Equal nodes with dims of their own: what was derived from one's symbols does not hold for the other's.
+    for (size_t i = 0; i < a.outputs.size(); ++i) {
+      if (!(DescOf(a.outputs[i]) == DescOf(b.outputs[i]))) return false;
+    }
     if (a.attributes == b.attributes) return true;
     if (a.op != TensorOp::kConstant) return false;
     const Tensor& left = ConstantOf(a);
@@ -86,6 +90,7 @@ class Merger {
     return Program::IsImmediate(left) && std::ranges::equal(BytesOf(left), BytesOf(right));
   }
 
+  const TensorDesc& DescOf(ValueId value) const { return function_.values[static_cast<size_t>(value)].desc; }
   const Tensor& ConstantOf(const Node& node) const {
     return program_.constants[static_cast<size_t>(node.attributes.Constant("value"))].tensor;
   }

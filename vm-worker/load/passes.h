@@ -1,4 +1,5 @@
-// The load passes: each changes the program and says whether it did. Pre- and postcondition of each: the program verifies.
+// The load passes: each changes the program and says whether it did. A pass may leave values, regions, constants and symbols
+// that nothing refers to; apart from those, the program verifies before and after each, and DropUnused removes them.
 #pragma once
 
 #include "common/base/result.h"

@@ -26,6 +26,21 @@ bool StoreInteger(int64_t value, T& slot) {
   return static_cast<int64_t>(slot) == value;
 }
 
+std::optional<std::vector<double>> FloatsOf(const Tensor& tensor) {
+  if (tensor.ref.elements() > kKnownElementsMax || !IsFloat(tensor.dtype())) return std::nullopt;
+  std::vector<double> values;
+  DispatchDType(tensor.dtype(), [&]<class T>() {
+    for (const T value : tensor.values<T>()) {
+      if constexpr (std::is_arithmetic_v<T>) {
+        values.push_back(static_cast<double>(value));
+      } else {
+        values.push_back(static_cast<double>(static_cast<float>(value)));
+      }
+    }
+  });
+  return values;
+}
+
 }  // namespace
 
 void ValueFacts::Resize(size_t values) {
@@ -73,6 +88,12 @@ Result<NodeFacts> InferNode(Program& program, const Function& function, const No
                          const ValueId value = node.inputs[static_cast<size_t>(input)];
                          if (value == kNoValue) return std::nullopt;
                          return facts.known[static_cast<size_t>(value)];
+                       },
+                       .known_floats = [&](int input) -> std::optional<std::vector<double>> {
+                         if (input < 0 || static_cast<size_t>(input) >= node.inputs.size()) return std::nullopt;
+                         const ConstantId id = facts.ConstantOf(node.inputs[static_cast<size_t>(input)]);
+                         if (id < 0) return std::nullopt;
+                         return FloatsOf(program.constants[static_cast<size_t>(id)].tensor);
                        }};
   context.outputs.resize(node.outputs.size());
   context.known_outputs.resize(node.outputs.size());

@@ -13,7 +13,7 @@ namespace kiln::onnx {
 namespace {
 
 // Discarded tries of loop bodies and inlined functions count too.
-constexpr size_t kVisitedNodesMax = 2 * limits::kProgramNodesMax;
+constexpr size_t kVisitedNodesMax = limits::kProgramNodesMax;
 
 std::string CanonicalDomain(const std::string& domain) {
   return domain == "ai.onnx" ? std::string() : domain;

@@ -1,0 +1,20 @@
+// Subcommands of `kiln`: each adds its options to the parser and leaves what is to run in `action`.
+#pragma once
+
+#include <functional>
+
+#include "common/base/result.h"
+
+namespace CLI {
+class App;
+}
+
+namespace kiln::cli {
+
+// Exit status of a command that ran; an error becomes ErrorExitCode and its message on stderr.
+using Action = std::function<Result<int>()>;
+
+void AddProgramCommands(CLI::App& app, Action& action);    // import, asm, dis, verify
+void AddOnnxTestCommand(CLI::App& app, Action& action);    // onnx-test
+
+}  // namespace kiln::cli

@@ -1,0 +1,30 @@
+// kiln: the command line.
+#include <cstdio>
+#include <exception>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/commands.h"
+
+int main(int argc, char** argv) {
+  CLI::App app{"Kiln runs dynamic-shape tensor programs: interpreted at once, compiled where it pays."};
+  app.name("kiln");
+  app.require_subcommand(1);
+  kiln::cli::Action action;
+  kiln::cli::AddProgramCommands(app, action);
+  kiln::cli::AddOnnxTestCommand(app, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  try {
+    const kiln::Result<int> status = action();
+    if (status.has_value()) return *status;
+    std::fprintf(stderr, "kiln: %s\n", kiln::ToString(status.error()).c_str());
+    return kiln::ErrorExitCode(status.error().code);
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "kiln: out of memory\n");
+    return kiln::ErrorExitCode(kiln::ErrorCode::kResourceExhausted);
+  }
+}

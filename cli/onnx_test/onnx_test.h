@@ -1,0 +1,46 @@
+// Runs models on their test vectors and reports what passed.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cli/onnx_test/compare.h"
+#include "cli/onnx_test/program_runner.h"
+#include "cli/onnx_test/vector_case.h"
+
+namespace kiln::onnx_test {
+
+enum class Outcome : uint8_t { kPassed, kFailed, kSkipped };
+std::string_view OutcomeName(Outcome outcome);
+
+struct CaseResult {
+  std::string name;         // of the case
+  std::string mode;         // of the runner
+  Outcome outcome;
+  std::string detail;       // the first failure (data set, output, element), or why it was skipped
+};
+
+struct TestOptions {
+  // Every input dim becomes a symbol; results must also be bit-identical to those of the model as declared.
+  bool dynamic = false;
+  Tolerance tolerance;
+};
+
+// One case in one mode: imports the model, loads it, runs every data set. Skipped where import or load answer Unsupported.
+CaseResult RunCase(const VectorCase& test, const RunnerMode& mode, const TestOptions& options);
+
+struct Summary {
+  size_t passed = 0;
+  size_t failed = 0;
+  size_t skipped = 0;
+  void Count(Outcome outcome);
+};
+
+// All cases in all modes, in order; `report` gets each result as it comes.
+Summary RunCases(const std::vector<VectorCase>& cases, const std::vector<RunnerMode>& modes, const TestOptions& options,
+                 const std::function<void(const CaseResult&)>& report);
+
+}  // namespace kiln::onnx_test

@@ -1,0 +1,91 @@
+#include <cstdio>
+#include <fstream>
+#include <set>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/onnx_test/interpreter_runner.h"
+#include "cli/onnx_test/onnx_test.h"
+
+namespace kiln::cli {
+namespace {
+
+struct OnnxTestArguments {
+  std::vector<std::string> directories;
+  std::string model;
+  std::string list;
+  std::string mode = "interpreted";
+  bool json = false;
+  bool verbose = false;
+  onnx_test::TestOptions options;
+};
+
+// Case names, one a line; '#' starts a comment line.
+Result<std::set<std::string>> ReadList(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return Fail(ErrorCode::kNotFound, path + " cannot be read");
+  std::set<std::string> names;
+  for (std::string line; std::getline(file, line);) {
+    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
+    if (!line.empty() && line[0] != '#') names.insert(line);
+  }
+  return names;
+}
+
+Result<std::vector<onnx_test::VectorCase>> Cases(const OnnxTestArguments& arguments) {
+  std::vector<onnx_test::VectorCase> cases;
+  for (const std::string& directory : arguments.directories) {
+    ASSIGN_OR_RETURN(std::vector<onnx_test::VectorCase> found, onnx_test::FindCases(directory, arguments.model));
+    cases.insert(cases.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
+  }
+  if (arguments.list.empty()) return cases;
+  ASSIGN_OR_RETURN(const std::set<std::string> names, ReadList(arguments.list));
+  std::erase_if(cases, [&](const onnx_test::VectorCase& test) { return !names.contains(test.name); });
+  return cases;
+}
+
+void PrintResult(const onnx_test::CaseResult& result, const OnnxTestArguments& arguments) {
+  const std::string outcome(onnx_test::OutcomeName(result.outcome));
+  if (arguments.json) {
+    const nlohmann::json line = {
+        {"case", result.name}, {"mode", result.mode}, {"outcome", outcome}, {"detail", result.detail}};
+    std::printf("%s\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+    return;
+  }
+  if (result.outcome == onnx_test::Outcome::kPassed && !arguments.verbose) return;
+  std::printf("%s %s (%s)%s%s\n", outcome.c_str(), result.name.c_str(), result.mode.c_str(),
+              result.detail.empty() ? "" : ": ", result.detail.c_str());
+}
+
+Result<int> RunOnnxTest(const OnnxTestArguments& arguments) {
+  ASSIGN_OR_RETURN(const std::vector<onnx_test::VectorCase> cases, Cases(arguments));
+  if (cases.empty()) return Fail(ErrorCode::kNotFound, "no model with test_data_set_* directories was found");
+  const std::vector<onnx_test::RunnerMode> modes = {onnx_test::InterpretedMode()};
+  const onnx_test::Summary summary =
+      RunCases(cases, modes, arguments.options, [&](const onnx_test::CaseResult& result) { PrintResult(result, arguments); });
+  std::fprintf(arguments.json ? stderr : stdout, "%zu passed, %zu failed, %zu skipped\n", summary.passed,
+               summary.failed, summary.skipped);
+  return summary.failed == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+void AddOnnxTestCommand(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand("onnx-test", "Run models on their test vectors and compare the outputs");
+  const auto arguments = std::make_shared<OnnxTestArguments>();
+  command->add_option("directories", arguments->directories, "Searched for model.onnx with test_data_set_*")->required();
+  command->add_option("--model", arguments->model, "The model of all data sets below the directories");
+  command->add_option("--list", arguments->list, "Run only the cases named in this file, one a line");
+  command->add_option("--mode", arguments->mode, "What executes: interpreted")->check(CLI::IsMember({"interpreted"}));
+  command->add_option("--rtol", arguments->options.tolerance.relative, "Relative tolerance")->capture_default_str();
+  command->add_option("--atol", arguments->options.tolerance.absolute, "Absolute tolerance")->capture_default_str();
+  command->add_flag("--dynamic", arguments->options.dynamic,
+                    "Make every input dim a symbol, and demand results bit-identical to the declared form");
+  command->add_flag("--json", arguments->json, "One JSON object a line instead of text");
+  command->add_flag("--verbose", arguments->verbose, "Also print cases that passed");
+  command->callback([arguments, &action] { action = [arguments] { return RunOnnxTest(*arguments); }; });
+}
+
+}  // namespace kiln::cli

@@ -1,0 +1,118 @@
+// import, asm, dis, verify: programs from one form to another.
+#include <cstdio>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/commands.h"
+#include "cli/program_file.h"
+#include "common/bytecode/program_codec.h"
+#include "common/bytecode/program_text.h"
+#include "vm-worker/onnx/importer.h"
+
+namespace kiln::cli {
+namespace {
+
+struct ProgramArguments {
+  std::string input;
+  std::string output;
+  bool text = false;
+  bool dynamic = false;
+};
+
+Status WriteBinary(const Program& program, const std::string& path) {
+  ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, EncodeProgram(program));
+  return WriteFile(path, std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+}
+
+// To a file, or to stdout where none is named.
+Status WriteText(const Program& program, const std::string& path) {
+  const std::string text = PrintProgram(program);
+  if (!path.empty()) return WriteFile(path, text);
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    return Fail(ErrorCode::kIoError, "standard output cannot be written");
+  }
+  return {};
+}
+
+size_t NodeCount(const Program& program) {
+  size_t nodes = 0;
+  for (const Function& function : program.functions) {
+    for (const Region& region : function.regions) nodes += region.nodes.size();
+  }
+  return nodes;
+}
+
+void Describe(const Program& program, std::FILE* out) {
+  const Function& entry = program.entry();
+  const auto list = [&](const char* title, const std::vector<ValueId>& values) {
+    for (ValueId id : values) {
+      const Value& value = entry.values[static_cast<size_t>(id)];
+      std::fprintf(out, "  %s %s: %s\n", title, value.name.c_str(), ToString(value.desc, program.symbols).c_str());
+    }
+  };
+  std::fprintf(out, "%zu nodes, %zu constants, %zu symbols\n", NodeCount(program), program.constants.size(),
+               program.symbols.symbol_count());
+  list("input", entry.regions[0].inputs);
+  list("output", entry.regions[0].outputs);
+}
+
+Result<int> RunImport(const ProgramArguments& arguments) {
+  ASSIGN_OR_RETURN(const ImportedModel model,
+                   ImportOnnx(arguments.input, ImportOptions{.all_dims_dynamic = arguments.dynamic}));
+  if (arguments.text) {
+    RETURN_IF_ERROR(WriteText(model.program, arguments.output));
+  } else {
+    RETURN_IF_ERROR(WriteBinary(model.program, arguments.output));
+  }
+  Describe(model.program, stderr);
+  return 0;
+}
+
+Result<int> RunAsm(const ProgramArguments& arguments) {
+  ASSIGN_OR_RETURN(const Program program, ReadProgram(arguments.input));
+  RETURN_IF_ERROR(WriteBinary(program, arguments.output));
+  return 0;
+}
+
+Result<int> RunDis(const ProgramArguments& arguments) {
+  ASSIGN_OR_RETURN(const Program program, ReadProgram(arguments.input));
+  RETURN_IF_ERROR(WriteText(program, arguments.output));
+  return 0;
+}
+
+Result<int> RunVerify(const ProgramArguments& arguments) {
+  ASSIGN_OR_RETURN(const Program program, ReadProgram(arguments.input));
+  std::printf("%s: valid, ", arguments.input.c_str());
+  Describe(program, stdout);
+  return 0;
+}
+
+using Command = Result<int> (*)(const ProgramArguments&);
+
+CLI::App* AddCommand(CLI::App& app, Action& action, const char* name, const char* doc, const char* input_doc,
+                     Command run, const std::shared_ptr<ProgramArguments>& arguments) {
+  CLI::App* command = app.add_subcommand(name, doc);
+  command->add_option("input", arguments->input, input_doc)->required();
+  command->callback([arguments, run, &action] { action = [arguments, run] { return run(*arguments); }; });
+  return command;
+}
+
+}  // namespace
+
+void AddProgramCommands(CLI::App& app, Action& action) {
+  const auto arguments = std::make_shared<ProgramArguments>();
+  CLI::App* import = AddCommand(app, action, "import", "ONNX to a program", "The model", RunImport, arguments);
+  import->add_option("-o,--output", arguments->output, "The file to write")->required();
+  import->add_flag("--text", arguments->text, "Write program text, not the binary form");
+  import->add_flag("--dynamic", arguments->dynamic, "Make every input dim a symbol");
+  CLI::App* assemble =
+      AddCommand(app, action, "asm", "Program text to the binary form", "The program text", RunAsm, arguments);
+  assemble->add_option("-o,--output", arguments->output, "The file to write")->required();
+  CLI::App* dis =
+      AddCommand(app, action, "dis", "Any form of a program to text", "ONNX, binary or text", RunDis, arguments);
+  dis->add_option("-o,--output", arguments->output, "The file to write; standard output without it");
+  AddCommand(app, action, "verify", "Check a program", "ONNX, binary or text", RunVerify, arguments);
+}
+
+}  // namespace kiln::cli
