@@ -1,0 +1,254 @@
+#include "cache-store/records/entry.h"
+
+#include <cstring>
+
+#include "common/base/limits.h"
+
+namespace kiln::store {
+namespace {
+
+constexpr size_t kSealBytes = 16;  // of the 32 of BLAKE2b: against damage, not against a writer
+constexpr size_t kTextMax = 4096;
+constexpr size_t kBlobTextMax = size_t{1} << 20;
+
+Digest SealOf(Space space, std::string_view key, std::span<const uint8_t> value) {
+  return FieldHasher("kiln.store.entry.v1").Text(SpaceName(space)).Text(key).Bytes(value).Finish();
+}
+
+void WriteDigest(ByteWriter& writer, const Digest& digest) {
+  for (uint8_t byte : digest.bytes) writer.U8(byte);
+}
+
+Digest ReadDigest(ByteReader& reader) {
+  Digest digest;
+  for (uint8_t& byte : digest.bytes) byte = reader.U8();
+  return digest;
+}
+
+void WriteBytes(ByteWriter& writer, const Bytes& bytes) {
+  writer.Text({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
+Bytes ReadBytes(ByteReader& reader) {
+  const std::string text = reader.Text(kBlobTextMax);
+  return Bytes(text.begin(), text.end());
+}
+
+// The value, if the reader consumed all of its input without a fault.
+template <class Value>
+Result<Value> Complete(const ByteReader& reader, Value value, const char* what) {
+  if (!reader.AtEnd()) return Fail(ErrorCode::kMalformed, std::string("stored ") + what + " has an unknown form");
+  return value;
+}
+
+}  // namespace
+
+Bytes Seal(Space space, std::string_view key, Bytes value) {
+  const Digest seal = SealOf(space, key, value);
+  value.insert(value.end(), seal.bytes.begin(), seal.bytes.begin() + kSealBytes);
+  return value;
+}
+
+Result<Bytes> Unseal(Space space, std::string_view key, std::span<const uint8_t> sealed) {
+  if (sealed.size() >= kSealBytes) {
+    const auto value = sealed.first(sealed.size() - kSealBytes);
+    const Digest seal = SealOf(space, key, value);
+    if (std::memcmp(seal.bytes.data(), sealed.data() + value.size(), kSealBytes) == 0)
+      return Bytes(value.begin(), value.end());
+  }
+  return Fail(ErrorCode::kIntegrityFailure,
+              "an entry of " + std::string(SpaceName(space)) + " does not match its checksum");
+}
+
+std::string DigestKey(const Digest& digest) {
+  return {reinterpret_cast<const char*>(digest.bytes.data()), kDigestBytes};
+}
+std::string SegmentIndexKey(const Digest& segment, const Digest& plan_key) {
+  return DigestKey(segment) + DigestKey(plan_key);
+}
+
+std::string SequenceKey(uint64_t sequence) {
+  std::string key;
+  for (int shift = 56; shift >= 0; shift -= 8) key.push_back(static_cast<char>(sequence >> shift));
+  return key;
+}
+
+std::string LeaseKey(cache::ClaimKind kind, const Digest& key) {
+  return static_cast<char>(kind) + DigestKey(key);
+}
+std::string StateKey(const Digest& plan_key) {
+  return std::string(kStatePrefix) + DigestKey(plan_key);
+}
+std::string KernelSizeKey(const Digest& kernel_id) {
+  return std::string(kKernelPrefix) + DigestKey(kernel_id);
+}
+std::string QuarantineKey(const Digest& plan_key) {
+  return std::string(kQuarantinePrefix) + DigestKey(plan_key);
+}
+
+std::optional<Digest> DigestAfter(std::string_view key, std::string_view prefix) {
+  if (key.size() != prefix.size() + kDigestBytes || !key.starts_with(prefix)) return std::nullopt;
+  Digest digest;
+  std::memcpy(digest.bytes.data(), key.data() + prefix.size(), kDigestBytes);
+  return digest;
+}
+
+PlanInfo InfoOf(const PlanRecord& record, uint64_t record_bytes) {
+  return {.segment = record.segment,
+          .target = record.target,
+          .abi = record.abi,
+          .numeric_mode = record.numeric_mode,
+          .guard = record.guard,
+          .evidence = record.evidence,
+          .provenance = record.provenance,
+          .kernels = record.kernels,
+          .record_bytes = record_bytes};
+}
+
+Bytes EncodeInfo(const PlanInfo& info) {
+  ByteWriter writer;
+  WriteDigest(writer, info.segment);
+  writer.Text(info.target);
+  writer.U32(info.abi);
+  writer.U8(info.numeric_mode);
+  WriteBytes(writer, info.guard);
+  writer.U8(static_cast<uint8_t>(info.evidence.validation));
+  writer.U32(info.evidence.shadow_runs);
+  WriteDigest(writer, info.provenance.codegen_id);
+  writer.U64(info.provenance.compile_us);
+  writer.I64(info.provenance.created_wall_ms);
+  writer.U8(info.provenance.tier);
+  writer.U32(static_cast<uint32_t>(info.kernels.size()));
+  for (const KernelRef& kernel : info.kernels) {
+    WriteDigest(writer, kernel.id);
+    writer.U64(kernel.size);
+  }
+  writer.U64(info.record_bytes);
+  return writer.Take();
+}
+
+Result<PlanInfo> DecodeInfo(std::span<const uint8_t> bytes) {
+  ByteReader reader(bytes);
+  PlanInfo info;
+  info.segment = ReadDigest(reader);
+  info.target = reader.Text(kTextMax);
+  info.abi = reader.U32();
+  info.numeric_mode = reader.U8();
+  info.guard = ReadBytes(reader);
+  info.evidence.validation = static_cast<ValidationKind>(reader.U8());
+  info.evidence.shadow_runs = reader.U32();
+  info.provenance.codegen_id = ReadDigest(reader);
+  info.provenance.compile_us = reader.U64();
+  info.provenance.created_wall_ms = reader.I64();
+  info.provenance.tier = reader.U8();
+  info.kernels.resize(reader.Count(kDigestBytes + 8, limits::kPlanKernelsMax));
+  for (KernelRef& kernel : info.kernels) {
+    kernel.id = ReadDigest(reader);
+    kernel.size = reader.U64();
+  }
+  info.record_bytes = reader.U64();
+  return Complete(reader, std::move(info), "plan info");
+}
+
+Bytes EncodeState(const PlanState& state) {
+  ByteWriter writer;
+  writer.F64(state.use);
+  writer.I64(state.use_wall_ms);
+  writer.U32(state.shadow_runs);
+  writer.U8(state.pinned ? 1 : 0);
+  return writer.Take();
+}
+
+Result<PlanState> DecodeState(std::span<const uint8_t> bytes) {
+  ByteReader reader(bytes);
+  PlanState state;
+  state.use = reader.F64();
+  state.use_wall_ms = reader.I64();
+  state.shadow_runs = reader.U32();
+  state.pinned = reader.U8() != 0;
+  return Complete(reader, state, "plan state");
+}
+
+Bytes EncodeLease(const Lease& lease) {
+  ByteWriter writer;
+  writer.Text(lease.holder);
+  writer.I64(lease.expires_wall_ms);
+  return writer.Take();
+}
+
+Result<Lease> DecodeLease(std::span<const uint8_t> bytes) {
+  ByteReader reader(bytes);
+  Lease lease;
+  lease.holder = reader.Text(kTextMax);
+  lease.expires_wall_ms = reader.I64();
+  return Complete(reader, std::move(lease), "lease");
+}
+
+Bytes EncodeChange(const cache::ChangeEntry& entry) {
+  ByteWriter writer;
+  writer.U64(entry.sequence);
+  writer.U8(static_cast<uint8_t>(entry.kind));
+  WriteDigest(writer, entry.plan_key);
+  WriteDigest(writer, entry.segment);
+  writer.Text(entry.target);
+  return writer.Take();
+}
+
+Result<cache::ChangeEntry> DecodeChange(std::span<const uint8_t> bytes) {
+  ByteReader reader(bytes);
+  cache::ChangeEntry entry;
+  entry.sequence = reader.U64();
+  entry.kind = static_cast<cache::ChangeKind>(reader.U8());
+  entry.plan_key = ReadDigest(reader);
+  entry.segment = ReadDigest(reader);
+  entry.target = reader.Text(kTextMax);
+  return Complete(reader, std::move(entry), "change");
+}
+
+Bytes EncodeProfile(const std::vector<cache::ProfileEntry>& entries) {
+  ByteWriter writer;
+  writer.U32(static_cast<uint32_t>(entries.size()));
+  for (const cache::ProfileEntry& entry : entries) {
+    WriteBytes(writer, entry.signature);
+    writer.U64(entry.count);
+    writer.U64(entry.total_ns);
+  }
+  return writer.Take();
+}
+
+Result<std::vector<cache::ProfileEntry>> DecodeProfile(std::span<const uint8_t> bytes) {
+  ByteReader reader(bytes);
+  std::vector<cache::ProfileEntry> entries(reader.Count(20, size_t{1} << 16));
+  for (cache::ProfileEntry& entry : entries) {
+    entry.signature = ReadBytes(reader);
+    entry.count = reader.U64();
+    entry.total_ns = reader.U64();
+  }
+  return Complete(reader, std::move(entries), "profile");
+}
+
+Bytes EncodeDigest(const Digest& digest) {
+  ByteWriter writer;
+  WriteDigest(writer, digest);
+  return writer.Take();
+}
+
+Result<Digest> DecodeDigest(std::span<const uint8_t> bytes) {
+  ByteReader reader(bytes);
+  const Digest digest = ReadDigest(reader);
+  return Complete(reader, digest, "digest");
+}
+
+Bytes EncodeU64(uint64_t value) {
+  ByteWriter writer;
+  writer.U64(value);
+  return writer.Take();
+}
+
+Result<uint64_t> DecodeU64(std::span<const uint8_t> bytes) {
+  ByteReader reader(bytes);
+  const uint64_t value = reader.U64();
+  return Complete(reader, value, "number");
+}
+
+}  // namespace kiln::store

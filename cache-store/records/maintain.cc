@@ -1,0 +1,209 @@
+// Removal: eviction, purge, damage; and the marks on plans: quarantine, pins, reports.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "cache-store/eviction/policy.h"
+#include "cache-store/records/records.h"
+
+namespace kiln::store {
+namespace {
+
+constexpr size_t kPlansPerBatch = 256;
+constexpr uint32_t kShadowRunsMax = 1'000'000;
+constexpr size_t kReportersKept = 16;
+
+}  // namespace
+
+Status Records::RemovePlans(const std::vector<Digest>& plan_keys, cache::ChangeKind kind, const KernelSet& keep) {
+  for (size_t begin = 0; begin < plan_keys.size(); begin += kPlansPerBatch) {
+    const size_t end = std::min(plan_keys.size(), begin + kPlansPerBatch);
+    KvBatch batch;
+    std::unordered_map<Digest, uint32_t, DigestHash> released;
+    for (size_t i = begin; i < end; ++i) {
+      const CatalogPlan* plan = catalog_.FindPlan(plan_keys[i]);
+      if (plan == nullptr) continue;
+      batch.Delete(Space::kPlans, DigestKey(plan_keys[i]));
+      batch.Delete(Space::kSegmentIndex, SegmentIndexKey(plan->info.segment, plan_keys[i]));
+      batch.Delete(Space::kMeta, StateKey(plan_keys[i]));
+      log_.Prepare(kind, plan_keys[i], plan->info, batch);
+      for (const KernelRef& kernel : plan->info.kernels) ++released[kernel.id];
+    }
+    std::vector<Digest> unneeded;
+    for (const auto& [id, count] : released) {
+      const CatalogKernel& kernel = *catalog_.FindKernel(id);
+      if (kernel.references != count || keep.contains(id)) continue;
+      batch.Delete(Space::kBlobs, DigestKey(id));
+      batch.Delete(Space::kMeta, KernelSizeKey(id));
+      for (const Digest& key : kernel.keys) batch.Delete(Space::kKernelIndex, DigestKey(key));
+      unneeded.push_back(id);
+    }
+    RETURN_IF_ERROR(Commit(batch, Sync::kNo));
+    for (size_t i = begin; i < end; ++i) catalog_.RemovePlan(plan_keys[i], NowNs());
+    for (const Digest& id : unneeded) catalog_.RemoveKernel(id);
+  }
+  return {};
+}
+
+Status Records::RemoveOrphans(int64_t older_than_ns, const KernelSet& keep) {
+  KvBatch batch;
+  std::vector<Digest> orphans;
+  for (const auto& [id, kernel] : catalog_.kernels()) {
+    if (kernel.references != 0 || kernel.unreferenced_since_ns > older_than_ns || keep.contains(id)) continue;
+    batch.Delete(Space::kBlobs, DigestKey(id));
+    batch.Delete(Space::kMeta, KernelSizeKey(id));
+    for (const Digest& key : kernel.keys) batch.Delete(Space::kKernelIndex, DigestKey(key));
+    orphans.push_back(id);
+  }
+  RETURN_IF_ERROR(Commit(batch, Sync::kNo));
+  for (const Digest& id : orphans) catalog_.RemoveKernel(id);
+  Add(Counter::orphans_swept, orphans.size());
+  return {};
+}
+
+Status Records::EnsureRoom(uint64_t bytes, const KernelSet& keep) {
+  const auto level = [&](double part) { return static_cast<uint64_t>(static_cast<double>(options_.bytes_max) * part); };
+  if (catalog_.bytes() + bytes <= level(kHighWatermark)) return {};
+  RETURN_IF_ERROR(RemoveOrphans(NowNs() - kOrphanGraceMs * 1'000'000, keep));
+  std::vector<EvictionCandidate> candidates;
+  for (const auto& [key, plan] : catalog_.plans()) {
+    uint64_t size = plan.info.record_bytes;
+    for (const KernelRef& kernel : plan.info.kernels) size += kernel.size;
+    candidates.push_back({.plan_key = key,
+                          .compile_us = plan.info.provenance.compile_us,
+                          .use = UseNow(plan.state),
+                          .bytes = size,
+                          .pinned = plan.state.pinned,
+                          .worthless = IsQuarantined(key)});
+  }
+  for (const Digest& victim : EvictionOrder(candidates)) {
+    if (catalog_.bytes() + bytes <= level(kLowWatermark)) break;
+    RETURN_IF_ERROR(RemovePlans({victim}, cache::ChangeKind::kEvict, keep));
+    Add(Counter::plans_evicted);
+  }
+  // What no plan names yet goes last: somebody is about to publish the plan.
+  if (catalog_.bytes() + bytes > options_.bytes_max) RETURN_IF_ERROR(RemoveOrphans(INT64_MAX, keep));
+  if (catalog_.bytes() + bytes <= options_.bytes_max) return {};
+  return Fail(ErrorCode::kResourceExhausted,
+              std::to_string(bytes) + " bytes do not fit: " + std::to_string(catalog_.bytes()) + " of " +
+                  std::to_string(options_.bytes_max) + " are taken and pinned; raise --max-bytes or unpin plans");
+}
+
+void Records::DropDamagedPlan(const Digest& plan_key) {
+  spdlog::warn("plan {} failed its checks and is dropped", plan_key.ShortHex());
+  Add(Counter::entries_damaged);
+  (void)RemovePlans({plan_key}, cache::ChangeKind::kDamaged, {});
+}
+
+void Records::DropDamagedKernel(const Digest& kernel_id) {
+  spdlog::warn("kernel {} failed its checks and is dropped, with the plans that need it", kernel_id.ShortHex());
+  Add(Counter::entries_damaged);
+  std::vector<Digest> plans;
+  for (const auto& [key, plan] : catalog_.plans())
+    if (std::any_of(plan.info.kernels.begin(), plan.info.kernels.end(),
+                    [&](const KernelRef& kernel) { return kernel.id == kernel_id; }))
+      plans.push_back(key);
+  if (!RemovePlans(plans, cache::ChangeKind::kDamaged, {})) return;
+  const CatalogKernel* kernel = catalog_.FindKernel(kernel_id);
+  if (kernel == nullptr) return;
+  KvBatch batch;
+  batch.Delete(Space::kBlobs, DigestKey(kernel_id));
+  batch.Delete(Space::kMeta, KernelSizeKey(kernel_id));
+  for (const Digest& key : kernel->keys) batch.Delete(Space::kKernelIndex, DigestKey(key));
+  if (Commit(batch, Sync::kNo)) catalog_.RemoveKernel(kernel_id);
+}
+
+Result<cache::PurgeReply> Records::Handle(const cache::PurgeRequest& request, const Caller&) {
+  const std::lock_guard lock(mutex_);
+  std::vector<Digest> chosen;
+  for (const auto& [key, plan] : catalog_.plans()) {
+    bool matches = false;
+    switch (request.kind) {
+      case cache::PurgeKind::kPlan:
+        matches = key == request.digest;
+        break;
+      case cache::PurgeKind::kSegment:
+        matches = plan.info.segment == request.digest;
+        break;
+      case cache::PurgeKind::kTarget:
+        matches = plan.info.target == request.target;
+        break;
+      case cache::PurgeKind::kCodegen:
+        matches = plan.info.provenance.codegen_id == request.digest;
+        break;
+    }
+    if (matches) chosen.push_back(key);
+  }
+  if (!request.dry_run) {
+    RETURN_IF_ERROR(RemovePlans(chosen, cache::ChangeKind::kPurge, {}));
+    Add(Counter::plans_purged, chosen.size());
+  }
+  return cache::PurgeReply{chosen.size()};
+}
+
+Result<cache::PinReply> Records::Handle(const cache::PinRequest& request, const Caller&) {
+  const std::lock_guard lock(mutex_);
+  CatalogPlan* plan = catalog_.FindPlan(request.plan_key);
+  if (plan == nullptr) return Fail(ErrorCode::kNotFound, "plan " + request.plan_key.ShortHex() + " is not stored");
+  PlanState state = plan->state;
+  state.pinned = request.on;
+  KvBatch batch;
+  const std::string key = StateKey(request.plan_key);
+  batch.Put(Space::kMeta, key, Seal(Space::kMeta, key, EncodeState(state)));
+  RETURN_IF_ERROR(Commit(batch, Sync::kYes));
+  plan->state = state;
+  return cache::PinReply{};
+}
+
+Status Records::SetQuarantine(const Digest& plan_key, bool on) {
+  const CatalogPlan* plan = catalog_.FindPlan(plan_key);
+  if (plan == nullptr && !IsQuarantined(plan_key))
+    return Fail(ErrorCode::kNotFound, "plan " + plan_key.ShortHex() + " is not stored");
+  if (IsQuarantined(plan_key) == on) return {};
+  KvBatch batch;
+  const std::string key = QuarantineKey(plan_key);
+  const PlanInfo info = plan == nullptr ? PlanInfo{} : plan->info;
+  if (on)
+    batch.Put(Space::kMeta, key, Seal(Space::kMeta, key, EncodeDigest(info.provenance.codegen_id)));
+  else
+    batch.Delete(Space::kMeta, key);
+  log_.Prepare(on ? cache::ChangeKind::kQuarantine : cache::ChangeKind::kUnquarantine, plan_key, info, batch);
+  RETURN_IF_ERROR(Commit(batch, Sync::kYes));
+  if (on) {
+    quarantine_[plan_key] = info.provenance.codegen_id;
+    Add(Counter::plans_quarantined);
+    spdlog::warn("plan {} is quarantined", plan_key.ShortHex());
+  } else {
+    quarantine_.erase(plan_key);
+    if (CatalogPlan* shown = catalog_.FindPlan(plan_key)) shown->reporters.clear();
+  }
+  return {};
+}
+
+Result<cache::QuarantineReply> Records::Handle(const cache::QuarantineRequest& request, const Caller&) {
+  const std::lock_guard lock(mutex_);
+  RETURN_IF_ERROR(SetQuarantine(request.plan_key, request.on));
+  return cache::QuarantineReply{};
+}
+
+Result<cache::ReportReply> Records::Handle(const cache::ReportRequest& request, const Caller& caller) {
+  const std::lock_guard lock(mutex_);
+  CatalogPlan* plan = catalog_.FindPlan(request.plan_key);
+  if (plan == nullptr) return Fail(ErrorCode::kNotFound, "plan " + request.plan_key.ShortHex() + " is not stored");
+  if (request.kind == cache::ReportKind::kShadowOk) {
+    plan->state.shadow_runs += std::min(request.runs, kShadowRunsMax - plan->state.shadow_runs);
+    plan->state_dirty = true;
+    Add(Counter::reports_ok);
+  } else {
+    Add(Counter::reports_bad);
+    spdlog::warn("{} of plan {} reported by '{}': {}", cache::ReportKindName(request.kind), request.plan_key.ShortHex(),
+                 request.reporter, request.detail);
+    if (plan->reporters.size() < kReportersKept) plan->reporters.insert(caller.peer_key + "/" + request.reporter);
+    if (caller.role != Role::kWorker || plan->reporters.size() >= kReportersToQuarantine)
+      RETURN_IF_ERROR(SetQuarantine(request.plan_key, true));
+  }
+  return cache::ReportReply{IsQuarantined(request.plan_key),
+                            std::max(plan->info.evidence.shadow_runs, plan->state.shadow_runs)};
+}
+
+}  // namespace kiln::store

@@ -1,0 +1,216 @@
+// Publishing, claims and profiles: what the compile service and workers add.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "cache-store/records/profiles.h"
+#include "cache-store/records/records.h"
+#include "common/base/limits.h"
+
+namespace kiln::store {
+namespace {
+
+constexpr size_t kMissingNamedMax = 4;  // ids spelled out in an error message
+constexpr size_t kProfilesMax = 100'000;
+constexpr size_t kHolderBytesMax = 256;
+
+}  // namespace
+
+Result<SignedRecord> Records::CheckRecord(std::span<const uint8_t> bytes) {
+  return options_.verify_signatures ? DecodeAndVerify(bytes, options_.trusted) : DecodeUnverified(bytes);
+}
+
+Status Records::PutBlob(const Digest& id, const Bytes& blob) {
+  if (catalog_.FindKernel(id) != nullptr) {
+    // Known: but only if it can still be read. Otherwise this publish heals it.
+    const auto stored = ReadBlob(id);
+    if (stored && *stored) {
+      Add(Counter::blobs_known);
+      return {};
+    }
+    Add(Counter::entries_damaged);
+  } else {
+    RETURN_IF_ERROR(EnsureRoom(blob.size(), {id}));
+  }
+  KvBatch batch;
+  const std::string size_key = KernelSizeKey(id);
+  batch.Put(Space::kBlobs, DigestKey(id), FrameKernelBlob(blob));
+  batch.Put(Space::kMeta, size_key, Seal(Space::kMeta, size_key, EncodeU64(blob.size())));
+  RETURN_IF_ERROR(Commit(batch, Sync::kNo));  // the record's synced write comes later in the same log
+  catalog_.PutKernel(id, blob.size(), NowNs());
+  Add(Counter::blobs_stored);
+  return {};
+}
+
+Result<cache::PublishBlobsReply> Records::Handle(const cache::PublishBlobsRequest& request, const Caller&) {
+  cache::PublishBlobsReply reply;
+  for (const Bytes& blob : request.blobs) {
+    if (blob.empty() || blob.size() > limits::kKernelBlobBytesMax)
+      return Fail(ErrorCode::kLimitExceeded, "a kernel has " + std::to_string(blob.size()) + " bytes; 1 to " +
+                                                 std::to_string(limits::kKernelBlobBytesMax) + " are allowed");
+    const Digest id = KernelIdOf(blob);
+    const std::lock_guard lock(mutex_);
+    RETURN_IF_ERROR(PutBlob(id, blob));
+    reply.ids.push_back(id);
+  }
+  return reply;
+}
+
+Status Records::CheckKernels(const PlanRecord& record) const {
+  size_t missing = 0;
+  std::string names;
+  for (const KernelRef& kernel : record.kernels) {
+    const CatalogKernel* stored = catalog_.FindKernel(kernel.id);
+    if (stored == nullptr) {
+      if (++missing <= kMissingNamedMax) names += " " + kernel.id.Hex();
+    } else if (stored->size != kernel.size) {
+      return Fail(ErrorCode::kInvalidArgument, "plan " + record.plan_key.ShortHex() + " says kernel " +
+                                                   kernel.id.ShortHex() + " has " + std::to_string(kernel.size) +
+                                                   " bytes; it has " + std::to_string(stored->size));
+    }
+  }
+  if (missing == 0) return {};
+  return Fail(ErrorCode::kNotFound, "plan " + record.plan_key.ShortHex() + " needs " + std::to_string(missing) +
+                                        " kernels that are not stored; publish them first:" + names);
+}
+
+// A stored record gives way to one of another code generator that is newer, or to one with better evidence; and when it
+// cannot be read.
+bool Records::KeepsStored(const Digest& plan_key, const PlanRecord& record) {
+  const CatalogPlan* stored = catalog_.FindPlan(plan_key);
+  if (stored == nullptr) return false;
+  const PlanInfo& info = stored->info;
+  const bool newer = info.provenance.codegen_id != record.provenance.codegen_id &&
+                     record.provenance.created_wall_ms > info.provenance.created_wall_ms;
+  if (newer || record.evidence.validation > info.evidence.validation || IsQuarantined(plan_key)) return false;
+  const auto bytes = kv_->Get(Space::kPlans, DigestKey(plan_key));
+  if (!bytes || !*bytes) return false;
+  const auto decoded = CheckRecord(**bytes);
+  return decoded && decoded->record.plan_key == plan_key;
+}
+
+Status Records::StorePlan(const SignedRecord& decoded, const cache::PublishPlanRequest& request) {
+  const PlanRecord& record = decoded.record;
+  const CatalogPlan* stored = catalog_.FindPlan(record.plan_key);
+  PlanState state = stored == nullptr ? PlanState{.use_wall_ms = options_.clock->WallMs()} : stored->state;
+  state.shadow_runs = 0;  // evidence is about one record, not about its key
+  PlanInfo info = InfoOf(record, request.record.size());
+  KvBatch batch;
+  if (stored != nullptr && stored->info.segment != info.segment)
+    batch.Delete(Space::kSegmentIndex, SegmentIndexKey(stored->info.segment, record.plan_key));
+  const std::string index_key = SegmentIndexKey(info.segment, record.plan_key), state_key = StateKey(record.plan_key);
+  batch.Put(Space::kPlans, DigestKey(record.plan_key), request.record);
+  batch.Put(Space::kSegmentIndex, index_key, Seal(Space::kSegmentIndex, index_key, EncodeInfo(info)));
+  batch.Put(Space::kMeta, state_key, Seal(Space::kMeta, state_key, EncodeState(state)));
+  for (const cache::KernelIndexEntry& entry : request.kernels) {
+    const std::string key = DigestKey(entry.key);
+    batch.Put(Space::kKernelIndex, key, Seal(Space::kKernelIndex, key, EncodeDigest(entry.id)));
+    leases_.Drop(LeaseKey(cache::ClaimKind::kKernel, entry.key), batch);
+  }
+  leases_.Drop(LeaseKey(cache::ClaimKind::kPlan, record.plan_key), batch);
+  if (IsQuarantined(record.plan_key)) batch.Delete(Space::kMeta, QuarantineKey(record.plan_key));
+  log_.Prepare(cache::ChangeKind::kPublish, record.plan_key, info, batch);
+  RETURN_IF_ERROR(Commit(batch, Sync::kYes));
+  quarantine_.erase(record.plan_key);
+  catalog_.PutPlan(record.plan_key, std::move(info), state, NowNs());
+  for (const cache::KernelIndexEntry& entry : request.kernels) catalog_.PutIndex(entry.key, entry.id);
+  return {};
+}
+
+Result<cache::PublishPlanReply> Records::Handle(const cache::PublishPlanRequest& request, const Caller&) {
+  const auto refuse = [&](const Error& error) {
+    Add(Counter::publish_refused);
+    return std::unexpected(error);
+  };
+  const auto decoded = CheckRecord(request.record);
+  if (!decoded) {
+    if (decoded.error().code == ErrorCode::kIntegrityFailure) Add(Counter::signatures_refused);
+    return refuse(decoded.error());
+  }
+  const PlanRecord& record = decoded->record;
+  KernelSet kernels;
+  for (const KernelRef& kernel : record.kernels) kernels.insert(kernel.id);
+  for (const cache::KernelIndexEntry& entry : request.kernels)
+    if (!kernels.contains(entry.id))
+      return refuse({ErrorCode::kInvalidArgument,
+                     "the index names kernel " + entry.id.ShortHex() + ", which the plan does not",
+                     {}});
+
+  const std::lock_guard lock(mutex_);
+  if (const auto mark = quarantine_.find(record.plan_key);
+      mark != quarantine_.end() && mark->second == record.provenance.codegen_id)
+    return refuse(
+        {ErrorCode::kQuarantined, "plan " + record.plan_key.ShortHex() + " of this code generator is quarantined", {}});
+  if (const Status status = CheckKernels(record); !status) return refuse(status.error());
+  if (KeepsStored(record.plan_key, record)) {
+    Add(Counter::plans_known);
+    return cache::PublishPlanReply{record.plan_key, false};
+  }
+  if (const Status status = EnsureRoom(request.record.size(), kernels); !status) return refuse(status.error());
+  RETURN_IF_ERROR(StorePlan(*decoded, request));
+  Add(Counter::plans_stored);
+  return cache::PublishPlanReply{record.plan_key, true};
+}
+
+Result<cache::ClaimReply> Records::Handle(const cache::ClaimRequest& request, const Caller&) {
+  if (request.holder.empty() || request.holder.size() > kHolderBytesMax)
+    return Fail(ErrorCode::kInvalidArgument,
+                "a claim needs a holder of 1 to " + std::to_string(kHolderBytesMax) + " characters");
+  const std::lock_guard lock(mutex_);
+  cache::ClaimReply reply;
+  KvBatch batch;
+  for (const Digest& key : request.keys) {
+    cache::ClaimEntry entry;
+    const Digest kernel_id = request.kind == cache::ClaimKind::kKernel ? catalog_.FindKernelId(key) : Digest{};
+    const bool present = request.kind == cache::ClaimKind::kKernel
+                             ? !kernel_id.IsZero()
+                             : catalog_.FindPlan(key) != nullptr && !IsQuarantined(key);
+    if (present) {
+      entry.state = cache::ClaimState::kPresent;
+      entry.kernel_id = kernel_id;
+      Add(Counter::claims_present);
+    } else {
+      ASSIGN_OR_RETURN(const Leases::Outcome outcome,
+                       leases_.Claim(LeaseKey(request.kind, key), request.holder, request.lease_ms, batch));
+      entry.state = outcome.granted ? cache::ClaimState::kGranted : cache::ClaimState::kHeld;
+      entry.remaining_ms = outcome.remaining_ms;
+      entry.holder = outcome.holder;
+      Add(outcome.granted ? Counter::claims_granted : Counter::claims_held);
+      if (outcome.taken_over) Add(Counter::claims_taken_over);
+    }
+    reply.entries.push_back(std::move(entry));
+  }
+  // A lease that could not be written still holds in this process; losing it at a restart costs one double compile.
+  (void)Commit(batch, Sync::kNo);
+  return reply;
+}
+
+Result<cache::ReleaseReply> Records::Handle(const cache::ReleaseRequest& request, const Caller&) {
+  const std::lock_guard lock(mutex_);
+  KvBatch batch;
+  for (const Digest& key : request.keys) leases_.Release(LeaseKey(request.kind, key), request.holder, batch);
+  (void)Commit(batch, Sync::kNo);
+  return cache::ReleaseReply{};
+}
+
+Result<cache::MergeProfileReply> Records::Handle(const cache::MergeProfileRequest& request, const Caller&) {
+  const std::lock_guard lock(mutex_);
+  const std::string key = DigestKey(request.segment);
+  ASSIGN_OR_RETURN(const auto sealed, kv_->Get(Space::kProfiles, key));
+  std::vector<cache::ProfileEntry> merged;
+  if (sealed) {
+    if (const auto value = Unseal(Space::kProfiles, key, *sealed))
+      merged = DecodeProfile(*value).value_or(std::vector<cache::ProfileEntry>());
+  } else if (profiles_ >= kProfilesMax) {
+    return Fail(ErrorCode::kLimitExceeded,
+                "profiles of " + std::to_string(kProfilesMax) + " segments are stored; no more are taken");
+  }
+  MergeProfileEntries(merged, request.entries);
+  KvBatch batch;
+  batch.Put(Space::kProfiles, key, Seal(Space::kProfiles, key, EncodeProfile(merged)));
+  RETURN_IF_ERROR(Commit(batch, Sync::kNo));
+  if (!sealed) ++profiles_;
+  return cache::MergeProfileReply{};
+}
+
+}  // namespace kiln::store

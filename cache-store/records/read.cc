@@ -1,0 +1,202 @@
+// Requests that change nothing but counts (and drop what they find damaged).
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "cache-store/eviction/policy.h"
+#include "cache-store/records/profiles.h"
+#include "cache-store/records/records.h"
+#include "common/base/limits.h"
+
+namespace kiln::store {
+namespace {
+
+constexpr uint32_t kListEntriesMax = 1000;
+
+Evidence FleetEvidence(const CatalogPlan& plan) {
+  return {plan.info.evidence.validation, std::max(plan.info.evidence.shadow_runs, plan.state.shadow_runs)};
+}
+
+uint64_t PlanBytes(const PlanInfo& info) {
+  uint64_t bytes = info.record_bytes;
+  for (const KernelRef& kernel : info.kernels) bytes += kernel.size;
+  return bytes;
+}
+
+}  // namespace
+
+Result<cache::PingReply> Records::Handle(const cache::PingRequest&, const Caller&) {
+  return cache::PingReply{options_.version, static_cast<uint64_t>((NowNs() - opened_ns_) / 1'000'000)};
+}
+
+Result<cache::VariantsReply> Records::Handle(const cache::VariantsRequest& request, const Caller&) {
+  Add(Counter::variants_requests);
+  const std::lock_guard lock(mutex_);
+  cache::VariantsReply reply;
+  for (const Digest& key : catalog_.PlansOf(request.segment)) {
+    const CatalogPlan& plan = *catalog_.FindPlan(key);
+    const PlanInfo& info = plan.info;
+    if (IsQuarantined(key)) continue;
+    if (!request.targets.empty() &&
+        std::find(request.targets.begin(), request.targets.end(), info.target) == request.targets.end())
+      continue;
+    reply.variants.push_back({.plan_key = key,
+                              .target = info.target,
+                              .abi = info.abi,
+                              .numeric_mode = info.numeric_mode,
+                              .guard = info.guard,
+                              .evidence = FleetEvidence(plan),
+                              .codegen_id = info.provenance.codegen_id,
+                              .tier = info.provenance.tier,
+                              .created_wall_ms = info.provenance.created_wall_ms});
+  }
+  return reply;
+}
+
+Result<cache::GetPlanReply> Records::Handle(const cache::GetPlanRequest& request, const Caller&) {
+  const std::lock_guard lock(mutex_);
+  CatalogPlan* plan = catalog_.FindPlan(request.plan_key);
+  if (plan == nullptr || IsQuarantined(request.plan_key)) {
+    Add(Counter::plan_misses);
+    const bool hidden = plan != nullptr;
+    return Fail(hidden ? ErrorCode::kQuarantined : ErrorCode::kNotFound,
+                "plan " + request.plan_key.ShortHex() + (hidden ? " is quarantined" : " is not stored"));
+  }
+  auto bytes = kv_->Get(Space::kPlans, DigestKey(request.plan_key));
+  if (!bytes) {
+    Add(Counter::backend_errors);
+    return std::unexpected(bytes.error());
+  }
+  const auto decoded =
+      *bytes ? CheckRecord(**bytes) : Result<SignedRecord>(Fail(ErrorCode::kIntegrityFailure, "the record is missing"));
+  if (!decoded || decoded->record.plan_key != request.plan_key) {
+    DropDamagedPlan(request.plan_key);
+    Add(Counter::plan_misses);
+    return Fail(ErrorCode::kNotFound,
+                "the stored record of plan " + request.plan_key.ShortHex() + " failed its checks and was dropped");
+  }
+  Add(Counter::plan_hits);
+  plan->state.use = UseNow(plan->state) + 1;
+  plan->state.use_wall_ms = options_.clock->WallMs();
+  plan->state_dirty = true;
+  return cache::GetPlanReply{**std::move(bytes)};
+}
+
+Result<std::optional<Bytes>> Records::ReadBlob(const Digest& id) {
+  auto frame = kv_->Get(Space::kBlobs, DigestKey(id));
+  if (!frame) {
+    Add(Counter::backend_errors);
+    return std::unexpected(frame.error());
+  }
+  if (!*frame) return std::optional<Bytes>();
+  auto payload = UnframeKernelBlob(**frame, id);
+  if (!payload) return Fail(ErrorCode::kIntegrityFailure, payload.error().message);
+  return std::optional<Bytes>(*std::move(payload));
+}
+
+Result<cache::GetBlobsReply> Records::Handle(const cache::GetBlobsRequest& request, const Caller&) {
+  cache::GetBlobsReply reply;
+  size_t room = limits::kBlobChunkBytes;
+  for (uint32_t index = 0; index < request.ids.size() && reply.chunks.size() < limits::kMessagePartsMax / 2; ++index) {
+    const Digest& id = request.ids[index];
+    auto blob = ReadBlob(id);
+    if (!blob && blob.error().code != ErrorCode::kIntegrityFailure) return std::unexpected(blob.error());
+    if (!blob || !*blob) {
+      const std::lock_guard lock(mutex_);
+      if (!blob || catalog_.FindKernel(id) != nullptr) DropDamagedKernel(id);
+      Add(Counter::blob_misses);
+      reply.chunks.push_back({.index = index, .bytes = {}});
+      continue;
+    }
+    const Bytes& bytes = **blob;
+    const uint64_t offset = index == 0 ? request.offset : 0;
+    if (offset >= bytes.size())
+      return Fail(ErrorCode::kInvalidArgument,
+                  "offset " + std::to_string(offset) + " is past the end of kernel " + id.ShortHex());
+    const size_t take = std::min(room, bytes.size() - static_cast<size_t>(offset));
+    const auto first = bytes.begin() + static_cast<std::ptrdiff_t>(offset);
+    reply.chunks.push_back({.index = index,
+                            .offset = offset,
+                            .total = bytes.size(),
+                            .found = true,
+                            .bytes = Bytes(first, first + static_cast<std::ptrdiff_t>(take))});
+    if (offset == 0) Add(Counter::blobs_served);
+    Add(Counter::blob_bytes_served, take);
+    room -= take;
+    if (room == 0 || offset + take < bytes.size()) break;
+  }
+  return reply;
+}
+
+Result<cache::LookupKernelsReply> Records::Handle(const cache::LookupKernelsRequest& request, const Caller&) {
+  const std::lock_guard lock(mutex_);
+  cache::LookupKernelsReply reply;
+  for (const Digest& key : request.keys) {
+    reply.ids.push_back(catalog_.FindKernelId(key));
+    Add(reply.ids.back().IsZero() ? Counter::kernel_lookup_misses : Counter::kernel_lookup_hits);
+  }
+  return reply;
+}
+
+Result<cache::ChangeLogReply> Records::Handle(const cache::ChangeLogRequest& request, const Caller&) {
+  const std::lock_guard lock(mutex_);
+  return log_.Since(request.since, request.limit);
+}
+
+Result<cache::ListReply> Records::Handle(const cache::ListRequest& request, const Caller&) {
+  const std::lock_guard lock(mutex_);
+  const size_t limit = request.limit == 0 ? kListEntriesMax : std::min(request.limit, kListEntriesMax);
+  cache::ListReply reply;
+  for (auto entry = request.after.IsZero() ? catalog_.plans().begin() : catalog_.plans().upper_bound(request.after);
+       entry != catalog_.plans().end() && reply.plans.size() < limit; ++entry) {
+    const auto& [key, plan] = *entry;
+    const PlanInfo& info = plan.info;
+    if (!request.segment.IsZero() && info.segment != request.segment) continue;
+    reply.plans.push_back({.plan_key = key,
+                           .segment = info.segment,
+                           .target = info.target,
+                           .tier = info.provenance.tier,
+                           .evidence = FleetEvidence(plan),
+                           .kernels = static_cast<uint32_t>(info.kernels.size()),
+                           .bytes = PlanBytes(info),
+                           .uses = static_cast<uint64_t>(UseNow(plan.state) + 0.5),
+                           .compile_us = info.provenance.compile_us,
+                           .created_wall_ms = info.provenance.created_wall_ms,
+                           .codegen_id = info.provenance.codegen_id,
+                           .pinned = plan.state.pinned,
+                           .quarantined = IsQuarantined(key)});
+  }
+  return reply;
+}
+
+Result<cache::StatsReply> Records::Handle(const cache::StatsRequest&, const Caller&) {
+  const std::lock_guard lock(mutex_);
+  cache::StatsReply reply{{{"plans", catalog_.plans().size()},
+                           {"kernels", catalog_.kernels().size()},
+                           {"kernel_index", catalog_.index_size()},
+                           {"bytes", catalog_.bytes()},
+                           {"bytes_limit", options_.bytes_max},
+                           {"quarantined", quarantine_.size()},
+                           {"leases", leases_.size()},
+                           {"profiles", profiles_},
+                           {"change_log_head", log_.head()}}};
+#define KILN_COUNTER(name, doc) reply.stats.push_back({#name, Count(Counter::name)});
+#include "cache-store/records/counters.def"
+#undef KILN_COUNTER
+  return reply;
+}
+
+Result<cache::GetProfileReply> Records::Handle(const cache::GetProfileRequest& request, const Caller&) {
+  const std::string key = DigestKey(request.segment);
+  ASSIGN_OR_RETURN(const auto sealed, kv_->Get(Space::kProfiles, key));
+  cache::GetProfileReply reply;
+  if (!sealed) return reply;
+  if (const auto value = Unseal(Space::kProfiles, key, *sealed)) {
+    if (auto entries = DecodeProfile(*value)) reply.entries = *std::move(entries);
+  } else {
+    Add(Counter::entries_damaged);  // the next merge starts it again
+  }
+  return reply;
+}
+
+}  // namespace kiln::store

@@ -1,0 +1,53 @@
+#include "cache-store/records/records.h"
+
+#include <spdlog/spdlog.h>
+
+#include "cache-store/eviction/policy.h"
+
+namespace kiln::store {
+
+Records::Records(std::unique_ptr<KvStore> kv, RecordsOptions options)
+    : kv_(std::move(kv)), options_(std::move(options)), opened_ns_(options_.clock->NowNs()), leases_(*options_.clock) {}
+
+Records::~Records() {
+  Tick();
+}
+
+Status Records::Commit(const KvBatch& batch, Sync sync) {
+  if (batch.empty()) return {};
+  if (Status status = kv_->Write(batch, sync); !status) {
+    Add(Counter::backend_errors);
+    log_.Abandon();
+    spdlog::error("the store refused a write: {}", ToString(status.error()));
+    return status;
+  }
+  log_.Commit();
+  if (const uint64_t head = log_.head(); head_.exchange(head) != head && options_.on_change) options_.on_change(head);
+  return {};
+}
+
+bool Records::IsQuarantined(const Digest& plan_key) const {
+  return quarantine_.contains(plan_key);
+}
+
+double Records::UseNow(const PlanState& state) const {
+  return DecayedUse(state.use, options_.clock->WallMs() - state.use_wall_ms);
+}
+
+void Records::Tick() {
+  const std::lock_guard lock(mutex_);
+  KvBatch batch;
+  std::vector<Digest> written;
+  for (const auto& [key, plan] : catalog_.plans()) {
+    if (!plan.state_dirty) continue;
+    const std::string state_key = StateKey(key);
+    batch.Put(Space::kMeta, state_key, Seal(Space::kMeta, state_key, EncodeState(plan.state)));
+    written.push_back(key);
+  }
+  leases_.SweepExpired(batch);
+  if (!Commit(batch, Sync::kNo)) return;
+  for (const Digest& key : written) catalog_.FindPlan(key)->state_dirty = false;
+  (void)RemoveOrphans(NowNs() - kOrphanGraceMs * 1'000'000, {});
+}
+
+}  // namespace kiln::store

@@ -1,0 +1,94 @@
+#include "cache-store/service/cache_service.h"
+
+#include "common/cache_api/codec.h"
+
+namespace kiln::store {
+namespace {
+
+constexpr size_t kPendingMax = 1024;
+// Replies of the blob server are up to 1 MiB each, so a peer that does not read may keep only a few.
+constexpr int kBlobPeerQueueMessages = 16;
+// Room for one kernel and its envelope.
+constexpr size_t kBlobPartBytesMax = limits::kKernelBlobBytesMax + (size_t{64} << 10);
+
+Bytes HintOf(uint64_t head) {
+  Bytes hint;
+  for (int i = 0; i < 8; ++i) hint.push_back(static_cast<uint8_t>(head >> (8 * i)));
+  return hint;
+}
+
+bool IsBlobMethod(cache::Method method) {
+  return method == cache::Method::kGetBlobs || method == cache::Method::kPublishBlobs;
+}
+
+// Decode, handle, encode.
+template <class Request>
+void Serve(Records& records, const RequestContext& context, Message message, const Replier& replier) {
+  Request request;
+  if (Status status = cache::Decode(std::move(message), request); !status) return replier.Fail(status.error());
+  auto reply = records.Handle(request, Caller{context.role, context.peer_key});
+  if (!reply) return replier.Fail(reply.error());
+  replier.Ok(cache::Encode(*reply));
+}
+
+}  // namespace
+
+void CacheService::Register(RpcServer& server, bool blobs, bool others) {
+  const auto add = [&](cache::Method method, RpcHandler handler) {
+    if (IsBlobMethod(method) ? blobs : others)
+      server.Register(static_cast<uint16_t>(method), cache::MethodRoles(method), std::move(handler));
+  };
+#define KILN_CACHE_METHOD(value, name, roles, doc)                                                      \
+  add(cache::Method::k##name, [this](const RequestContext& context, Message message, Replier replier) { \
+    Serve<cache::name##Request>(*records_, context, std::move(message), replier);                       \
+  });
+#include "common/cache_api/methods.def"
+#undef KILN_CACHE_METHOD
+  server.Serve();
+}
+
+Result<std::unique_ptr<CacheService>> CacheService::Start(std::unique_ptr<KvStore> kv, CacheServiceOptions options) {
+  std::unique_ptr<CacheService> service(new CacheService());
+  ASSIGN_OR_RETURN(service->loop_, Loop::Start("cache"));
+  if (!options.hint_endpoint.empty()) {
+    ASSIGN_OR_RETURN(service->hints_, HintPublisher::Listen(*service->loop_, options.hint_endpoint, options.security));
+    options.records.on_change = [hints = service->hints_.get()](uint64_t head) { hints->Publish(HintOf(head)); };
+  }
+  ASSIGN_OR_RETURN(service->records_, Records::Open(std::move(kv), options.records));
+  Records* records = service->records_.get();
+  const auto head = [records] { return records->head(); };
+  RpcServerOptions main{
+      .endpoints = options.endpoints, .security = options.security, .pending_max = kPendingMax, .log_head = head};
+  if (!options.blob_endpoint.empty()) {
+    ASSIGN_OR_RETURN(service->blob_loop_, Loop::Start("cache-blobs"));
+    ASSIGN_OR_RETURN(service->blob_server_,
+                     RpcServer::Listen(*service->blob_loop_, {.endpoints = {options.blob_endpoint},
+                                                              .security = options.security,
+                                                              .pending_max = kPendingMax,
+                                                              .part_bytes_max = kBlobPartBytesMax,
+                                                              .peer_queue_messages = kBlobPeerQueueMessages,
+                                                              .log_head = head}));
+  }
+  ASSIGN_OR_RETURN(service->server_, RpcServer::Listen(*service->loop_, std::move(main)));
+  service->options_ = std::move(options);
+  service->Register(*service->server_, service->blob_server_ == nullptr, true);
+  if (service->blob_server_) service->Register(*service->blob_server_, true, false);
+  service->loop_->RunSync([&] { service->Tick(); });
+  return service;
+}
+
+void CacheService::Tick() {
+  records_->Tick();
+  timer_ = loop_->After(options_.tick_ms, [this] { Tick(); });
+}
+
+CacheService::~CacheService() {
+  if (server_) server_->Drain();
+  if (loop_ && timer_ != 0) loop_->RunSync([this] { loop_->Cancel(timer_); });
+  blob_server_.reset();
+  server_.reset();
+  records_.reset();
+  hints_.reset();
+}
+
+}  // namespace kiln::store
