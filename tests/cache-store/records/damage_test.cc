@@ -1,0 +1,137 @@
+// Bit rot, full disks, half-written stores.
+#include "tests/cache-store/records/fixture.h"
+
+namespace kiln::store {
+namespace {
+
+struct Entry {
+  Space space;
+  std::string key;
+  Bytes value;
+};
+
+std::vector<Entry> AllEntries(const KvStore& kv) {
+  std::vector<Entry> entries;
+  for (int i = 0; i < kSpaceCount; ++i)
+    (void)kv.Scan(static_cast<Space>(i), "", [&](std::string_view key, std::span<const uint8_t> value) {
+      entries.push_back({static_cast<Space>(i), std::string(key), Bytes(value.begin(), value.end())});
+      return true;
+    });
+  return entries;
+}
+
+void Overwrite(KvStore& kv, const Entry& entry, const Bytes& value) {
+  KvBatch batch;
+  batch.Put(entry.space, entry.key, value);
+  ASSERT_TRUE(kv.Write(batch, Sync::kYes));
+}
+
+// Every byte of every stored value, each in turn, with the store open and after a reopen.
+TEST_F(RecordsTest, NoFlippedByteIsEverServedAndPublishingAgainHeals) {
+  ASSERT_TRUE(Publish(1, {10, 11}));
+  records_->Tick();
+  const Bytes good_record = Do(cache::GetPlanRequest{D(1)})->record;
+  records_->Tick();
+  const std::vector<Entry> entries = AllEntries(*disk_.kv);
+  ASSERT_GT(entries.size(), 8u);
+  for (const Entry& entry : entries)
+    for (size_t i = 0; i < entry.value.size(); ++i)
+      for (const bool reopen : {false, true}) {
+        SCOPED_TRACE(std::string(SpaceName(entry.space)) + " byte " + std::to_string(i) + (reopen ? " reopened" : ""));
+        Bytes bad = entry.value;
+        bad[i] ^= 0x10;
+        Overwrite(*disk_.kv, entry, bad);
+        if (reopen) Open();
+        const auto plan = Do(cache::GetPlanRequest{D(1)});
+        if (plan) {
+          EXPECT_EQ(plan->record, good_record);
+        }
+        for (uint8_t kernel : {10, 11}) {
+          const auto blobs = Do(cache::GetBlobsRequest{{KernelIdOf(Kernel(kernel))}, 0});
+          ASSERT_TRUE(blobs);
+          if (blobs->chunks[0].found) {
+            EXPECT_EQ(blobs->chunks[0].bytes, Kernel(kernel));
+          }
+        }
+        ExpectWhole();
+        ASSERT_TRUE(Publish(1, {10, 11}));
+        ASSERT_TRUE(HasPlan(1) && HasKernel(10) && HasKernel(11));
+        if (HasFatalFailure() || HasNonfatalFailure()) return;
+      }
+}
+
+TEST_F(RecordsTest, DamagedRecordIsDroppedCountedAndLogged) {
+  ASSERT_TRUE(Publish(1, {10}));
+  const uint64_t head = records_->head();
+  for (const Entry& entry : AllEntries(*disk_.kv))
+    if (entry.space == Space::kPlans) Overwrite(*disk_.kv, entry, Bytes(entry.value.size(), 0));
+  EXPECT_FALSE(HasPlan(1));
+  EXPECT_EQ(records_->Count(Counter::entries_damaged), 1u);
+  EXPECT_EQ(Changes(head), std::vector{cache::ChangeKind::kDamaged});
+  EXPECT_TRUE(VariantKeys().empty());
+}
+
+TEST_F(RecordsTest, DamagedKernelTakesItsPlansAlong) {
+  ASSERT_TRUE(Publish(1, {10, 11}));
+  ASSERT_TRUE(Publish(2, {11}));
+  ASSERT_TRUE(Publish(3, {12}));
+  for (const Entry& entry : AllEntries(*disk_.kv))
+    if (entry.space == Space::kBlobs && entry.key == DigestKey(KernelIdOf(Kernel(11)))) Overwrite(*disk_.kv, entry, {1, 2, 3});
+  EXPECT_FALSE(HasKernel(11));
+  EXPECT_EQ(VariantKeys(), std::vector<Digest>{D(3)});
+  EXPECT_EQ(Do(cache::LookupKernelsRequest{{D(111)}})->ids[0], Digest{});
+  ASSERT_TRUE(Publish(2, {11}));
+  EXPECT_TRUE(HasKernel(11) && HasPlan(2));
+}
+
+TEST_F(RecordsTest, KernelsSwappedOnDiskAreNotServed) {
+  ASSERT_TRUE(Publish(1, {10, 11}));
+  std::vector<Entry> blobs;
+  for (const Entry& entry : AllEntries(*disk_.kv))
+    if (entry.space == Space::kBlobs) blobs.push_back(entry);
+  ASSERT_EQ(blobs.size(), 2u);
+  Overwrite(*disk_.kv, blobs[0], blobs[1].value);
+  Overwrite(*disk_.kv, blobs[1], blobs[0].value);
+  EXPECT_FALSE(HasKernel(10));
+  EXPECT_FALSE(HasKernel(11));
+}
+
+// The disk fills up at each write of a publish in turn; the process then dies. What is there is whole.
+TEST_F(RecordsTest, FullDiskAtAnyWriteLeavesNoHalfEntry) {
+  ASSERT_TRUE(Publish(1, {10}));
+  for (int writes = 0; writes < 6; ++writes) {
+    disk_.writes_until_full = writes;
+    const auto reply = Publish(2, {11, 12});
+    if (!reply) {
+      EXPECT_EQ(reply.error().code, ErrorCode::kResourceExhausted);
+    }
+    ExpectWhole();
+    EXPECT_TRUE(HasPlan(1));
+    EXPECT_EQ(HasPlan(2), reply.has_value());
+    disk_.writes_until_full = 0;  // also for what the end of the process would write
+    records_.reset();
+    disk_.writes_until_full = -1;
+    Open();
+    ExpectWhole();
+    EXPECT_EQ(HasPlan(2), reply.has_value());
+    if (reply) break;
+  }
+  ASSERT_TRUE(Publish(2, {11, 12}));
+  EXPECT_TRUE(HasPlan(2));
+}
+
+TEST_F(RecordsTest, FailedWriteTakesNoChangeNumber) {
+  ASSERT_TRUE(Publish(1, {10}));
+  const uint64_t head = records_->head();
+  disk_.writes_until_full = 0;
+  EXPECT_FALSE(Do(cache::QuarantineRequest{D(1), true}));
+  EXPECT_EQ(records_->head(), head);
+  EXPECT_EQ(VariantKeys().size(), 1u);
+  disk_.writes_until_full = -1;
+  ASSERT_TRUE(Do(cache::QuarantineRequest{D(1), true}));
+  EXPECT_EQ(records_->head(), head + 1);
+  EXPECT_TRUE(VariantKeys().empty());
+}
+
+}  // namespace
+}  // namespace kiln::store

@@ -1,0 +1,135 @@
+// Quarantine, reports, purge, and the change log that carries them to the fleet.
+#include "tests/cache-store/records/fixture.h"
+
+namespace kiln::store {
+namespace {
+
+using cache::ChangeKind;
+using cache::ReportKind;
+
+TEST_F(RecordsTest, QuarantineHidesAPlanFromTheFleetForGood) {
+  ASSERT_TRUE(Publish(1, {10}));
+  ASSERT_TRUE(Publish(2, {10}));
+  ASSERT_TRUE(Do(cache::QuarantineRequest{D(1), true}));
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(VariantKeys(), std::vector<Digest>{D(2)});
+    EXPECT_EQ(Do(cache::GetPlanRequest{D(1)}).error().code, ErrorCode::kQuarantined);
+    EXPECT_EQ(Publish(1, {10}).error().code, ErrorCode::kQuarantined);
+    Open();
+  }
+  ASSERT_TRUE(Do(cache::QuarantineRequest{D(1), false}));
+  EXPECT_EQ(VariantKeys().size(), 2u);
+}
+
+TEST_F(RecordsTest, AnotherCodeGeneratorMayReplaceAQuarantinedPlan) {
+  ASSERT_TRUE(Publish(1, {10}));
+  ASSERT_TRUE(Do(cache::QuarantineRequest{D(1), true}));
+  PlanRecord fixed = Plan(1, {10});
+  fixed.provenance.codegen_id = D(78);
+  EXPECT_TRUE(PublishRecord(fixed)->stored);
+  EXPECT_TRUE(HasPlan(1));
+}
+
+TEST_F(RecordsTest, MarkOutlivesAPurgeSoThatTheSameBadPlanCannotComeBack) {
+  ASSERT_TRUE(Publish(1, {10}));
+  ASSERT_TRUE(Do(cache::QuarantineRequest{D(1), true}));
+  EXPECT_EQ(Do(cache::PurgeRequest{cache::PurgeKind::kPlan, D(1)})->plans, 1u);
+  EXPECT_EQ(Publish(1, {10}).error().code, ErrorCode::kQuarantined);
+}
+
+TEST_F(RecordsTest, OneWorkersReportIsNotEnoughTwoAreAndTheCompileServicesIs) {
+  ASSERT_TRUE(Publish(1, {10}));
+  ASSERT_TRUE(Publish(2, {10}));
+  const auto report = [&](uint8_t plan, const std::string& who, Role role) {
+    return Do(cache::ReportRequest{D(plan), ReportKind::kMismatch, 1, who, "softmax differs"}, role)->quarantined;
+  };
+  EXPECT_FALSE(report(1, "w1", Role::kWorker));
+  EXPECT_FALSE(report(1, "w1", Role::kWorker));  // the same again
+  EXPECT_TRUE(report(1, "w2", Role::kWorker));
+  EXPECT_TRUE(report(2, "c", Role::kCompile));
+  EXPECT_TRUE(VariantKeys().empty());
+}
+
+TEST_F(RecordsTest, CleanShadowRunsAddUpAndAreKept) {
+  ASSERT_TRUE(Publish(1, {10}));
+  ASSERT_TRUE(Do(cache::ReportRequest{D(1), ReportKind::kShadowOk, 3, "w", ""}));
+  EXPECT_EQ(Do(cache::ReportRequest{D(1), ReportKind::kShadowOk, 2, "w", ""})->shadow_runs, 5u);
+  records_->Tick();
+  Open();
+  EXPECT_EQ(Do(cache::VariantsRequest{D(200), {}})->variants[0].evidence.shadow_runs, 5u);
+  EXPECT_EQ(Do(cache::ReportRequest{D(9), ReportKind::kShadowOk, 2, "w", ""}).error().code, ErrorCode::kNotFound);
+}
+
+TEST_F(RecordsTest, PurgeByEachKindRemovesExactlyItsPlans) {
+  const auto reset = [&] {
+    for (uint8_t number : {1, 2}) ASSERT_TRUE(Publish(number, {10}));
+    PlanRecord other = Plan(3, {10});
+    other.segment = D(201);
+    other.target = "sm_90a";
+    other.provenance.codegen_id = D(78);
+    ASSERT_TRUE(PublishRecord(other));
+  };
+  struct Row {
+    cache::PurgeRequest request;
+    uint64_t plans;
+  };
+  for (const Row& row : {Row{{cache::PurgeKind::kPlan, D(2)}, 1}, Row{{cache::PurgeKind::kSegment, D(200)}, 2},
+                         Row{{cache::PurgeKind::kTarget, {}, "sm_90a"}, 1}, Row{{cache::PurgeKind::kCodegen, D(77)}, 2},
+                         Row{{cache::PurgeKind::kCodegen, D(1)}, 0}}) {
+    reset();
+    cache::PurgeRequest dry = row.request;
+    dry.dry_run = true;
+    EXPECT_EQ(Do(dry)->plans, row.plans);
+    EXPECT_EQ(Do(cache::ListRequest{})->plans.size(), 3u);
+    const uint64_t head = records_->head();
+    EXPECT_EQ(Do(row.request)->plans, row.plans);
+    EXPECT_EQ(Do(cache::ListRequest{})->plans.size(), 3u - row.plans);
+    EXPECT_EQ(Changes(head), std::vector<ChangeKind>(row.plans, ChangeKind::kPurge));
+    ExpectWhole();
+  }
+}
+
+TEST_F(RecordsTest, ChangeLogNumbersEveryChangeWithoutGapsAndKeepsThem) {
+  const uint64_t start = records_->head();
+  ASSERT_TRUE(Publish(1, {10}));
+  ASSERT_TRUE(Do(cache::QuarantineRequest{D(1), true}));
+  ASSERT_TRUE(Do(cache::PurgeRequest{cache::PurgeKind::kPlan, D(1)}));
+  for (int round = 0; round < 2; ++round) {
+    const auto reply = Do(cache::ChangeLogRequest{start, 0});
+    EXPECT_FALSE(reply->gap);
+    EXPECT_EQ(reply->head, start + 3);
+    EXPECT_EQ(Changes(start), (std::vector{ChangeKind::kPublish, ChangeKind::kQuarantine, ChangeKind::kPurge}));
+    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(reply->entries[i].sequence, start + 1 + i);
+    EXPECT_EQ(reply->entries[0].segment, D(200));
+    EXPECT_EQ(Do(cache::ChangeLogRequest{start, 2})->entries.size(), 2u);
+    EXPECT_TRUE(Do(cache::ChangeLogRequest{start + 3, 0})->entries.empty());
+    Open();
+  }
+}
+
+TEST_F(RecordsTest, ReaderOfAnotherStoreOrOneThatFellBehindSeesAGap) {
+  ASSERT_TRUE(Publish(1, {10}));
+  EXPECT_TRUE(Do(cache::ChangeLogRequest{0, 0})->gap);
+  EXPECT_TRUE(Do(cache::ChangeLogRequest{records_->head() + 100, 0})->gap);
+  const uint64_t old_head = records_->head();
+  disk_.kv = MakeMemoryStore();  // the disk is lost
+  clock_.AdvanceMs(60'000);
+  Open();
+  EXPECT_TRUE(Do(cache::ChangeLogRequest{old_head, 0})->gap);
+  EXPECT_GT(records_->head(), old_head);
+}
+
+TEST_F(RecordsTest, ChangeLogIsBounded) {
+  ASSERT_TRUE(Publish(1, {10}));
+  const uint64_t start = records_->head();
+  for (size_t i = 0; i < kChangeLogEntriesMax / 2 + 50; ++i) {
+    ASSERT_TRUE(Do(cache::QuarantineRequest{D(1), true}));
+    ASSERT_TRUE(Do(cache::QuarantineRequest{D(1), false}));
+  }
+  EXPECT_TRUE(Do(cache::ChangeLogRequest{start, 0})->gap);
+  EXPECT_LE(Entries(Space::kChangeLog), kChangeLogEntriesMax);
+  EXPECT_FALSE(Do(cache::ChangeLogRequest{records_->head() - kChangeLogEntriesMax, 0})->gap);
+}
+
+}  // namespace
+}  // namespace kiln::store

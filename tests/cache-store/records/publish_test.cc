@@ -1,0 +1,139 @@
+#include "tests/cache-store/records/fixture.h"
+
+namespace kiln::store {
+namespace {
+
+TEST_F(RecordsTest, PublishedPlanIsFoundFetchedAndSurvivesARestart) {
+  ASSERT_TRUE(Publish(1, {10, 11})->stored);
+  for (int round = 0; round < 2; ++round) {
+    const auto variants = Do(cache::VariantsRequest{D(200), {"x86-64-v3"}})->variants;
+    ASSERT_EQ(variants.size(), 1u);
+    EXPECT_EQ(variants[0].plan_key, D(1));
+    EXPECT_EQ(variants[0].guard, Bytes{1});
+    EXPECT_EQ(variants[0].evidence, (Evidence{ValidationKind::kExecuted, 1}));
+    EXPECT_TRUE(Do(cache::VariantsRequest{D(200), {"sm_90a"}})->variants.empty());
+    EXPECT_TRUE(Do(cache::VariantsRequest{D(201), {}})->variants.empty());
+    const auto decoded = DecodeAndVerify(Do(cache::GetPlanRequest{D(1)})->record, {key_.public_key()});
+    ASSERT_TRUE(decoded);
+    EXPECT_EQ(decoded->record, Plan(1, {10, 11}));
+    EXPECT_TRUE(HasKernel(10) && HasKernel(11) && !HasKernel(12));
+    EXPECT_EQ(Do(cache::LookupKernelsRequest{{D(110), D(99)}})->ids, (std::vector<Digest>{KernelIdOf(Kernel(10)), Digest{}}));
+    Open();
+  }
+}
+
+TEST_F(RecordsTest, PlanWithoutItsKernelsIsRefusedByName) {
+  ASSERT_TRUE(Do(cache::PublishBlobsRequest{{Kernel(10)}}));
+  const auto reply = PublishRecord(Plan(1, {10, 11}));
+  EXPECT_EQ(reply.error().code, ErrorCode::kNotFound);
+  EXPECT_NE(reply.error().message.find(KernelIdOf(Kernel(11)).Hex()), std::string::npos);
+  EXPECT_TRUE(VariantKeys().empty());
+  EXPECT_EQ(Entries(Space::kPlans), 0u);
+}
+
+TEST_F(RecordsTest, WrongSizesForeignIndexEntriesAndBadKernelsAreRefused) {
+  ASSERT_TRUE(Do(cache::PublishBlobsRequest{{Kernel(10)}}));
+  PlanRecord record = Plan(1, {10});
+  record.kernels[0].size = 99;
+  EXPECT_EQ(PublishRecord(record).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(PublishRecord(Plan(1, {10}), {{D(1), D(2)}}).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(Do(cache::PublishBlobsRequest{{Bytes{}}}).error().code, ErrorCode::kLimitExceeded);
+  EXPECT_EQ(Do(cache::PublishBlobsRequest{{Bytes((4 << 20) + 1, 1)}}).error().code, ErrorCode::kLimitExceeded);
+  EXPECT_FALSE(Do(cache::PublishPlanRequest{{1, 2, 3}, {}}));
+}
+
+TEST_F(RecordsTest, OnlyTrustedSignersMayPublish) {
+  options_.verify_signatures = true;
+  options_.trusted = {key_.public_key()};
+  Open();
+  ASSERT_TRUE(Publish(1, {10}));
+  const Bytes forged = EncodeAndSign(Plan(2, {10}), SigningKey::Generate());
+  EXPECT_EQ(Do(cache::PublishPlanRequest{forged, {}}).error().code, ErrorCode::kIntegrityFailure);
+  EXPECT_EQ(VariantKeys(), std::vector<Digest>{D(1)});
+  EXPECT_EQ(records_->Count(Counter::signatures_refused), 1u);
+  // A revoked signer's records are not served any more.
+  options_.trusted = {SigningKey::Generate().public_key()};
+  Open();
+  EXPECT_FALSE(HasPlan(1));
+  EXPECT_TRUE(VariantKeys().empty());
+}
+
+TEST_F(RecordsTest, FirstRecordStaysUnlessTheOtherIsNewerOrBetterProven) {
+  ASSERT_TRUE(Publish(1, {10}));
+  EXPECT_FALSE(Publish(1, {10})->stored);
+  PlanRecord other = Plan(1, {10});
+  other.provenance.codegen_id = D(78);
+  other.provenance.created_wall_ms -= 5;
+  EXPECT_FALSE(PublishRecord(other)->stored);  // older
+  other.provenance.created_wall_ms += 10;
+  EXPECT_TRUE(PublishRecord(other)->stored);
+  EXPECT_EQ(Do(cache::VariantsRequest{D(200), {}})->variants[0].codegen_id, D(78));
+}
+
+TEST_F(RecordsTest, ReplacingAPlanFreesTheKernelsItAloneNeeded) {
+  ASSERT_TRUE(Publish(1, {10, 11}));
+  ASSERT_TRUE(Publish(2, {11}));
+  ASSERT_TRUE(Do(cache::PublishBlobsRequest{{Kernel(12)}}));
+  clock_.AdvanceMs(1);
+  PlanRecord newer = Plan(1, {12});
+  newer.provenance.codegen_id = D(78);
+  ASSERT_TRUE(PublishRecord(newer)->stored);
+  clock_.AdvanceMs(kOrphanGraceMs + 1);
+  records_->Tick();
+  EXPECT_FALSE(HasKernel(10));
+  EXPECT_TRUE(HasKernel(11) && HasKernel(12));
+  ExpectWhole();
+}
+
+TEST_F(RecordsTest, KernelsWaitForTheirPlanAndThenLeave) {
+  ASSERT_TRUE(Do(cache::PublishBlobsRequest{{Kernel(10)}}));
+  clock_.AdvanceMs(kOrphanGraceMs - 1);
+  records_->Tick();
+  EXPECT_TRUE(HasKernel(10));
+  clock_.AdvanceMs(2);
+  records_->Tick();
+  EXPECT_FALSE(HasKernel(10));
+  EXPECT_EQ(Entries(Space::kBlobs), 0u);
+}
+
+TEST_F(RecordsTest, LargeKernelsComeInChunksOfAtMostOneMebibyte) {
+  ASSERT_TRUE(Do(cache::PublishBlobsRequest{{Kernel(1, 3 << 20), Kernel(2, 10)}}));
+  const std::vector<Digest> ids{KernelIdOf(Kernel(1, 3 << 20)), KernelIdOf(Kernel(2, 10))};
+  for (uint64_t offset = 0; offset < (3u << 20); offset += 1 << 20) {
+    const auto reply = Do(cache::GetBlobsRequest{ids, offset});
+    ASSERT_EQ(reply->chunks.size(), 1u);
+    EXPECT_EQ(reply->chunks[0].bytes.size(), size_t{1} << 20);
+    EXPECT_EQ(reply->chunks[0].offset, offset);
+  }
+  EXPECT_EQ(Do(cache::GetBlobsRequest{ids, 3 << 20}).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(Do(cache::GetBlobsRequest{{ids[1], ids[0]}, 0})->chunks.size(), 2u);
+}
+
+TEST_F(RecordsTest, ListPagesThroughAllPlansInKeyOrder) {
+  for (uint8_t number = 1; number <= 5; ++number) ASSERT_TRUE(Publish(number, {10}));
+  const auto first = Do(cache::ListRequest{.limit = 2})->plans;
+  ASSERT_EQ(first.size(), 2u);
+  const auto rest = Do(cache::ListRequest{.after = first[1].plan_key})->plans;
+  ASSERT_EQ(rest.size(), 3u);
+  EXPECT_EQ(rest[2].plan_key, D(5));
+  EXPECT_TRUE(Do(cache::ListRequest{.segment = D(3)})->plans.empty());
+}
+
+TEST_F(RecordsTest, ProfilesMergeAcrossWorkersAndStayBounded) {
+  ASSERT_TRUE(Do(cache::MergeProfileRequest{D(1), {{{1}, 5, 50}, {{2}, 1, 10}}}));
+  ASSERT_TRUE(Do(cache::MergeProfileRequest{D(1), {{{2}, 9, 90}}}));
+  Open();
+  const auto entries = Do(cache::GetProfileRequest{D(1)})->entries;
+  ASSERT_EQ(entries.size(), 2u);
+  EXPECT_EQ(entries[0].signature, Bytes{2});
+  EXPECT_EQ(entries[0].count, 10u);
+  EXPECT_EQ(entries[0].total_ns, 100u);
+  cache::MergeProfileRequest many{D(1), {}};
+  for (int i = 0; i < 1000; ++i) many.entries.push_back({{static_cast<uint8_t>(i), static_cast<uint8_t>(i >> 8), 9}, 1, 1});
+  ASSERT_TRUE(Do(many));
+  EXPECT_EQ(Do(cache::GetProfileRequest{D(1)})->entries.size(), 256u);
+  EXPECT_TRUE(Do(cache::GetProfileRequest{D(2)})->entries.empty());
+}
+
+}  // namespace
+}  // namespace kiln::store
