@@ -7,7 +7,9 @@ using cache::ClaimKind;
 using cache::ClaimState;
 
 TEST_F(RecordsTest, OneHolderPerKeyUntilItExpiresOrIsGivenBack) {
-  const auto claim = [&](const std::string& holder) { return Do(cache::ClaimRequest{ClaimKind::kKernel, {D(1)}, 1000, holder})->entries[0]; };
+  const auto claim = [&](const std::string& holder) {
+    return Do(cache::ClaimRequest{ClaimKind::kKernel, {D(1)}, 1000, holder})->entries[0];
+  };
   EXPECT_EQ(claim("a").state, ClaimState::kGranted);
   EXPECT_EQ(claim("a").state, ClaimState::kGranted);  // extends
   const auto held = claim("b");

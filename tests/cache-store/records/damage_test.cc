@@ -76,7 +76,8 @@ TEST_F(RecordsTest, DamagedKernelTakesItsPlansAlong) {
   ASSERT_TRUE(Publish(2, {11}));
   ASSERT_TRUE(Publish(3, {12}));
   for (const Entry& entry : AllEntries(*disk_.kv))
-    if (entry.space == Space::kBlobs && entry.key == DigestKey(KernelIdOf(Kernel(11)))) Overwrite(*disk_.kv, entry, {1, 2, 3});
+    if (entry.space == Space::kBlobs && entry.key == DigestKey(KernelIdOf(Kernel(11))))
+      Overwrite(*disk_.kv, entry, {1, 2, 3});
   EXPECT_FALSE(HasKernel(11));
   EXPECT_EQ(VariantKeys(), std::vector<Digest>{D(3)});
   EXPECT_EQ(Do(cache::LookupKernelsRequest{{D(111)}})->ids[0], Digest{});

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <spdlog/spdlog.h>
 
 #include <atomic>
 #include <memory>
@@ -34,13 +35,17 @@ class DiskStore final : public KvStore {
  public:
   explicit DiskStore(Disk& disk) : disk_(disk) {}
   KvProperties properties() const override { return {.durable = true, .exact_leases = true}; }
-  Result<std::optional<Bytes>> Get(Space space, std::string_view key) const override { return disk_.kv->Get(space, key); }
+  Result<std::optional<Bytes>> Get(Space space, std::string_view key) const override {
+    return disk_.kv->Get(space, key);
+  }
   Status Write(const KvBatch& batch, Sync sync) override {
     if (disk_.writes_until_full == 0) return Fail(ErrorCode::kResourceExhausted, "no space left on device");
     if (disk_.writes_until_full > 0) --disk_.writes_until_full;
     return disk_.kv->Write(batch, sync);
   }
-  Status Scan(Space space, std::string_view prefix, const Visitor& visit) const override { return disk_.kv->Scan(space, prefix, visit); }
+  Status Scan(Space space, std::string_view prefix, const Visitor& visit) const override {
+    return disk_.kv->Scan(space, prefix, visit);
+  }
 
  private:
   Disk& disk_;
@@ -54,7 +59,10 @@ inline Digest D(uint8_t fill) {
 
 class RecordsTest : public ::testing::Test {
  protected:
-  void SetUp() override { Open(); }
+  void SetUp() override {
+    spdlog::set_level(spdlog::level::off);
+    Open();
+  }
 
   void Open() {
     records_.reset();
@@ -71,22 +79,25 @@ class RecordsTest : public ::testing::Test {
 
   // Plan number `number` of segment D(200) for "x86-64-v3", needing kernels filled with the given bytes.
   PlanRecord Plan(uint8_t number, const std::vector<uint8_t>& kernels, size_t kernel_bytes = 100) {
-    PlanRecord record{.plan_key = D(number),
-                      .segment = D(200),
-                      .target = "x86-64-v3",
-                      .abi = 1,
-                      .guard = {number},
-                      .plan = Bytes(50, number),
-                      .evidence = {ValidationKind::kExecuted, 1},
-                      .provenance = {.codegen_id = D(77), .compile_us = 1000, .created_wall_ms = clock_.WallMs(), .tier = 1}};
+    PlanRecord record{
+        .plan_key = D(number),
+        .segment = D(200),
+        .target = "x86-64-v3",
+        .abi = 1,
+        .guard = {number},
+        .plan = Bytes(50, number),
+        .evidence = {ValidationKind::kExecuted, 1},
+        .provenance = {.codegen_id = D(77), .compile_us = 1000, .created_wall_ms = clock_.WallMs(), .tier = 1}};
     for (uint8_t kernel : kernels) record.kernels.push_back({KernelIdOf(Kernel(kernel, kernel_bytes)), kernel_bytes});
     return record;
   }
-  Result<cache::PublishPlanReply> PublishRecord(const PlanRecord& record, std::vector<cache::KernelIndexEntry> index = {}) {
+  Result<cache::PublishPlanReply> PublishRecord(const PlanRecord& record,
+                                                std::vector<cache::KernelIndexEntry> index = {}) {
     return Do(cache::PublishPlanRequest{EncodeAndSign(record, key_), std::move(index)});
   }
   // Kernels and record.
-  Result<cache::PublishPlanReply> Publish(uint8_t number, const std::vector<uint8_t>& kernels, size_t kernel_bytes = 100) {
+  Result<cache::PublishPlanReply> Publish(uint8_t number, const std::vector<uint8_t>& kernels,
+                                          size_t kernel_bytes = 100) {
     cache::PublishBlobsRequest blobs;
     std::vector<cache::KernelIndexEntry> index;
     for (uint8_t kernel : kernels) {

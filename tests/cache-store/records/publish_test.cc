@@ -17,7 +17,8 @@ TEST_F(RecordsTest, PublishedPlanIsFoundFetchedAndSurvivesARestart) {
     ASSERT_TRUE(decoded);
     EXPECT_EQ(decoded->record, Plan(1, {10, 11}));
     EXPECT_TRUE(HasKernel(10) && HasKernel(11) && !HasKernel(12));
-    EXPECT_EQ(Do(cache::LookupKernelsRequest{{D(110), D(99)}})->ids, (std::vector<Digest>{KernelIdOf(Kernel(10)), Digest{}}));
+    EXPECT_EQ(Do(cache::LookupKernelsRequest{{D(110), D(99)}})->ids,
+              (std::vector<Digest>{KernelIdOf(Kernel(10)), Digest{}}));
     Open();
   }
 }
@@ -129,7 +130,8 @@ TEST_F(RecordsTest, ProfilesMergeAcrossWorkersAndStayBounded) {
   EXPECT_EQ(entries[0].count, 10u);
   EXPECT_EQ(entries[0].total_ns, 100u);
   cache::MergeProfileRequest many{D(1), {}};
-  for (int i = 0; i < 1000; ++i) many.entries.push_back({{static_cast<uint8_t>(i), static_cast<uint8_t>(i >> 8), 9}, 1, 1});
+  for (int i = 0; i < 1000; ++i)
+    many.entries.push_back({{static_cast<uint8_t>(i), static_cast<uint8_t>(i >> 8), 9}, 1, 1});
   ASSERT_TRUE(Do(many));
   EXPECT_EQ(Do(cache::GetProfileRequest{D(1)})->entries.size(), 256u);
   EXPECT_TRUE(Do(cache::GetProfileRequest{D(2)})->entries.empty());

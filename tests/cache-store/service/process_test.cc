@@ -1,1 +1,175 @@
+// The real binary: ready line, clean stop, exclusive store, and kill -9 in the middle of publishing.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <random>
+#include <thread>
+
+#include "common/cache_api/client.h"
+
+namespace kiln {
+namespace {
+
+constexpr int64_t kWaitMs = 10'000;
+constexpr int64_t kPublishMs = 500;  // what a publish into a dead store may cost the test
+
+// One kiln-cache process; killed with the test.
+class CacheProcess {
+ public:
+  explicit CacheProcess(const std::string& directory)
+      : CacheProcess({"--insecure", "--listen", "ipc://" + directory + "/cache", "--blob-listen",
+                      "ipc://" + directory + "/blobs", "--store", "rocksdb:" + directory + "/db"}) {}
+  explicit CacheProcess(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {KILN_BIN_DIR "/kiln-cache", "--log-level", "off", "--die-with-parent"});
+    std::vector<char*> pointers;
+    for (std::string& argument : arguments) pointers.push_back(argument.data());
+    pointers.push_back(nullptr);
+    int out[2];
+    if (::pipe2(out, O_CLOEXEC) != 0) return;
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::dup2(out[1], STDOUT_FILENO);
+      ::execv(pointers[0], pointers.data());
+      ::_exit(127);
+    }
+    ::close(out[1]);
+    char c;
+    while (::read(out[0], &c, 1) == 1 && c != '\n') first_line_.push_back(c);
+    ::close(out[0]);
+  }
+  ~CacheProcess() { Stop(SIGKILL); }
+  // The exit status, or minus the signal.
+  int Stop(int signal) {
+    if (pid_ <= 0) return 0;
+    ::kill(pid_, signal);
+    int status = 0;
+    ::waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  const std::string& first_line() const { return first_line_; }
+
+ private:
+  pid_t pid_ = -1;
+  std::string first_line_;
+};
+
+class ProcessTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char path[] = "/tmp/kiln-proc-XXXXXX";
+    directory_ = ::mkdtemp(path);
+    loop_ = Loop::Start("client").value();
+  }
+  void TearDown() override {
+    loop_.reset();
+    std::filesystem::remove_all(directory_);
+  }
+  std::unique_ptr<cache::CacheClient> Connect() {
+    return cache::CacheClient::Connect(*loop_, {.endpoint = "ipc://" + directory_ + "/cache",
+                                                .blob_endpoint = "ipc://" + directory_ + "/blobs",
+                                                .security = {.insecure = true}})
+        .value();
+  }
+  // Plan `number` with three kernels that only it needs.
+  Status Publish(cache::CacheClient& client, uint32_t number) {
+    std::vector<Bytes> kernels;
+    for (uint8_t i = 0; i < 3; ++i) {
+      Bytes kernel(20'000, i);
+      std::memcpy(kernel.data(), &number, sizeof number);
+      kernels.push_back(std::move(kernel));
+    }
+    ASSIGN_OR_RETURN(const auto ids, client.PublishBlobsSync(kernels, kPublishMs));
+    PlanRecord record{.plan_key = FieldHasher("test.plan").U32(number).Finish(),
+                      .segment = FieldHasher("test.segment").Finish(),
+                      .target = "t"};
+    for (const Digest& id : ids) record.kernels.push_back({id, 20'000});
+    RETURN_IF_ERROR(client.CallSync(cache::PublishPlanRequest{EncodeAndSign(record, key_), {}}, kPublishMs));
+    return {};
+  }
+
+  std::string directory_;
+  SigningKey key_ = SigningKey::Generate();
+  std::unique_ptr<Loop> loop_;
+};
+
+TEST_F(ProcessTest, SaysWhenItIsReadyAndStopsCleanly) {
+  CacheProcess process(directory_);
+  EXPECT_EQ(process.first_line(), "ready listen=ipc://" + directory_ + "/cache blobs=ipc://" + directory_ + "/blobs");
+  EXPECT_TRUE(Connect()->CallSync(cache::PingRequest{}, kWaitMs));
+  EXPECT_EQ(process.Stop(SIGTERM), 0);
+}
+
+TEST_F(ProcessTest, RefusesASecondOwnerOfTheStoreAndPlaintextWithoutTheFlag) {
+  CacheProcess first(directory_);
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {"--insecure", "--listen", "ipc://" + directory_ + "/other", "--store", "rocksdb:" + directory_ + "/db"},
+           {"--insecure", "--listen", "tcp://0.0.0.0:7399"},
+           {"--listen", "ipc://" + directory_ + "/other"},
+           {"--insecure", "--listen", "ipc://" + directory_ + "/other", "--store", "nonsense:"}}) {
+    CacheProcess refused(arguments);
+    EXPECT_EQ(refused.first_line(), "");
+    const int status = refused.Stop(0);
+    EXPECT_TRUE(status == 2 || status == 3) << status;
+  }
+}
+
+// Publishing goes on while the store is killed at random moments. After each restart every plan it names is whole, and
+// every plan whose publish was acknowledged is there.
+TEST_F(ProcessTest, KillAtAnyMomentLeavesNoHalfEntry) {
+  std::random_device device;
+  const uint32_t seed = device();
+  RecordProperty("seed", static_cast<int>(seed));
+  std::mt19937 random(seed);
+  std::atomic<uint32_t> next{1}, acknowledged{0};
+  for (int round = 0; round < 12; ++round) {
+    SCOPED_TRACE("seed " + std::to_string(seed) + " round " + std::to_string(round));
+    CacheProcess process(directory_);
+    ASSERT_TRUE(process.first_line().starts_with("ready"));
+    auto client = Connect();
+    uint32_t found = 0;
+    Digest after;
+    for (;;) {
+      const auto page = client->CallSync(cache::ListRequest{.after = after}, kWaitMs);
+      ASSERT_TRUE(page) << ToString(page.error());
+      if (page->plans.empty()) break;
+      for (const cache::PlanSummary& plan : page->plans) {
+        const auto record = client->CallSync(cache::GetPlanRequest{plan.plan_key}, kWaitMs);
+        ASSERT_TRUE(record) << ToString(record.error());
+        const auto decoded = DecodeAndVerify(record->record, {key_.public_key()});
+        ASSERT_TRUE(decoded);
+        std::vector<Digest> ids;
+        for (const KernelRef& kernel : decoded->record.kernels) ids.push_back(kernel.id);
+        const auto blobs = client->GetBlobsSync(ids, kWaitMs);
+        ASSERT_TRUE(blobs) << ToString(blobs.error());
+        for (const Bytes& blob : *blobs) ASSERT_EQ(blob.size(), 20'000u);
+        ++found;
+      }
+      after = page->plans.back().plan_key;
+    }
+    EXPECT_GE(found, acknowledged.load());
+    std::atomic<bool> stop{false};
+    std::thread publisher([&] {
+      while (!stop) {
+        const Status status = Publish(*client, next++);
+        if (status) ++acknowledged;
+      }
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 150));
+    EXPECT_EQ(process.Stop(SIGKILL), -SIGKILL);
+    stop = true;
+    publisher.join();
+  }
+  EXPECT_GT(acknowledged.load(), 0u);
+}
+
+}  // namespace
+}  // namespace kiln

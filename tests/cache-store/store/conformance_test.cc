@@ -9,7 +9,9 @@
 namespace kiln::store {
 namespace {
 
-Bytes B(std::string_view text) { return Bytes(text.begin(), text.end()); }
+Bytes B(std::string_view text) {
+  return Bytes(text.begin(), text.end());
+}
 
 class KvConformance : public ::testing::TestWithParam<const char*> {
  protected:
@@ -100,7 +102,8 @@ TEST_P(KvConformance, DurableBackendsKeepSyncedWritesOverAReopen) {
   EXPECT_TRUE(kv_->properties().exact_leases);
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, KvConformance, ::testing::Values("memory", "rocksdb"), [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Backends, KvConformance, ::testing::Values("memory", "rocksdb"),
+                         [](const auto& info) { return std::string(info.param); });
 
 TEST(OpenKvStore, RefusesUnknownAddressesAndASecondOwner) {
   EXPECT_EQ(OpenKvStore("mysql:x").error().code, ErrorCode::kInvalidArgument);
