@@ -65,9 +65,10 @@ class Fuser {
   }
 
   bool IsCopies(const GraphNode& node) const {
+    if (node.op != TensorOp::kConcat && node.op != TensorOp::kPad) return false;
     if (!IsKernelDType(graph_.value(node.inputs[0]).dtype)) return false;
     if (node.op == TensorOp::kConcat) return true;
-    if (node.op != TensorOp::kPad || node.attributes.Text("mode", "constant") != "constant") return false;
+    if (node.attributes.Text("mode", "constant") != "constant") return false;
     if (node.inputs.size() > 3 && node.inputs[3] >= 0) return false;
     const GraphValue& pads = graph_.value(node.inputs[1]);
     return pads.known && std::ranges::all_of(*pads.known, [&](Dim pad) { return graph_.symbols.Bounds(pad).min >= 0; });

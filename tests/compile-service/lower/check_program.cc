@@ -73,7 +73,8 @@ class Checker {
     const Result<std::shared_ptr<const LoadedProgram>> body = LoadSegmentBody(segment);
     EXPECT_TRUE(body.has_value()) << (body ? "" : ToString(body.error()));
     if (body) body_ = *body;
-    for (int w = 0; w < segment.weight_count(); ++w) {
+    weight_refs_ = options.weights;
+    for (int w = 0; w < segment.weight_count() && options.weights.empty(); ++w) {
       weights_.push_back(random_.Fill(segment.input(segment.runtime_inputs + w), segment.body.symbols, {}, 0.5f));
       weight_refs_.push_back(weights_.back().ref);
     }
@@ -115,7 +116,8 @@ class Checker {
     const Result<std::vector<Tensor>> want = RunSegment(vm_, *body_, segment_, refs, weight_refs_, parameters);
     ASSERT_TRUE(want.has_value()) << what << ": " << ToString(want.error());
     const int lanes = InfoOf(target).f32_lanes();
-    const Result<std::vector<Tensor>> got = RunLowered(lowered, values, refs, weight_refs_, lanes, NaiveRunner(lanes));
+    const Result<std::vector<Tensor>> got = RunLowered(lowered, values, refs, weight_refs_, lanes,
+                                                           options_.runner ? options_.runner(target) : NaiveRunner(lanes));
     ASSERT_TRUE(got.has_value()) << what << ": " << ToString(got.error()) << "\n" << Describe(lowered);
     ASSERT_EQ(got->size(), want->size());
     for (size_t o = 0; o < want->size(); ++o) {

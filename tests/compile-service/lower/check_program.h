@@ -20,6 +20,8 @@ struct CheckOptions {
   bool exact = true;                           // exact plans too, not only the generic ones
   double tolerance = 2e-4;
   float input_scale = 1.0f;                    // inputs are uniform in [-scale, scale]
+  std::vector<TensorRef> weights;              // empty: random ones
+  std::function<SpecRunner(Target)> runner;    // empty: the naive one
 };
 
 // Lowers the segment generically (hints: the first shape) and runs it at every shape its guard admits; lowers it exactly for every

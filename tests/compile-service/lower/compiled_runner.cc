@@ -1,0 +1,27 @@
+#include "tests/compile-service/lower/compiled_runner.h"
+
+namespace kiln::testing {
+
+CompiledRunner::CompiledRunner(Target target) : compiler_(codegen::KernelCompiler::Create(target)) {}
+
+Result<const ExecutableKernel*> CompiledRunner::Kernel(const ir::KernelSpec& spec) {
+  if (!compiler_) return std::unexpected(compiler_.error());
+  std::unique_ptr<ExecutableKernel>& kernel = kernels_[ir::EncodeSpec(spec)];
+  if (kernel == nullptr) {
+    ASSIGN_OR_RETURN(const codegen::KernelCode code, (*compiler_)->Compile(spec));
+    kernel = std::make_unique<ExecutableKernel>(code.bytes);
+  }
+  if (!kernel->ok()) return Fail(ErrorCode::kInternal, "a kernel blob does not parse");
+  return kernel.get();
+}
+
+SpecRunner CompiledRunner::runner() {
+  return [this](const ir::KernelSpec& spec, std::span<void* const> pointers, std::span<const int64_t> dims, int64_t begin,
+                int64_t end) -> Status {
+    ASSIGN_OR_RETURN(const ExecutableKernel* kernel, Kernel(spec));
+    kernel->Run(pointers, dims, begin, end);
+    return {};
+  };
+}
+
+}  // namespace kiln::testing

@@ -1,0 +1,28 @@
+// Runs specs as compiled kernels of the host, so that a lowered segment is checked together with code generation.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "compile-service/codegen/llvm/kernel_compiler.h"
+#include "tests/compile-service/lower/run_lowered.h"
+#include "tests/support/executable_memory.h"
+
+namespace kiln::testing {
+
+// Compiles each distinct spec once. Lives as long as its runner is used.
+class CompiledRunner {
+ public:
+  explicit CompiledRunner(Target target);
+  SpecRunner runner();
+  size_t kernels() const { return kernels_.size(); }
+
+ private:
+  Result<const ExecutableKernel*> Kernel(const ir::KernelSpec& spec);
+
+  Result<std::unique_ptr<codegen::KernelCompiler>> compiler_;
+  std::map<std::vector<uint8_t>, std::unique_ptr<ExecutableKernel>> kernels_;   // by canonical bytes
+};
+
+}  // namespace kiln::testing
