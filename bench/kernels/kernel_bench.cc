@@ -57,8 +57,12 @@ ir::ScalarProgram BiasRelu() {
 }
 
 // Pointers: A, panels, bias, out.
-void SetMatrices(ContractionSpec& spec, Tile tile, int lanes, size_t a_floats, Case& result) {
-  const int64_t m = spec.m.value, n = spec.n.value, k = spec.k.value, width = int64_t{tile.nv} * lanes;
+void SetMatrices(ContractionSpec& spec, int64_t m, Tile tile, int lanes, size_t a_floats, Case& result) {
+  const int64_t n = spec.n.value, k = spec.k.value, width = int64_t{tile.nv} * lanes;
+  // As lowering does: many rows are an argument.
+  constexpr int64_t kRowsConstantMax = 8;
+  spec.m = m <= kRowsConstantMax ? SpecInt::Const(m) : SpecInt::Argument(static_cast<int64_t>(result.dims.size()));
+  if (m > kRowsConstantMax) result.dims.push_back(m);
   spec.tile = tile;
   spec.a.pointer = 0;
   spec.b.pointer = 1;
@@ -74,12 +78,11 @@ void SetMatrices(ContractionSpec& spec, Tile tile, int lanes, size_t a_floats, C
 Case Matmul(int64_t m, int64_t n, int64_t k, Tile tile, int lanes) {
   Case result;
   ContractionSpec spec;
-  spec.m = SpecInt::Const(m);
   spec.n = SpecInt::Const(n);
   spec.k = SpecInt::Const(k);
   spec.a.strides = {SpecInt::Const(k), SpecInt::Const(1)};
-  SetMatrices(spec, tile, lanes, static_cast<size_t>(m * k), result);
-  result.spec = {spec, 4, 0};
+  SetMatrices(spec, m, tile, lanes, static_cast<size_t>(m * k), result);
+  result.spec = {spec, 4, static_cast<int32_t>(result.dims.size())};
   char name[64];
   std::snprintf(name, sizeof name, "matmul %ldx%ldx%ld", m, n, k);
   result.name = name;
@@ -108,13 +111,12 @@ Case Convolution(int64_t size, int64_t channels, int64_t columns, int kernel, in
   const int pad = kernel / 2;
   spec.conv = Square(size, channels, kernel, stride, pad, result);
   const int64_t out = result.dims[1];
-  spec.m = SpecInt::Const(out * out);
   spec.n = SpecInt::Const(columns);
   spec.k = SpecInt::Const(channels * kernel * kernel);
   if (pad > 0) spec.zeros = 4;
-  SetMatrices(spec, tile, lanes, static_cast<size_t>(size * size * channels), result);
+  SetMatrices(spec, out * out, tile, lanes, static_cast<size_t>(size * size * channels), result);
   result.floats.push_back(static_cast<size_t>(channels));
-  result.spec = {spec, 5, 4};
+  result.spec = {spec, 5, static_cast<int32_t>(result.dims.size())};
   char name[64];
   std::snprintf(name, sizeof name, "conv %ldx%ld %ld->%ld k%d s%d", size, size, channels, columns, kernel, stride);
   result.name = name;
@@ -212,14 +214,14 @@ void Run(codegen::KernelCompiler& compiler, Target target, const Case& test, con
 
 struct TiledCase {
   std::function<Case(Tile)> make;
-  bool matvec = false;  // few rows: wide tiles
+  int64_t rows;
 };
 
 std::vector<TiledCase> TiledCases(int lanes) {
   std::vector<TiledCase> cases;
   for (int64_t size : {int64_t{768}, int64_t{3072}})
     for (int64_t m : {1, 8, 64, 256})
-      cases.push_back({[=](Tile tile) { return Matmul(m, size, size, tile, lanes); }, m == 1});
+      cases.push_back({[=](Tile tile) { return Matmul(m, size, size, tile, lanes); }, m});
   struct Conv {
     int64_t size, channels, columns;
     int kernel, stride;
@@ -229,16 +231,17 @@ std::vector<TiledCase> TiledCases(int lanes) {
                  Conv{56, 256, 512, 1, 2}, Conv{14, 256, 256, 3, 1}, Conv{7, 512, 512, 3, 1}, Conv{320, 3, 16, 3, 2},
                  Conv{80, 56, 96, 1, 1}, Conv{80, 96, 24, 3, 1}})
     cases.push_back(
-        {[=](Tile tile) { return Convolution(c.size, c.channels, c.columns, c.kernel, c.stride, tile, lanes); }});
+        {[=](Tile tile) { return Convolution(c.size, c.channels, c.columns, c.kernel, c.stride, tile, lanes); },
+         (c.size / c.stride) * (c.size / c.stride)});
   return cases;
 }
 
-std::vector<Tile> TilesOf(int lanes, bool matvec, int64_t rows) {
-  if (matvec)
+std::vector<Tile> TilesOf(int lanes, int64_t rows) {
+  if (rows == 1)
     return lanes == 16 ? std::vector<Tile>{{1, 8}, {1, 12}, {1, 16}, {1, 24}}
                        : std::vector<Tile>{{1, 4}, {1, 8}, {1, 10}, {1, 12}};
   std::vector<Tile> tiles = lanes == 16
-                                ? std::vector<Tile>{{8, 3}, {9, 3}, {6, 4}, {4, 6}, {12, 2}, {14, 2}, {12, 1}, {14, 1}}
+                                ? std::vector<Tile>{{8, 3}, {6, 4}, {7, 3}, {9, 3}, {4, 6}, {12, 2}, {7, 2}, {14, 1}}
                                 : std::vector<Tile>{{6, 2}, {4, 3}, {5, 2}, {3, 4}, {2, 6}, {8, 1}, {4, 2}, {12, 1}};
   std::erase_if(tiles, [&](Tile tile) { return tile.mr > rows; });
   return tiles;
@@ -267,8 +270,7 @@ int Main(int argc, char** argv) {
     if (!compiler.has_value()) return std::fprintf(stderr, "%s\n", ToString(compiler.error()).c_str()), 1;
     std::printf("# target %s\n", std::string(InfoOf(target).name).c_str());
     for (const TiledCase& tiled : TiledCases(lanes)) {
-      const int64_t rows = std::get<ContractionSpec>(tiled.make({1, 1}).spec.kernel).m.value;
-      std::vector<Tile> list = TilesOf(lanes, tiled.matvec, rows);
+      std::vector<Tile> list = TilesOf(lanes, tiled.rows);
       if (!tiles) list.resize(1);
       if (chosen.mr > 0) list = {chosen};
       for (Tile tile : list) {
