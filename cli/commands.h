@@ -16,5 +16,9 @@ using Action = std::function<Result<int>()>;
 
 void AddProgramCommands(CLI::App& app, Action& action);    // import, asm, dis, verify
 void AddOnnxTestCommand(CLI::App& app, Action& action);    // onnx-test
+void AddUpCommand(CLI::App& app, Action& action);          // up
+void AddRunCommand(CLI::App& app, Action& action);         // run
+void AddCacheCommand(CLI::App& app, Action& action);       // cache ls, cache stats
+void AddJobCommand(CLI::App& app, Action& action);         // job
 
 }  // namespace kiln::cli

@@ -13,6 +13,10 @@ int main(int argc, char** argv) {
   kiln::cli::Action action;
   kiln::cli::AddProgramCommands(app, action);
   kiln::cli::AddOnnxTestCommand(app, action);
+  kiln::cli::AddUpCommand(app, action);
+  kiln::cli::AddRunCommand(app, action);
+  kiln::cli::AddCacheCommand(app, action);
+  kiln::cli::AddJobCommand(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

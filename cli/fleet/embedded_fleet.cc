@@ -27,6 +27,10 @@ Result<std::unique_ptr<EmbeddedFleet>> EmbeddedFleet::Start(FleetOptions options
   std::unique_ptr<EmbeddedFleet> fleet(new EmbeddedFleet(std::move(options)));
   const std::string& directory = fleet->options_.directory;
   ASSIGN_OR_RETURN(fleet->binaries_, OwnDirectory());
+  // The fleet's own signer: the compile service signs with it, the store and the workers trust it.
+  ASSIGN_OR_RETURN(KeyDirectory keys, KeyDirectory::Open(directory + "/keys"));
+  ASSIGN_OR_RETURN(SigningKey signer, keys.LoadOrCreateSigning("compile"));
+  RETURN_IF_ERROR(keys.Trust(signer.public_key(), "compile"));
   const std::string store = fleet->options_.store == "memory" ? "memory:" : "rocksdb:" + directory + "/store";
   ASSIGN_OR_RETURN(fleet->cache_, ServiceProcess::Start(fleet->binaries_ + "/kiln-cache",
                                                         {"--listen", fleet->StoreEndpoint(), "--blob-listen", fleet->Socket("blobs"),

@@ -25,6 +25,7 @@ struct Flags {
   size_t queue = limits::kRequestQueueDefault;
   std::string disk_cache;
   int64_t disk_cache_bytes = int64_t{1} << 30;
+  int64_t warm_wait_ms = 2'000;
   int shadow_runs = 3;
   double shadow_share = 0.05;
   uint64_t hot_runs = TierPolicy{}.hot_runs;
@@ -112,6 +113,8 @@ Status Serve(const Flags& flags) {
     if (equals == std::string::npos) return Fail(ErrorCode::kInvalidArgument, "--model takes NAME=PATH, not \"" + model + "\"");
     ASSIGN_OR_RETURN([[maybe_unused]] LoadReply reply, registry.Load({model.substr(0, equals), model.substr(equals + 1)}));
   }
+  if (plans && !flags.models.empty() && !tiers.WaitWarm(flags.warm_wait_ms))
+    spdlog::warn("the cache store did not answer within {} ms; starting cold", flags.warm_wait_ms);
   auto service = std::make_unique<WorkerService>(registry, tiers, epochs, WorkerServiceOptions{flags.threads, flags.queue});
   RpcServerOptions server_options;
   server_options.endpoints = flags.listen;
@@ -146,6 +149,7 @@ int Main(int argc, char** argv) {
   app.add_option("--queue", flags.queue, "requests that may wait")->check(CLI::Range(1, 100'000))->capture_default_str();
   app.add_option("--disk-cache", flags.disk_cache, "directory for fetched plans and kernels");
   app.add_option("--disk-cache-bytes", flags.disk_cache_bytes, "its size limit")->capture_default_str();
+  app.add_option("--warm-wait-ms", flags.warm_wait_ms, "before ready: how long to wait for the plans of --model models")->capture_default_str();
   app.add_option("--shadow-runs", flags.shadow_runs, "clean background runs before a plan may answer")->check(CLI::Range(1, 1000))->capture_default_str();
   app.add_option("--shadow-share", flags.shadow_share, "share of one core for shadow runs")->check(CLI::Range(0.001, 1.0))->capture_default_str();
   app.add_option("--hot-runs", flags.hot_runs, "runs before a segment is hot")->capture_default_str();

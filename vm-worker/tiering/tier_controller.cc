@@ -133,6 +133,21 @@ void TierController::RemoveModel(const std::shared_ptr<Model>& model) {
   std::erase_if(models_, [&](const ModelState& state) { return state.model == model; });
 }
 
+bool TierController::WaitWarm(int64_t timeout_ms) const {
+  const int64_t deadline = SystemClock().NowNs() + timeout_ms * 1'000'000;
+  for (;;) {
+    {
+      std::lock_guard lock(state_mutex_);
+      bool warm = true;
+      for (const ModelState& state : models_)
+        for (const auto& [id, group] : state.groups) warm &= store_ == nullptr || (group.variants_known && !group.variants_pending);
+      if (warm) return true;
+    }
+    if (SystemClock().NowNs() >= deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
 std::unique_ptr<CallObserver> TierController::MakeObserver(std::shared_ptr<Model> model, ModelThread& thread) {
   return std::make_unique<ThreadObserver>(std::move(model), thread, *shadow_);
 }

@@ -73,6 +73,9 @@ class TierController {
 
   void AddModel(std::shared_ptr<Model> model);
   void RemoveModel(const std::shared_ptr<Model>& model);
+  // Waits until the store has said what it has for every loaded model and that is published or in its shadow runs, at most timeout_ms:
+  // what a starting worker may do before it reports itself ready. True: nothing is outstanding. Never called by requests.
+  bool WaitWarm(int64_t timeout_ms) const;
   // The observer for one worker thread of a model; owned by the caller, ends before the controller.
   std::unique_ptr<CallObserver> MakeObserver(std::shared_ptr<Model> model, ModelThread& thread);
   // A hint that the store's change log moved. Any thread.

@@ -1,0 +1,36 @@
+// Several workers as one: requests take turns, and one that a worker could not answer is tried once on another.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/result.h"
+#include "common/messaging/loop.h"
+#include "common/messaging/rpc_client.h"
+#include "common/worker_api/worker_api.h"
+
+namespace kiln::cli {
+
+// Not thread-safe.
+class WorkerPool {
+ public:
+  // A tcp endpoint whose host name resolves to several addresses stands for all of them.
+  static Result<std::unique_ptr<WorkerPool>> Connect(Loop& loop, const std::vector<std::string>& endpoints, const std::string& keys);
+
+  // On every worker; the reply of the first.
+  Result<LoadReply> LoadEverywhere(const LoadRequest& request, int64_t deadline_ms);
+  // The next worker's answer. A stateless request that ended with Unavailable, Busy or a lost connection is sent once to the next one.
+  Result<RunReply> Run(const RunRequest& request, int64_t deadline_ms);
+  size_t size() const { return clients_.size(); }
+
+ private:
+  WorkerPool() = default;
+  std::vector<std::unique_ptr<RpcClient>> clients_;
+  size_t next_ = 0;
+};
+
+// tcp://name:port for each address of the name; other endpoints as they are.
+Result<std::vector<std::string>> ResolveEndpoints(const std::string& endpoint);
+
+}  // namespace kiln::cli
