@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <cstdio>
 #include <fstream>
 #include <set>
@@ -6,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/onnx_test/compiled_runner.h"
 #include "cli/onnx_test/interpreter_runner.h"
 #include "cli/onnx_test/onnx_test.h"
 
@@ -16,7 +19,8 @@ struct OnnxTestArguments {
   std::vector<std::string> directories;
   std::string model;
   std::string list;
-  std::string mode = "interpreted";
+  std::string mode = "both";
+  bool exact = false;
   bool json = false;
   bool verbose = false;
   onnx_test::TestOptions options;
@@ -62,9 +66,22 @@ void PrintResult(const onnx_test::CaseResult& result, const OnnxTestArguments& a
 Result<int> RunOnnxTest(const OnnxTestArguments& arguments) {
   ASSIGN_OR_RETURN(const std::vector<onnx_test::VectorCase> cases, Cases(arguments));
   if (cases.empty()) return Fail(ErrorCode::kNotFound, "no model with test_data_set_* directories was found");
-  const std::vector<onnx_test::RunnerMode> modes = {onnx_test::InterpretedMode()};
+  std::vector<onnx_test::RunnerMode> modes;
+  std::unique_ptr<onnx_test::CompiledServices> services;
+  if (arguments.mode != "compiled") modes.push_back(onnx_test::InterpretedMode());
+  if (arguments.mode != "interpreted") {
+    const auto directory = std::filesystem::temp_directory_path() / ("kiln-onnx-test-" + std::to_string(getpid()));
+    ASSIGN_OR_RETURN(services, onnx_test::CompiledServices::Start(directory.string()));
+    modes.push_back(services->Mode(arguments.exact ? StrictTier::kExact : StrictTier::kGeneric));
+  }
   const onnx_test::Summary summary =
       RunCases(cases, modes, arguments.options, [&](const onnx_test::CaseResult& result) { PrintResult(result, arguments); });
+  if (services != nullptr) {
+    const StrictCoverage& coverage = services->coverage();
+    std::fprintf(arguments.json ? stderr : stdout,
+                 "compiled: %u segments, %u nodes by generated kernels, %u by reference steps, %u kernels (%u compiled here)\n",
+                 coverage.segments, coverage.generated_nodes, coverage.reference_nodes, coverage.kernels, coverage.kernels_compiled);
+  }
   std::fprintf(arguments.json ? stderr : stdout, "%zu passed, %zu failed, %zu skipped\n", summary.passed,
                summary.failed, summary.skipped);
   return summary.failed == 0 ? 0 : 1;
@@ -78,7 +95,10 @@ void AddOnnxTestCommand(CLI::App& app, Action& action) {
   command->add_option("directories", arguments->directories, "Searched for model.onnx with test_data_set_*")->required();
   command->add_option("--model", arguments->model, "The model of all data sets below the directories");
   command->add_option("--list", arguments->list, "Run only the cases named in this file, one a line");
-  command->add_option("--mode", arguments->mode, "What executes: interpreted")->check(CLI::IsMember({"interpreted"}));
+  command->add_option("--mode", arguments->mode, "What executes: interpreted, compiled (strict: no interpreter fallback) or both")
+      ->check(CLI::IsMember({"interpreted", "compiled", "both"}))
+      ->capture_default_str();
+  command->add_flag("--exact", arguments->exact, "Compiled plans for exactly the data set's shapes instead of generic ones");
   command->add_option("--rtol", arguments->options.tolerance.relative, "Relative tolerance")->capture_default_str();
   command->add_option("--atol", arguments->options.tolerance.absolute, "Absolute tolerance")->capture_default_str();
   command->add_flag("--dynamic", arguments->options.dynamic,

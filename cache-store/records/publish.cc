@@ -63,7 +63,7 @@ Status Records::CheckKernels(const PlanRecord& record) const {
     const CatalogKernel* stored = catalog_.FindKernel(kernel.id);
     if (stored == nullptr) {
       if (++missing <= kMissingNamedMax) names += " " + kernel.id.Hex();
-    } else if (stored->size != kernel.size) {
+    } else if (kernel.size != 0 && stored->size != kernel.size) {
       return Fail(ErrorCode::kInvalidArgument, "plan " + record.plan_key.ShortHex() + " says kernel " +
                                                    kernel.id.ShortHex() + " has " + std::to_string(kernel.size) +
                                                    " bytes; it has " + std::to_string(stored->size));

@@ -36,6 +36,7 @@ class EmbeddedFleet {
   void StopCompile() { compile_->Stop(); }
   std::string WorkerEndpoint(int worker) const;
   std::string StoreEndpoint() const { return Socket("cache"); }
+  std::string BlobEndpoint() const { return Socket("blobs"); }
   std::string CompileEndpoint() const { return Socket("compile"); }
   const std::string& directory() const { return options_.directory; }
 

@@ -108,7 +108,7 @@ CaseResult RunCase(const VectorCase& test, const RunnerMode& mode, const TestOpt
   auto loaded = LoadCase(test, mode, options.dynamic);
   if (!loaded.has_value()) return NotLoaded(test, mode, loaded.error());
   std::optional<LoadedCase> declared;
-  if (options.dynamic) {
+  if (options.dynamic && mode.same_bits_when_dynamic) {
     auto also = LoadCase(test, mode, false);
     if (!also.has_value()) return NotLoaded(test, mode, also.error());
     declared = *std::move(also);

@@ -14,7 +14,7 @@ namespace kiln {
 namespace {
 
 constexpr int64_t kTrialBytesMax = int64_t{256} << 20;
-constexpr int64_t kTrialOperationsMax = 4'000'000;
+constexpr int64_t kTrialOperationsMax = 500'000;
 constexpr int kSampledParts = 4;
 constexpr double kTolerance = 2e-4;          // relative to 1 + |reference|; inputs are of size 1
 constexpr double kHalfTolerance = 2e-2;      // f16 and bf16 storage

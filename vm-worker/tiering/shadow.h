@@ -31,10 +31,12 @@ struct ShadowVerdict {
 };
 
 // Runs the plan on the sample's inputs, outputs and temporaries at guard pages, and compares: bit for bit for integers and bool, within
-// the plan's numeric mode for floats (relative to the largest magnitude of the output where cancellation leaves small values).
+// the plan's numeric mode for floats.
 ShadowVerdict CheckShadow(const ShadowSample& sample);
 
-// The first difference between two tensors under a tolerance, as text; nothing when they agree.
+// The first difference between two tensors, as text; nothing when they agree. Floats agree when |x - y| <= atol + rtol * m with m the
+// largest magnitude of the row (innermost dim) of `expected`: errors of a sum or a softmax are relative to its terms, not to the
+// single result, which cancellation or a small probability may leave near zero.
 std::optional<std::string> FirstDifference(const TensorRef& expected, const TensorRef& actual, Tolerance tolerance);
 
 // A background thread with a small bounded queue and a duty cycle. Thread-safe.
