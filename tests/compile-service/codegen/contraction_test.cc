@@ -151,7 +151,7 @@ TEST_P(ContractionCode, AgreesWithTheEvaluatorOnRandomConvolutions) {
     ExpectAgreesWithEvaluator(RandomConvolution(random, GetParam()), GetParam(), random);
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, ContractionCode, ::testing::ValuesIn(TestedTargets()),
+INSTANTIATE_TEST_SUITE_P(Targets, ContractionCode, ::testing::ValuesIn(HostTargets()),
                          [](const auto& info) { return TargetTestName(info.param); });
 
 }  // namespace

@@ -178,14 +178,6 @@ void ExpectAgreesWithEvaluator(const SpecCase& test, Target target, std::mt19937
   }
 }
 
-std::vector<Target> TestedTargets() {
-  std::vector<Target> targets;
-  const std::vector<Target> host = HostTargets();
-  for (Target target : {Target::kX86V2, Target::kX86V3, Target::kX86V4})
-    if (!host.empty() && CanRun(host.front(), target)) targets.push_back(target);
-  return targets;
-}
-
 std::string TargetTestName(Target target) {
   std::string name(InfoOf(target).name);
   std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');

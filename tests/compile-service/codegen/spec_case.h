@@ -70,8 +70,6 @@ class SpecBuilder {
 // page; every element of every buffer must then be what the evaluator leaves there.
 void ExpectAgreesWithEvaluator(const SpecCase& test, Target target, std::mt19937_64& random);
 
-// The x86 targets up to v4 that this host runs.
-std::vector<Target> TestedTargets();
 std::string TargetTestName(Target target);  // as a test name may contain
 
 }  // namespace kiln::testing

@@ -84,7 +84,7 @@ TEST_P(WindowCode, AgreesWithTheEvaluatorOnRandomWindows) {
     ExpectAgreesWithEvaluator(RandomWindow(random, GetParam()), GetParam(), random);
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, WindowCode, ::testing::ValuesIn(TestedTargets()),
+INSTANTIATE_TEST_SUITE_P(Targets, WindowCode, ::testing::ValuesIn(HostTargets()),
                          [](const auto& info) { return TargetTestName(info.param); });
 
 }  // namespace
