@@ -106,6 +106,7 @@ class RecipeWriter {
     // The forms of the graph carry their operands as dims and attributes; a program's nodes take tensors.
     if ((node.op == TensorOp::kReshape || node.op == TensorOp::kExpand) && node.inputs.size() == 1) {
       out.inputs.push_back(AddIntegers(Constants(result.dims)));
+      if (node.op == TensorOp::kReshape) out.attributes.Set("allowzero", int64_t{1});
     } else if (node.op == TensorOp::kSlice && node.attributes.Has("starts")) {
       AddSliceOperands(node, result, out);
     } else if (OpInfo(node.op).family == OpFamily::kReduction && node.attributes.Has("axes")) {

@@ -20,6 +20,7 @@ struct CheckOptions {
   bool exact = true;                           // exact plans too, not only the generic ones
   double tolerance = 2e-4;
   float input_scale = 1.0f;                    // inputs are uniform in [-scale, scale]
+  bool accept_unsupported = false;             // lowering may answer Unsupported
   std::vector<TensorRef> weights;              // empty: random ones
   std::function<SpecRunner(Target)> runner;    // empty: the naive one
 };
