@@ -91,6 +91,7 @@ class LoopNestEmitter {
   std::vector<std::vector<Value*>> stage_results_;  // per stage, likewise
   std::vector<size_t>* emitted_ = nullptr;          // nodes emitted in the current scope
   std::vector<Value*> pointers_;                    // per access, at the current outer and reduce position
+  std::vector<Value*> block_addresses_;             // per access, at the block's first position; null until needed
   std::vector<Value*> coordinates_;                 // per outer and reduce dim
 };
 
@@ -166,10 +167,11 @@ template <class F>
 void LoopNestEmitter::InScope(Dependence bound, const std::vector<bool>& needed, const F& body) {
   const Dependence outside = bound_;
   std::vector<size_t>* const outside_emitted = emitted_;
-  const std::vector<Value*> outside_pointers = pointers_;
+  const std::vector<Value*> outside_pointers = pointers_, outside_addresses = block_addresses_;
   std::vector<size_t> emitted;
   bound_ |= bound;
   emitted_ = &emitted;
+  if (bound != 0) block_addresses_.assign(spec_.accesses.size(), nullptr);
   if ((bound & kOuter) != 0) MovePointers(0, outer_count());
   if ((bound & kReduce) != 0) MovePointers(outer_count(), inner_dim());
   EmitReady(needed);
@@ -178,6 +180,7 @@ void LoopNestEmitter::InScope(Dependence bound, const std::vector<bool>& needed,
   bound_ = outside;
   emitted_ = outside_emitted;
   pointers_ = outside_pointers;
+  block_addresses_ = outside_addresses;
 }
 
 void LoopNestEmitter::EmitReady(const std::vector<bool>& needed) {
@@ -227,13 +230,19 @@ Value* LoopNestEmitter::EmitLeaf(const ScalarNode& node, size_t vector) {
   }
 }
 
+// Of the vector's first lane. The block's own address is computed once; its vectors lie at (mostly constant) offsets
+// from it.
 Value* LoopNestEmitter::InnerAddress(const ir::Access& access, size_t vector) {
   auto& ir = e_.ir();
-  Value* stride = frame_.Int(access.strides[inner_dim()]);
-  Value* pointer = pointers_[static_cast<size_t>(&access - spec_.accesses.data())];
-  pointer = e_.Address(pointer, access.storage, ir.CreateMul(block_.base, stride));
-  if (vector == 0) return pointer;
-  return e_.Address(pointer, access.storage, ir.CreateMul(stride, e_.I64(static_cast<int64_t>(vector) * e_.lanes())));
+  const auto index = static_cast<size_t>(&access - spec_.accesses.data());
+  const ir::SpecInt stride = access.strides[inner_dim()];
+  auto times_stride = [&](Value* count) {
+    return stride == ir::SpecInt::Const(1) ? count : ir.CreateMul(count, frame_.Int(stride));
+  };
+  Value*& block_address = block_addresses_[index];
+  if (block_address == nullptr) block_address = e_.Address(pointers_[index], access.storage, times_stride(block_.base));
+  if (vector == 0) return block_address;
+  return e_.Address(block_address, access.storage, times_stride(e_.I64(static_cast<int64_t>(vector) * e_.lanes())));
 }
 
 Value* LoopNestEmitter::EmitLoad(const ScalarNode& node, size_t vector) {
@@ -254,7 +263,8 @@ void LoopNestEmitter::MovePointers(size_t first_dim, size_t last_dim) {
     Value* offset = nullptr;
     for (size_t dim = first_dim; dim < last_dim; ++dim) {
       if (!Varies(access, dim) || coordinates_[dim] == e_.I64(0)) continue;
-      Value* term = ir.CreateMul(coordinates_[dim], frame_.Int(access.strides[dim]));
+      Value* term = coordinates_[dim];
+      if (access.strides[dim] != ir::SpecInt::Const(1)) term = ir.CreateMul(term, frame_.Int(access.strides[dim]));
       offset = offset == nullptr ? term : ir.CreateAdd(offset, term);
     }
     if (offset != nullptr) pointers_[a] = e_.Address(pointers_[a], access.storage, offset);
