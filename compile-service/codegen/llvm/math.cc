@@ -78,11 +78,14 @@ Value* IsNaN(VectorEmitter& e, Value* x) {
   return e.ir().CreateFCmpUNO(x, x);
 }
 
-}  // namespace
+// e^x as value = mantissa * 2^n with mantissa in [0.7, 1.42); `low` is what rounding took from the mantissa.
+struct Exponential {
+  Value* value;
+  Value* low;
+};
 
 // n = rint(x / ln 2); the high part of ln 2 has few bits, so that n * high is exact without fused multiply-add.
-Value* EmitExp(VectorEmitter& e, Value* x) {
-  PlainArithmetic plain(e);
+Exponential EmitExponential(VectorEmitter& e, Value* x) {
   auto& ir = e.ir();
   x = Clamp(e, x, e.SplatF32(-105.0f), e.SplatF32(90.0f));
   Value* n = RoundEven(e, ir.CreateFMul(x, e.SplatF32(0x1.715476p+0f)));
@@ -90,10 +93,19 @@ Value* EmitExp(VectorEmitter& e, Value* x) {
   r = e.MulAdd(n, e.SplatF32(0x1.bd0106p-13f), r);
   Value* p = Polynomial<float>(e, r, c::kExp);
   p = e.MulAdd(ir.CreateFMul(p, r), r, r);
-  // NaN: conversion of n to an integer is poison-free only for numbers, so it is kept out of the integer path.
-  if (e.has_avx512()) return Scale(e, ir.CreateFAdd(p, e.SplatF32(1.0f)), n);
-  Value* number = ir.CreateSelect(IsNaN(e, x), e.SplatF32(0.0f), n);
-  return Scale(e, ir.CreateFAdd(p, e.SplatF32(1.0f)), number);
+  Value* one = e.SplatF32(1.0f);
+  Value* mantissa = ir.CreateFAdd(p, one);
+  Value* low = ir.CreateFSub(p, ir.CreateFSub(mantissa, one));
+  // A NaN is kept out of the conversion to an integer that scaling takes without AVX-512.
+  if (!e.has_avx512()) n = ir.CreateSelect(IsNaN(e, x), e.SplatF32(0.0f), n);
+  return {Scale(e, mantissa, n), low};
+}
+
+}  // namespace
+
+Value* EmitExp(VectorEmitter& e, Value* x) {
+  PlainArithmetic plain(e);
+  return EmitExponential(e, x).value;
 }
 
 // x = m * 2^k with m in [sqrt(1/2), sqrt(2)); denormals are scaled up first.
@@ -146,13 +158,19 @@ Value* EmitErf(VectorEmitter& e, Value* x) {
   return ir.CreateSelect(ir.CreateFCmpOLT(magnitude, e.SplatF32(1.0f)), small, large);
 }
 
-// With t = e^-|x|: 1/(1+t) for x >= 0, t/(1+t) below, which keeps denormal results.
+// With t = e^-|x|: 1/(1+t) for x >= 0, t/(1+t) below, which keeps denormal results. Below, what t and the sum lost by
+// rounding is put back (to first order): three errors would add up to more than two ulps.
 Value* EmitSigmoid(VectorEmitter& e, Value* x) {
   PlainArithmetic plain(e);
   auto& ir = e.ir();
-  Value* t = EmitExp(e, ir.CreateFNeg(Abs(e, x)));
-  Value* numerator = ir.CreateSelect(ir.CreateFCmpOLT(x, e.SplatF32(0.0f)), t, e.SplatF32(1.0f));
-  return ir.CreateFDiv(numerator, ir.CreateFAdd(t, e.SplatF32(1.0f)));
+  const Exponential t = EmitExponential(e, ir.CreateFNeg(Abs(e, x)));
+  Value* negative = ir.CreateFCmpOLT(x, e.SplatF32(0.0f));
+  Value* numerator = ir.CreateSelect(negative, t.value, e.SplatF32(1.0f));
+  Value* sum = ir.CreateFAdd(t.value, e.SplatF32(1.0f));
+  Value* quotient = ir.CreateFDiv(numerator, sum);
+  Value* sum_low = ir.CreateFSub(t.value, ir.CreateFSub(sum, e.SplatF32(1.0f)));
+  Value* lost = ir.CreateSelect(negative, ir.CreateFSub(t.low, sum_low), e.SplatF32(0.0f));
+  return e.MulAdd(quotient, lost, quotient);
 }
 
 namespace {

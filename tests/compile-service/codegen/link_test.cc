@@ -93,6 +93,24 @@ TEST(Codegen, AnInvalidSpecIsAnErrorNotACrash) {
   EXPECT_FALSE((*compiler)->Compile(ir::KernelSpec{}).has_value());
 }
 
+// Whatever the verifier lets through must come out as code or as an error: bytes that decode are compiled, sense or nonsense.
+TEST(Codegen, MutatedSpecsThatVerifyCompileOrFailCleanly) {
+  auto compiler = codegen::KernelCompiler::Create(Target::kX86V4);
+  ASSERT_TRUE(compiler.has_value());
+  std::mt19937 random(3);
+  int compiled = 0;
+  for (uint64_t seed = 0; compiled < 60; ++seed) {
+    ASSERT_LT(seed, 4000u);
+    auto bytes = ir::EncodeSpec(testing::RandomLoopNest(seed, 16).Make().spec);
+    for (unsigned flips = 1 + random() % 3; flips > 0; --flips)
+      bytes[random() % bytes.size()] ^= static_cast<uint8_t>(1u << random() % 8);
+    auto spec = ir::DecodeSpec(bytes);
+    if (!spec) continue;
+    (void)(*compiler)->Compile(*spec);
+    ++compiled;
+  }
+}
+
 TEST(Codegen, IdIsMadeByTheBuild) { EXPECT_FALSE(codegen::CodegenId().IsZero()); }
 
 TEST(MiniLinker, RefusesWhatIsNoObject) {

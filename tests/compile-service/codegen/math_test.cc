@@ -70,7 +70,7 @@ std::vector<float> Samples() {
       samples.push_back(std::bit_cast<float>(exponent << 23 | mantissa | (i & 1) << 31));
     }
   }
-  for (int i = 0; i < 100000; ++i)
+  for (int i = 0; i < 200000; ++i)
     samples.push_back(static_cast<float>(static_cast<int32_t>(random() & 0xffffff) - 0x800000) *
                       0x1p-16f);  // [-128, 128)
   return samples;
