@@ -1,0 +1,70 @@
+#include "vm-worker/cache_client/disk_tier.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "common/artifact/record.h"
+
+namespace kiln {
+namespace {
+
+class DiskTierTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = (std::filesystem::temp_directory_path() / ("kiln-disk-tier-" + std::to_string(::getpid()))).string();
+    std::filesystem::remove_all(directory_);
+    disk_ = DiskTier::Open(directory_, 1 << 20).value();
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+  std::string directory_;
+  std::unique_ptr<DiskTier> disk_;
+};
+
+TEST_F(DiskTierTest, GivesBackWhatWasPut) {
+  const Bytes code = {1, 2, 3, 4, 5};
+  disk_->PutKernel(KernelIdOf(code), code);
+  EXPECT_EQ(disk_->Kernel(KernelIdOf(code)), code);
+  EXPECT_FALSE(disk_->Kernel(Digest{}));
+}
+
+TEST_F(DiskTierTest, EveryFlippedByteIsAMissAndHealsWhenPutAgain) {
+  const Bytes code(100, 7);
+  const Digest id = KernelIdOf(code);
+  disk_->PutKernel(id, code);
+  std::string path;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_)) path = entry.path().string();
+  std::ifstream file(path, std::ios::binary);
+  const std::string good((std::istreambuf_iterator<char>(file)), {});
+  for (size_t i = 0; i < good.size(); ++i) {
+    std::string damaged = good;
+    damaged[i] = static_cast<char>(damaged[i] ^ 0x20);
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << damaged;
+    EXPECT_FALSE(disk_->Kernel(id)) << "byte " << i;
+  }
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << good.substr(0, 40);
+  EXPECT_FALSE(disk_->Kernel(id));
+  disk_->PutKernel(id, code);
+  EXPECT_EQ(disk_->Kernel(id), code);
+}
+
+TEST_F(DiskTierTest, StaysNearItsLimit) {
+  for (int i = 0; i < 200; ++i) {
+    Bytes code(20'000, static_cast<uint8_t>(i));
+    disk_->PutKernel(KernelIdOf(code), code);
+  }
+  int64_t total = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_)) total += static_cast<int64_t>(entry.file_size());
+  EXPECT_LE(total, (1 << 20) * 5 / 4);
+}
+
+TEST_F(DiskTierTest, AnUnwritableDirectoryIsAMissNotAnError) {
+  std::filesystem::remove_all(directory_);
+  const Bytes code = {1};
+  disk_->PutKernel(KernelIdOf(code), code);
+  EXPECT_FALSE(disk_->Kernel(KernelIdOf(code)));
+}
+
+}  // namespace
+}  // namespace kiln

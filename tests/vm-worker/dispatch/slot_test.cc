@@ -1,0 +1,83 @@
+#include "vm-worker/dispatch/slot.h"
+
+#include "tests/vm-worker/dispatch/plan_fixture.h"
+
+namespace kiln {
+namespace {
+
+using testing::Linked;
+using testing::ReluPlan;
+
+// The [min, max] of the plan that a slot's list chooses for n, or {-1, -1}.
+std::pair<int64_t, int64_t> Chosen(const PlanList& list, int64_t n) {
+  const Tensor x = Tensor::Zeros(DType::kF32, {n, 4});
+  const int64_t values[] = {n};
+  const auto* plan = list.Select(values, {&x.ref, 1}, nullptr);
+  if (plan == nullptr) return {-1, -1};
+  const SymbolGuard& guard = (*plan)->plan().guard.symbols[0];
+  return {guard.min, guard.max};
+}
+
+TEST(PlanList, MostSpecificValidPlanWins) {
+  const PlanList list({Linked(ReluPlan(0, 4096)), Linked(ReluPlan(8, 8)), Linked(ReluPlan(1, 64))}, 1);
+  EXPECT_EQ(Chosen(list, 8), (std::pair<int64_t, int64_t>{8, 8}));
+  EXPECT_EQ(Chosen(list, 9), (std::pair<int64_t, int64_t>{1, 64}));
+  EXPECT_EQ(Chosen(list, 0), (std::pair<int64_t, int64_t>{0, 4096}));
+}
+
+TEST(PlanList, ACallThatNoGuardAdmitsHasAReason) {
+  const PlanList list({Linked(ReluPlan(1, 64))}, 1);
+  const Tensor x = Tensor::Zeros(DType::kF32, {65, 4});
+  const int64_t values[] = {65};
+  std::optional<GuardFailure> why;
+  EXPECT_EQ(list.Select(values, {&x.ref, 1}, &why), nullptr);
+  ASSERT_TRUE(why);
+  EXPECT_NE(why->text.find("65"), std::string::npos) << why->text;
+  EXPECT_NE(why->text.find("1..64"), std::string::npos) << why->text;
+}
+
+TEST(PlanList, SixtyFourPlansAreFoundByHash) {
+  std::vector<std::shared_ptr<const LinkedPlan>> plans;
+  for (int64_t n = 1; n < static_cast<int64_t>(limits::kSlotPlansMax); ++n) plans.push_back(Linked(ReluPlan(n, n)));
+  plans.push_back(Linked(ReluPlan(100, 200)));
+  const PlanList list(plans, 1);
+  for (int64_t n = 1; n < static_cast<int64_t>(limits::kSlotPlansMax); ++n) EXPECT_EQ(Chosen(list, n), (std::pair{n, n}));
+  EXPECT_EQ(Chosen(list, 150), (std::pair<int64_t, int64_t>{100, 200}));
+  EXPECT_EQ(Chosen(list, 300), (std::pair<int64_t, int64_t>{-1, -1}));
+}
+
+TEST(PlanList, AViewIsNotAdmittedWhereContiguousMemoryIsNeeded) {
+  const PlanList list({Linked(ReluPlan(0, 4096))}, 1);
+  const Tensor whole = Tensor::Zeros(DType::kF32, {2, 8});
+  TensorRef view = whole.ref;
+  view.dims = {2, 4};   // the left half of each row
+  const int64_t values[] = {2};
+  std::optional<GuardFailure> why;
+  EXPECT_EQ(list.Select(values, {&view, 1}, &why), nullptr);
+  EXPECT_NE(why->text.find("not contiguous"), std::string::npos);
+}
+
+TEST(Slot, PublishingReplacesTheListAndFreesItAfterItsReaders) {
+  EpochDomain epochs;
+  const int reader = epochs.RegisterReader();
+  Slot slot(epochs);
+  auto plan = Linked(ReluPlan(0, 4096));
+  std::weak_ptr<const LinkedPlan> watch = plan;
+  slot.Publish({std::move(plan)});
+  epochs.Enter(reader);
+  const PlanList* seen = slot.Load();
+  ASSERT_NE(seen, nullptr);
+  slot.Publish({Linked(ReluPlan(1, 64))});
+  epochs.Reclaim();
+  EXPECT_FALSE(watch.expired()) << "a call ends on the plan it began with";
+  EXPECT_EQ(Chosen(*seen, 100), (std::pair<int64_t, int64_t>{0, 4096}));
+  EXPECT_NE(slot.Load()->version(), seen->version());
+  epochs.Leave(reader);
+  epochs.Reclaim();
+  EXPECT_TRUE(watch.expired());
+  slot.Publish({});
+  EXPECT_EQ(slot.Load(), nullptr);
+}
+
+}  // namespace
+}  // namespace kiln
