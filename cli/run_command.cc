@@ -138,7 +138,7 @@ Result<int> Run(const RunFlags& flags) {
   std::vector<std::string> endpoints = flags.workers;
   if (endpoints.empty()) {
     const std::string directory = (std::filesystem::temp_directory_path() / ("kiln-run-" + std::to_string(getpid()))).string();
-    ASSIGN_OR_RETURN(fleet, EmbeddedFleet::Start({directory, "memory", 2}));
+    ASSIGN_OR_RETURN(fleet, EmbeddedFleet::Start({directory, "memory", 2, {}}));
     ASSIGN_OR_RETURN(int worker, fleet->StartWorker({}));
     endpoints.push_back(fleet->WorkerEndpoint(worker));
   }

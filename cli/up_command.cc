@@ -24,7 +24,7 @@ Result<int> Up(const UpFlags& flags) {
   sigaddset(&stop, SIGINT);
   sigaddset(&stop, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &stop, nullptr);
-  ASSIGN_OR_RETURN(auto fleet, EmbeddedFleet::Start({flags.directory, flags.store, 2}));
+  ASSIGN_OR_RETURN(auto fleet, EmbeddedFleet::Start({flags.directory, flags.store, 2, {}}));
   fmt::print("cache store      {}\ncompile service  {}\n", fleet->StoreEndpoint(), fleet->CompileEndpoint());
   for (int i = 0; i < flags.workers; ++i) {
     WorkerOptions options{flags.threads, {}, true};

@@ -26,25 +26,38 @@ Result<std::unique_ptr<EmbeddedFleet>> EmbeddedFleet::Start(FleetOptions options
                                                  std::to_string(kSocketPathMax - 16) + " characters");
   std::unique_ptr<EmbeddedFleet> fleet(new EmbeddedFleet(std::move(options)));
   const std::string& directory = fleet->options_.directory;
-  ASSIGN_OR_RETURN(fleet->binaries_, OwnDirectory());
+  if (fleet->options_.binaries.empty()) {
+    ASSIGN_OR_RETURN(fleet->options_.binaries, OwnDirectory());
+  }
   // The fleet's own signer: the compile service signs with it, the store and the workers trust it.
   ASSIGN_OR_RETURN(KeyDirectory keys, KeyDirectory::Open(directory + "/keys"));
   ASSIGN_OR_RETURN(SigningKey signer, keys.LoadOrCreateSigning("compile"));
   RETURN_IF_ERROR(keys.Trust(signer.public_key(), "compile"));
-  const std::string store = fleet->options_.store == "memory" ? "memory:" : "rocksdb:" + directory + "/store";
-  ASSIGN_OR_RETURN(fleet->cache_, ServiceProcess::Start(fleet->binaries_ + "/kiln-cache",
-                                                        {"--listen", fleet->StoreEndpoint(), "--blob-listen", fleet->Socket("blobs"),
-                                                         "--hint-listen", fleet->Socket("hints"), "--store", store, "--keys",
-                                                         directory + "/keys", "--insecure", "--die-with-parent"},
-                                                        fleet->Log("cache"), kReadyTimeoutMs));
-  ASSIGN_OR_RETURN(fleet->compile_,
-                   ServiceProcess::Start(fleet->binaries_ + "/kiln-compile",
-                                         {"--listen", fleet->CompileEndpoint(), "--store", fleet->StoreEndpoint(), "--store-blobs",
-                                          fleet->Socket("blobs"), "--keys", directory + "/keys", "--insecure", "--children",
-                                          std::to_string(fleet->options_.compile_children), "--replay-dir", directory + "/replay",
-                                          "--die-with-parent"},
-                                         fleet->Log("compile"), kReadyTimeoutMs));
+  RETURN_IF_ERROR(fleet->StartCache());
+  RETURN_IF_ERROR(fleet->StartCompile());
   return fleet;
+}
+
+Status EmbeddedFleet::StartCache() {
+  const std::string& directory = options_.directory;
+  const std::string store = options_.store == "memory" ? "memory:" : "rocksdb:" + directory + "/store";
+  ASSIGN_OR_RETURN(cache_, ServiceProcess::Start(options_.binaries + "/kiln-cache",
+                                                 {"--listen", StoreEndpoint(), "--blob-listen", BlobEndpoint(), "--hint-listen",
+                                                  Socket("hints"), "--store", store, "--keys", directory + "/keys", "--insecure",
+                                                  "--die-with-parent"},
+                                                 Log("cache"), kReadyTimeoutMs));
+  return {};
+}
+
+Status EmbeddedFleet::StartCompile() {
+  const std::string& directory = options_.directory;
+  ASSIGN_OR_RETURN(compile_, ServiceProcess::Start(options_.binaries + "/kiln-compile",
+                                                   {"--listen", CompileEndpoint(), "--store", StoreEndpoint(), "--store-blobs",
+                                                    BlobEndpoint(), "--keys", directory + "/keys", "--insecure", "--children",
+                                                    std::to_string(options_.compile_children), "--replay-dir", directory + "/replay",
+                                                    "--die-with-parent"},
+                                                   Log("compile"), kReadyTimeoutMs));
+  return {};
 }
 
 std::string EmbeddedFleet::WorkerEndpoint(int worker) const { return Socket("worker" + std::to_string(worker)); }
@@ -58,7 +71,7 @@ Result<int> EmbeddedFleet::StartWorker(const WorkerOptions& options) {
                                         std::string("--store-hints"), Socket("hints"), std::string("--compile"), CompileEndpoint()})
       arguments.push_back(argument);
   arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
-  ASSIGN_OR_RETURN(auto process, ServiceProcess::Start(binaries_ + "/kiln-worker", arguments, Log("worker" + std::to_string(index)), kReadyTimeoutMs));
+  ASSIGN_OR_RETURN(auto process, ServiceProcess::Start(options_.binaries + "/kiln-worker", arguments, Log("worker" + std::to_string(index)), kReadyTimeoutMs));
   workers_.push_back(std::move(process));
   return index;
 }

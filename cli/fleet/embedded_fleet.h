@@ -16,6 +16,7 @@ struct FleetOptions {
   std::string directory;              // sockets, keys, logs, the store; created with mode 0700
   std::string store = "rocksdb";      // or "memory"
   int compile_children = 2;
+  std::string binaries;               // where the services lie; empty: beside this program
 };
 
 struct WorkerOptions {
@@ -34,6 +35,12 @@ class EmbeddedFleet {
   Result<int> StartWorker(const WorkerOptions& options);
   void StopWorker(int worker) { workers_[static_cast<size_t>(worker)]->Stop(); }
   void StopCompile() { compile_->Stop(); }
+  void StopCache() { cache_->Stop(); }
+  Status StartCache();                // again, on the same store
+  Status StartCompile();
+  ServiceProcess& cache() { return *cache_; }
+  ServiceProcess& compile() { return *compile_; }
+  ServiceProcess& worker(int worker) { return *workers_[static_cast<size_t>(worker)]; }
   std::string WorkerEndpoint(int worker) const;
   std::string StoreEndpoint() const { return Socket("cache"); }
   std::string BlobEndpoint() const { return Socket("blobs"); }
@@ -46,7 +53,6 @@ class EmbeddedFleet {
   std::string Log(const std::string& name) const { return options_.directory + "/" + name + ".log"; }
 
   FleetOptions options_;
-  std::string binaries_;
   std::unique_ptr<ServiceProcess> cache_, compile_;
   std::vector<std::unique_ptr<ServiceProcess>> workers_;
 };

@@ -72,7 +72,7 @@ Status Job::Prepare() {
   }
   fmt::print("model {}\n{} text lines for the first worker, {} others for the second\n", flags_.model, first_.size(), second_.size());
   ASSIGN_OR_RETURN(loop_, Loop::Start("kiln-job"));
-  ASSIGN_OR_RETURN(fleet_, EmbeddedFleet::Start({flags_.directory, "rocksdb", 2}));
+  ASSIGN_OR_RETURN(fleet_, EmbeddedFleet::Start({flags_.directory, "rocksdb", 2, {}}));
   return {};
 }
 

@@ -61,14 +61,14 @@ class CompiledRunner final : public ProgramRunner {
   cli::StrictHook hook_;
 };
 
-Result<std::unique_ptr<CompiledServices>> CompiledServices::Start(const std::string& directory) {
+Result<std::unique_ptr<CompiledServices>> CompiledServices::Start(const std::string& directory, const std::string& binaries) {
   std::unique_ptr<CompiledServices> services(new CompiledServices());
   services->parts_ = std::make_unique<Parts>();
   Parts& parts = *services->parts_;
   const std::vector<Target> targets = HostTargets();
   if (targets.empty()) return Fail(ErrorCode::kTargetMismatch, "this host is of no target that kernels can be made for");
   parts.target = targets.front();
-  ASSIGN_OR_RETURN(parts.fleet, cli::EmbeddedFleet::Start({directory, "memory", 2}));
+  ASSIGN_OR_RETURN(parts.fleet, cli::EmbeddedFleet::Start({directory, "memory", 2, binaries}));
   ASSIGN_OR_RETURN(parts.loop, Loop::Start("strict"));
   ASSIGN_OR_RETURN(KeyDirectory keys, KeyDirectory::Open(parts.fleet->directory() + "/keys"));
   ASSIGN_OR_RETURN(TrustedSigners trusted, keys.LoadTrustedSigners());
@@ -87,7 +87,7 @@ CompiledServices::~CompiledServices() {
   const std::string directory = parts_->fleet->directory();
   parts_.reset();
   std::error_code ignored;
-  std::filesystem::remove_all(directory, ignored);
+  if (std::getenv("KILN_KEEP") == nullptr) std::filesystem::remove_all(directory, ignored);
 }
 
 RunnerMode CompiledServices::Mode(cli::StrictTier tier) {

@@ -14,7 +14,8 @@ namespace kiln::onnx_test {
 class CompiledServices {
  public:
   // `directory` holds sockets, keys and logs; removed at the end.
-  static Result<std::unique_ptr<CompiledServices>> Start(const std::string& directory);
+  // `binaries`: where the services lie; empty: beside this program.
+  static Result<std::unique_ptr<CompiledServices>> Start(const std::string& directory, const std::string& binaries = {});
   ~CompiledServices();
 
   // A mode whose runs fail when a segment has no plan. Generic plans for --dynamic, exact ones are what a declared shape gets.

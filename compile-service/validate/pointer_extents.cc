@@ -21,25 +21,29 @@ class ExtentBuilder {
 
   // The access is used at every point of the box `trips`.
   Status Add(const Access& access, std::span<const int64_t> trips, bool written, int64_t extra_elements = 0) {
-    int64_t high = extra_elements;
-    for (int64_t trip : trips)
-      if (trip <= 0) return {};
+    int64_t low = 0, high = extra_elements;
     for (size_t i = 0; i < access.strides.size() && i < trips.size(); ++i) {
-      const auto span = CheckedMul(trips[i] - 1, Value(access.strides[i]));
-      const auto sum = span ? CheckedAdd(high, *span) : std::nullopt;
-      if (!sum || *span < 0) return Fail(ErrorCode::kInvalidArgument, "an access of the kernel reaches below its pointer");
-      high = *sum;
+      const int64_t stride = Value(access.strides[i]);
+      if (stride == 0) continue;
+      if (trips[i] <= 0) return {};
+      const auto span = CheckedMul(trips[i] - 1, stride);
+      const auto sum = span ? CheckedAdd(*span < 0 ? low : high, *span) : std::nullopt;
+      if (!sum) return Fail(ErrorCode::kInvalidArgument, "an access of the kernel overflows 64-bit addressing");
+      (*span < 0 ? low : high) = *sum;
     }
-    return Merge(access.pointer, access.storage, high + 1, written);
+    return Merge(access.pointer, access.storage, low, high + 1, written);
   }
 
-  Status Merge(int32_t pointer, DType dtype, int64_t elements, bool written) {
+  // The elements [low, high) around the pointer are touched.
+  Status Merge(int32_t pointer, DType dtype, int64_t low, int64_t high, bool written) {
     PointerExtent& extent = extents_[static_cast<size_t>(pointer)];
     if (seen_[static_cast<size_t>(pointer)] && extent.dtype != dtype)
       return Fail(ErrorCode::kInvalidArgument, "pointer " + std::to_string(pointer) + " is used under two dtypes");
     seen_[static_cast<size_t>(pointer)] = true;
     extent.dtype = dtype;
-    extent.elements = std::max(extent.elements, elements);
+    const int64_t last = std::max(extent.elements - extent.before, high);
+    extent.before = std::max(extent.before, -low);
+    extent.elements = last + extent.before;
     extent.written |= written;
     return {};
   }
@@ -105,7 +109,7 @@ Status AddContraction(const ir::ContractionSpec& spec, ExtentBuilder& builder, i
     const int64_t elements = builder.ImageElements(g, pixels == 0 ? 0 : m / pixels, channels);
     if (elements > 0) RETURN_IF_ERROR(builder.Add(spec.a, batch, false, elements - 1));
     if (spec.zeros >= 0) {
-      RETURN_IF_ERROR(builder.Merge(spec.zeros, DType::kF32, channels, false));
+      RETURN_IF_ERROR(builder.Merge(spec.zeros, DType::kF32, 0, channels, false));
       builder.at(spec.zeros).zeros = true;
     }
   } else {
@@ -124,7 +128,7 @@ Status AddContraction(const ir::ContractionSpec& spec, ExtentBuilder& builder, i
 Status AddWindow(const ir::WindowSpec& spec, ExtentBuilder& builder) {
   const ir::WindowGeometry& g = spec.geometry;
   const int64_t images = builder.Value(spec.images), channels = builder.Value(spec.channels);
-  RETURN_IF_ERROR(builder.Merge(spec.input.pointer, spec.input.storage, builder.ImageElements(g, images, channels), false));
+  RETURN_IF_ERROR(builder.Merge(spec.input.pointer, spec.input.storage, 0, builder.ImageElements(g, images, channels), false));
   if (spec.weights) {
     const int64_t trips[] = {int64_t{g.kernel_h} * g.kernel_w, channels};
     RETURN_IF_ERROR(builder.Add(*spec.weights, trips, false));

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstring>
 
 #include "compile-service/jobs/job_codec.h"
@@ -21,6 +22,21 @@ Result<Frame> Validate(const Frame& frame) {
   RETURN_IF_ERROR(ir::VerifySpec(spec));
   ASSIGN_OR_RETURN(uint32_t trials, ValidateKernel(spec, job.code, job.target, job.trial_dims, job.seed));
   return ToFrame(ValidateAnswer{trials});
+}
+
+std::string Numbers(const std::vector<int64_t>& numbers) {
+  std::string text;
+  for (int64_t number : numbers) text += (text.empty() ? "" : ", ") + std::to_string(number);
+  return text;
+}
+
+// What killed its process or ran for ever, for the log.
+void LogKernel(const Frame& frame) {
+  const Result<ValidateJob> job = ValidateJobFrom(frame);
+  if (!job.has_value()) return;
+  const Result<ir::KernelSpec> spec = ir::DecodeSpec(job->spec);
+  if (spec.has_value()) std::fprintf(stderr, "kernel that failed its trials:\n%s\n", ir::PrintSpec(*spec).c_str());
+  for (const std::vector<int64_t>& dims : job->trial_dims) std::fprintf(stderr, "  tried with dims %s\n", Numbers(dims).c_str());
 }
 
 // Runs the job in a fork and brings its answer back over a socket pair.
@@ -43,6 +59,7 @@ Frame ValidateForked(const Frame& frame) {
   int status = 0;
   waitpid(pid, &status, 0);
   if (answer.has_value()) return *answer;
+  LogKernel(frame);
   if (answer.error().code == ErrorCode::kDeadlineExceeded)
     return FailedFrame({ErrorCode::kCompileFailed, "the kernel did not finish its trials in time", {}});
   const std::string end = WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "an early exit";

@@ -125,11 +125,12 @@ Result<bool> RunTrial(const ir::KernelSpec& spec, KilnKernel entry, int lanes, c
     const auto size = static_cast<size_t>(extent.elements) * alignment;
     expected.push_back(std::make_unique<GuardedMemory>(size, alignment));
     actual.push_back(std::make_unique<GuardedMemory>(size, alignment));
-    expected_pointers.push_back(expected.back()->data());
-    actual_pointers.push_back(actual.back()->data());
-    if (expected_pointers.back() == nullptr || actual_pointers.back() == nullptr) return false;
-    FillRandom(extent, expected_pointers.back(), random, special);
-    std::memcpy(actual_pointers.back(), expected_pointers.back(), size);
+    if (expected.back()->data() == nullptr || actual.back()->data() == nullptr) return false;
+    FillRandom(extent, expected.back()->data(), random, special);
+    std::memcpy(actual.back()->data(), expected.back()->data(), size);
+    const size_t before = static_cast<size_t>(extent.before) * alignment;
+    expected_pointers.push_back(static_cast<char*>(expected.back()->data()) + before);
+    actual_pointers.push_back(static_cast<char*>(actual.back()->data()) + before);
   }
   const KilnKernelArgs args{actual_pointers.data(), dims.data(), nullptr};
   const int64_t range = ir::RangeOf(spec, dims, lanes);
@@ -139,7 +140,7 @@ Result<bool> RunTrial(const ir::KernelSpec& spec, KilnKernel entry, int lanes, c
   }
   const bool decision = HasDecision(Arithmetic(spec));
   for (size_t i = 0; i < extents.size(); ++i)
-    RETURN_IF_ERROR(CompareBuffers(extents[i], expected_pointers[i], actual_pointers[i], decision, name + ", pointer " + std::to_string(i)));
+    RETURN_IF_ERROR(CompareBuffers(extents[i], expected[i]->data(), actual[i]->data(), decision, name + ", pointer " + std::to_string(i)));
   return true;
 }
 

@@ -1,0 +1,26 @@
+// y = softmax(relu(x * w + b)) with x : f32[n, 8]: a matmul with epilogue and a row kernel, as an ONNX file.
+#pragma once
+
+#include <string>
+
+#include "common/tensor/tensor.h"
+#include "vm-worker/interp/interpreter.h"
+
+namespace kiln::testing {
+
+class SmallModel {
+ public:
+  SmallModel();
+  // Writes model.onnx into the directory; returns its path.
+  std::string WriteTo(const std::string& directory) const;
+  Tensor Input(int64_t rows) const;
+  // "" when `actual` is the interpreter's answer for Input(rows).
+  std::string Difference(int64_t rows, const Tensor& actual);
+
+ private:
+  std::string bytes_;
+  std::shared_ptr<const LoadedProgram> program_;
+  VmContext context_;
+};
+
+}  // namespace kiln::testing
