@@ -35,7 +35,7 @@ Result<Place> PackPanels(PlanBuilder& b, GraphValueId weights, int64_t groups, i
     for (int64_t value : list) result.push_back(Dim::Const(value));
     return result;
   };
-  GraphValueId packed = b.AddPrepackNode(TensorOp::kReshape, {weights}, dims({groups, k, n}));
+  GraphValueId packed = b.AddPrepackNode(TensorOp::kReshape, {b.WithoutDenormals(weights)}, dims({groups, k, n}));
   if (panels * width != n) {
     const GraphValueId pads = b.AddIntegers({0, 0, 0, 0, 0, panels * width - n});
     packed = b.AddPrepackNode(TensorOp::kPad, {packed, pads}, dims({groups, k, panels * width}));

@@ -32,8 +32,8 @@ Order ChannelsLast(int rank) {
   return order;
 }
 
-PlanBuilder::PlanBuilder(ir::Graph& graph, Target target, std::span<const int64_t> hints)
-    : graph_(graph), target_(target), hints_(hints.begin(), hints.end()), sample_(hints.begin(), hints.end()) {
+PlanBuilder::PlanBuilder(ir::Graph& graph, Target target, NumericMode mode, std::span<const int64_t> hints)
+    : graph_(graph), target_(target), mode_(mode), hints_(hints.begin(), hints.end()), sample_(hints.begin(), hints.end()) {
   for (int64_t& value : sample_) value = std::max(value, kSampleMin);
   places_.resize(graph_.values.size());
   output_of_.assign(graph_.values.size(), -1);

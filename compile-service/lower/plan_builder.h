@@ -60,7 +60,7 @@ struct StepText {
 
 class PlanBuilder {
  public:
-  PlanBuilder(ir::Graph& graph, Target target, std::span<const int64_t> hints);
+  PlanBuilder(ir::Graph& graph, Target target, NumericMode mode, std::span<const int64_t> hints);
 
   ir::Graph& graph() { return graph_; }
   SymbolTable& symbols() { return graph_.symbols; }
@@ -98,7 +98,10 @@ class PlanBuilder {
   // The place of a prepacked value's own contiguous tensor.
   Result<Place> Recipe(ir::GraphValueId id);
   // A prepack node made during planning.
-  ir::GraphValueId AddPrepackNode(TensorOp op, std::vector<ir::GraphValueId> inputs, std::vector<Dim> dims, Attributes attributes = {});
+  ir::GraphValueId AddPrepackNode(TensorOp op, std::vector<ir::GraphValueId> inputs, std::vector<Dim> dims, Attributes attributes = {},
+                                  std::optional<DType> dtype = {});
+  // f32 weights with denormal numbers as zeros (as they are in strict mode): they slow a processor down a hundredfold.
+  ir::GraphValueId WithoutDenormals(ir::GraphValueId weights);
   ir::GraphValueId AddIntegers(std::vector<int64_t> values);
   Result<Place> Zeros(int64_t elements);   // f32
   Result<Place> ZeroOf(DType dtype);       // one element
@@ -116,6 +119,12 @@ class PlanBuilder {
 
  private:
   Result<Place> ViewPlace(const ir::GraphNode& node, ir::GraphValueId id);
+  // Dims [from, from_end) of a reshape's input have the elements of dims [to, to_end) of its output.
+  struct ReshapeRun {
+    size_t from, from_end, to, to_end;
+  };
+  std::optional<std::vector<ReshapeRun>> RunsOf(const std::vector<Dim>& from, const std::vector<Dim>& to);
+  std::optional<Order> ChannelsLastReshape(const std::vector<Dim>& from, const std::vector<Dim>& strides, const std::vector<Dim>& to);
   std::optional<std::vector<Dim>> ReshapeStrides(const std::vector<Dim>& from, const std::vector<Dim>& strides,
                                                  const std::vector<Dim>& to);
   Result<Place> OrderedPlace(ir::GraphValueId id, const Order& order, std::map<ir::GraphValueId, Place>* copies);
@@ -124,6 +133,7 @@ class PlanBuilder {
 
   ir::Graph& graph_;
   Target target_;
+  NumericMode mode_;
   std::vector<int64_t> hints_;
   std::vector<int64_t> sample_;                        // symbol values that MemoryOrder and Hint evaluate with
   std::vector<std::optional<Place>> places_;           // per value of the graph
@@ -131,6 +141,7 @@ class PlanBuilder {
   std::map<ir::GraphValueId, int32_t> recipe_of_;
   std::vector<std::pair<ir::GraphNode, ir::GraphValueId>> prepack_nodes_;
   std::vector<std::pair<std::vector<int64_t>, ir::GraphValueId>> integers_;
+  ir::GraphValueId smallest_normal_ = -1, zero_ = -1;   // scalars of WithoutDenormals
   ir::GraphValueId zeros_ = -1;
   std::vector<int> output_of_;                         // per value: the first segment output it is, or -1
   std::vector<bool> output_written_;

@@ -1,5 +1,6 @@
 // Prepack recipes: what follows from weights and immediates alone, as programs in the op table's own forms.
 #include <algorithm>
+#include <limits>
 
 #include "compile-service/lower/plan_builder.h"
 
@@ -167,16 +168,29 @@ Result<Place> PlanBuilder::Recipe(GraphValueId id) {
   return Place{StorageKind::kPrepacked, found->second, kZero, strides};
 }
 
-GraphValueId PlanBuilder::AddPrepackNode(TensorOp op, std::vector<GraphValueId> inputs, std::vector<Dim> dims, Attributes attributes) {
+GraphValueId PlanBuilder::AddPrepackNode(TensorOp op, std::vector<GraphValueId> inputs, std::vector<Dim> dims, Attributes attributes,
+                                         std::optional<DType> dtype) {
   for (const auto& [key, id] : prepack_nodes_) {
     if (key.op == op && key.inputs == inputs && key.attributes == attributes && graph_.value(id).dims == dims) return id;
   }
-  const GraphValueId output = graph_.AddValue(graph_.value(inputs[0]).dtype, std::move(dims));
+  const GraphValueId output = graph_.AddValue(dtype.value_or(graph_.value(inputs[0]).dtype), std::move(dims));
   graph_.value(output).prepack = true;
   graph_.value(output).index = static_cast<int32_t>(graph_.nodes.size());
   graph_.nodes.push_back({op, std::move(attributes), std::move(inputs), {output}, {}});
   prepack_nodes_.emplace_back(graph_.nodes.back(), output);
   return output;
+}
+
+GraphValueId PlanBuilder::WithoutDenormals(GraphValueId weights) {
+  if (mode_ == NumericMode::kStrict || graph_.value(weights).dtype != DType::kF32) return weights;
+  if (zero_ < 0) {
+    zero_ = graph_.AddScalar(0.0f);
+    smallest_normal_ = graph_.AddScalar(std::numeric_limits<float>::min());
+  }
+  const std::vector<Dim> dims = graph_.value(weights).dims;
+  const GraphValueId size = AddPrepackNode(TensorOp::kAbs, {weights}, dims);
+  const GraphValueId tiny = AddPrepackNode(TensorOp::kLess, {size, smallest_normal_}, dims, {}, DType::kBool);
+  return AddPrepackNode(TensorOp::kWhere, {tiny, zero_, weights}, dims, {}, DType::kF32);
 }
 
 GraphValueId PlanBuilder::AddIntegers(std::vector<int64_t> values) {

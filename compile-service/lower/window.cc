@@ -15,7 +15,7 @@ constexpr Dim kOne = Dim::Const(1);
 
 // [C, 1, kernel…] as [taps, C].
 Result<Place> PackTaps(PlanBuilder& b, GraphValueId weights, int64_t channels, int64_t taps) {
-  const GraphValueId flat = b.AddPrepackNode(TensorOp::kReshape, {weights}, {Dim::Const(channels), Dim::Const(taps)});
+  const GraphValueId flat = b.AddPrepackNode(TensorOp::kReshape, {b.WithoutDenormals(weights)}, {Dim::Const(channels), Dim::Const(taps)});
   Attributes perm;
   perm.Set("perm", std::vector<int64_t>{1, 0});
   return b.Recipe(b.AddPrepackNode(TensorOp::kTranspose, {flat}, {Dim::Const(taps), Dim::Const(channels)}, std::move(perm)));

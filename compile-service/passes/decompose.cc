@@ -203,6 +203,68 @@ class Decomposer {
     return true;
   }
 
+  // The constant by which `out` is a multiple of `in`, for every call; 0 when there is none up to the limit.
+  int64_t Factor(Dim in, Dim out) {
+    constexpr int64_t kFactorMax = 16;
+    for (int64_t factor = 1; factor <= kFactorMax; ++factor) {
+      if (graph_.symbols.ProvenEqual(out, graph_.symbols.Mul(in, Dim::Const(factor)))) return factor;
+    }
+    return 0;
+  }
+
+  // Nearest upsampling by whole factors repeats elements.
+  bool Resize(const GraphNode& node) {
+    const std::string_view coordinates = node.attributes.Text("coordinate_transformation_mode", "half_pixel");
+    const std::string_view nearest = node.attributes.Text("nearest_mode", "round_prefer_floor");
+    const bool repeats = (coordinates == "asymmetric" && nearest == "floor") ||
+                         (coordinates == "half_pixel" && nearest == "round_prefer_floor");
+    if (node.attributes.Text("mode", "nearest") != "nearest" || !repeats) return false;
+    const std::vector<Dim> in = DimsOf(node.inputs[0]), out = DimsOf(Out(node));
+    std::vector<Dim> split, repeated;
+    for (size_t i = 0; i < in.size(); ++i) {
+      const int64_t factor = Factor(in[i], out[i]);
+      if (factor == 0) return false;
+      split.push_back(in[i]);
+      repeated.push_back(in[i]);
+      if (factor == 1) continue;
+      split.push_back(kOne);
+      repeated.push_back(Dim::Const(factor));
+    }
+    if (split.size() > static_cast<size_t>(limits::kRankMax)) return false;
+    const GraphValueId parts = r_.Reshape(node.inputs[0], std::move(split));
+    const GraphValueId copies = r_.Emit(TensorOp::kExpand, {parts}, std::move(repeated));
+    r_.Reshape(copies, {}, Out(node));
+    return true;
+  }
+
+  // Windows that do not overlap: a 1x1 convolution makes kernel_h * kernel_w results per pixel, which are then moved apart.
+  bool ConvTranspose(const GraphNode& node) {
+    const std::vector<Dim> in = DimsOf(node.inputs[0]), out = DimsOf(Out(node)), w = DimsOf(node.inputs[1]);
+    if (in.size() != 4 || !graph_.value(node.inputs[1]).prepack || node.attributes.Int("group", 1) != 1) return false;
+    const int64_t kernel[] = {w[2].value(), w[3].value()};
+    for (size_t d = 0; d < 2; ++d) {
+      const std::span<const int64_t> strides = node.attributes.Ints("strides");
+      if ((strides.empty() ? 1 : strides[d]) != kernel[d] || Factor(in[d + 2], out[d + 2]) != kernel[d]) return false;
+    }
+    for (const char* zero : {"pads", "output_padding"}) {
+      for (int64_t v : node.attributes.Ints(zero)) {
+        if (v != 0) return false;
+      }
+    }
+    const Dim taps = Dim::Const(kernel[0] * kernel[1]), many = Dim::Const(taps.value() * w[1].value());
+    // Results of one pixel with the channels innermost, as they lie in the output.
+    const GraphValueId weights = r_.Reshape(r_.Transpose(node.inputs[1], {2, 3, 1, 0}), {many, w[0], kOne, kOne});
+    std::vector<GraphValueId> inputs{node.inputs[0], weights};
+    if (Has(node, 2)) {
+      const GraphValueId bias = r_.Emit(TensorOp::kExpand, {r_.Reshape(node.inputs[2], {kOne, w[1]})}, {taps, w[1]});
+      inputs.push_back(r_.Reshape(bias, {many}));
+    }
+    const GraphValueId product = r_.Emit(TensorOp::kConv, std::move(inputs), {in[0], many, in[2], in[3]});
+    const GraphValueId parts = r_.Reshape(product, {in[0], w[2], w[3], w[1], in[2], in[3]});
+    r_.Reshape(r_.Transpose(parts, {0, 3, 4, 1, 5, 2}), {}, Out(node));
+    return true;
+  }
+
   // 1-D operands become matrices, so that products always have rank >= 2.
   bool VectorMatMul(const GraphNode& node) {
     GraphValueId a = node.inputs[0], b = node.inputs[1];
@@ -369,6 +431,8 @@ const Decomposer::Row Decomposer::kRows[] = {
     {TensorOp::kTile, false, &Decomposer::Tile},
     {TensorOp::kDepthToSpace, false, &Decomposer::DepthToSpace},
     {TensorOp::kSpaceToDepth, false, &Decomposer::SpaceToDepth},
+    {TensorOp::kResize, false, &Decomposer::Resize},
+    {TensorOp::kConvTranspose, true, &Decomposer::ConvTranspose},
     {TensorOp::kMatMul, true, &Decomposer::VectorMatMul},
     {TensorOp::kGemm, true, &Decomposer::Gemm},
     {TensorOp::kSoftmax, true, &Decomposer::Softmax},

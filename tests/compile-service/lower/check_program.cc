@@ -160,6 +160,13 @@ Status InferDescs(Program& program) {
     context.known = [&](int i) -> std::optional<KnownValues> {
       return node.inputs[static_cast<size_t>(i)] < 0 ? std::nullopt : known[static_cast<size_t>(node.inputs[static_cast<size_t>(i)])];
     };
+    context.known_floats = [&](int i) -> std::optional<std::vector<double>> {
+      for (const Node& maker : function.regions.front().nodes) {
+        if (maker.op != TensorOp::kConstant || maker.outputs[0] != node.inputs[static_cast<size_t>(i)]) continue;
+        return ReadKnownFloats(program.constants[static_cast<size_t>(maker.attributes.Constant("value"))].tensor.ref, kKnownElementsMax);
+      }
+      return std::nullopt;
+    };
     context.outputs.resize(node.outputs.size());
     RETURN_IF_ERROR(InferShapes(context));
     for (size_t o = 0; o < node.outputs.size(); ++o) {

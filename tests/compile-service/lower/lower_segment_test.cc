@@ -208,6 +208,22 @@ const Case kCases[] = {
         %y : f32[*] = DepthToSpace(%x) {blocksize = 2, mode = "CRD"}
         %z : f32[*] = DepthToSpace(%x) {blocksize = 2} } })",
      {{2, 3}, {1, 1}, {0, 2}}},
+    {"Upsample", R"(program "p" { symbol n symbol h
+      constant k : f32[8, 3, 1, 1] = splat 0.5
+      constant t : f32[8, 4, 2, 2] = splat 0.5
+      constant b : f32[4] = splat 0.5
+      constant s : f32[4] = [1, 1, 2, 3]
+      func main(%x: f32[n, 3, h, 5]) -> (%y, %z) {
+        %k : f32[8, 3, 1, 1] = Constant() {value = @k}
+        %t : f32[8, 4, 2, 2] = Constant() {value = @t}
+        %b : f32[4] = Constant() {value = @b}
+        %s : f32[4] = Constant() {value = @s}
+        %c : f32[*] = Conv(%x, %k)
+        %u : f32[*] = Resize(%c, _, %s) {mode = "nearest", coordinate_transformation_mode = "asymmetric", nearest_mode = "floor"}
+        %y : f32[*] = Relu(%u)
+        %v : f32[*] = ConvTranspose(%c, %t, %b) {strides = [2, 2]}
+        %z : f32[*] = Relu(%v) } })",
+     {{2, 3}, {1, 1}, {0, 2}}},
 };
 
 INSTANTIATE_TEST_SUITE_P(Programs, LowerSegmentTest, ::testing::ValuesIn(kCases),
