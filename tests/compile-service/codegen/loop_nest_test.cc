@@ -62,6 +62,79 @@ TEST_P(LoopNest, FlatChain_WritesExactlyItsPart) {
   }
 }
 
+// Softmax over the inner dim: maximum, exponentials stored in place of the result, their sum, quotient.
+KernelSpec Softmax() {
+  LoopNestSpec nest;
+  nest.outer = {SpecInt::Argument(0)};
+  nest.inner = SpecInt::Argument(1);
+  nest.reduce_inner = true;
+  const std::vector<SpecInt> strides = {SpecInt::Argument(1), SpecInt::Const(1)};
+  nest.accesses = {{0, DType::kF32, strides}, {1, DType::kF32, strides}};
+  ProgramBuilder p;
+  const int32_t x = p.Load(0), largest = p.StageResult(0), kept = p.Load(1), sum = p.StageResult(2);
+  const int32_t exponential = p.Op(ScalarOp::kExp, p.Op(ScalarOp::kSub, x, largest));
+  const int32_t quotient = p.Op(ScalarOp::kDiv, kept, sum);
+  nest.body = p.Take();
+  nest.stages = {testing::ReduceStage(ir::Combine::kMax, x),
+                 testing::StoreStage(Stage::Domain::kInner, {{1, exponential}}),
+                 testing::ReduceStage(ir::Combine::kSum, kept),
+                 testing::StoreStage(Stage::Domain::kInner, {{1, quotient}})};
+  return {nest, 2, 2};
+}
+
+TEST_P(LoopNest, Softmax_RowsSumToOneAndKeepTheOrderOfTheirInputs) {
+  const std::vector<uint8_t> blob = Compile(Softmax());
+  testing::ExecutableKernel kernel(blob);
+  ASSERT_TRUE(kernel.ok());
+  for (int64_t n : {1, 2, 15, 16, 17, 70}) {
+    std::vector<float> in(static_cast<size_t>(3 * n)), out(in.size());
+    for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(i % 13) * 10.0f - 60.0f;
+    void* pointers[] = {in.data(), out.data()};
+    kernel.Run(pointers, std::vector<int64_t>{3, n}, 0, 3);
+    for (int64_t row = 0; row < 3; ++row) {
+      double sum = 0;
+      for (int64_t i = 0; i < n; ++i) {
+        const auto at = static_cast<size_t>(row * n + i);
+        sum += out[at];
+        if (i > 0) {
+          EXPECT_EQ(in[at] > in[at - 1], out[at] > out[at - 1]) << at;
+        }
+      }
+      EXPECT_NEAR(sum, 1.0, 1e-6);
+    }
+  }
+}
+
+// out[column] = largest of the column's three rows.
+TEST_P(LoopNest, ColumnMaximum_LetsANaNWin) {
+  LoopNestSpec nest;
+  nest.reduce = Consts({3});
+  nest.inner = SpecInt::Const(21);
+  nest.accesses = {{0, DType::kF32, Consts({21, 1})}, {1, DType::kF32, Consts({0, 1})}};
+  ProgramBuilder p;
+  const int32_t x = p.Load(0), largest = p.StageResult(0);
+  nest.body = p.Take();
+  nest.stages = {testing::ReduceStage(ir::Combine::kMax, x),
+                 testing::StoreStage(Stage::Domain::kInner, {{1, largest}})};
+  const std::vector<uint8_t> blob = Compile({nest, 2, 0});
+  testing::ExecutableKernel kernel(blob);
+  ASSERT_TRUE(kernel.ok());
+  for (size_t bad_row = 0; bad_row < 3; ++bad_row) {
+    std::vector<float> in(63), out(21);
+    for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(i);
+    in[bad_row * 21 + 18] = NAN;
+    void* pointers[] = {in.data(), out.data()};
+    kernel.Run(pointers, {}, 0, 1);
+    for (size_t i = 0; i < 21; ++i) {
+      if (i == 18) {
+        EXPECT_TRUE(std::isnan(out[i]));
+      } else {
+        EXPECT_EQ(out[i], static_cast<float>(42 + i));
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(EveryHostTarget, LoopNest, ::testing::ValuesIn(HostTargets()),
                          [](const auto& info) { return std::to_string(static_cast<int>(info.param)); });
 
