@@ -22,6 +22,8 @@ size_t WeightOf(ScalarOp op) {
     case ScalarOp::kAdd:
     case ScalarOp::kSub:
     case ScalarOp::kMul:
+    case ScalarOp::kMin:
+    case ScalarOp::kMax:
     case ScalarOp::kDiv:
     case ScalarOp::kFma:
     case ScalarOp::kNeg:
@@ -39,10 +41,8 @@ size_t WeightOf(ScalarOp op) {
     case ScalarOp::kIsNaN:
     case ScalarOp::kSelect:
       return 1;
-    case ScalarOp::kMin:
-    case ScalarOp::kMax:
     case ScalarOp::kConvert:
-      return 3;
+      return 2;
     case ScalarOp::kExp:
     case ScalarOp::kLog:
     case ScalarOp::kTanh:
