@@ -72,17 +72,27 @@ void MicroKernel::Step(const TileRows& a, Value* a_offset, Value* b, int64_t ahe
   if (ahead != 0) a_offset = b_.CreateAdd(a_offset, b_.CreateMul(config_.a_step, e_.I64(ahead)));
   for (Value* distance : config_.prefetch.distances)
     EmitPrefetch(e_.Address(b, config_.b_storage, b_.CreateAdd(BOffset(ahead, 0), distance)));
-  Values vectors;
-  for (int j = 0; j < nv; ++j) {
-    vectors.push_back(
-        e_.Load(config_.b_storage, DType::kF32, e_.Address(b, config_.b_storage, BOffset(ahead, j)), columns[j]));
-  }
-  size_t first = static_cast<size_t>(ahead % sets_ * mr * nv);
-  for (int i = 0; i < mr; ++i) {
-    Value* scalar = ASplat(a, i, a_offset);
+  const size_t first = static_cast<size_t>(ahead % sets_ * mr * nv);
+  auto vector = [&](int j) {
+    return e_.Load(config_.b_storage, DType::kF32, e_.Address(b, config_.b_storage, BOffset(ahead, j)), columns[j]);
+  };
+  auto add = [&](int i, int j, Value* scalar, Value* column) {
+    Value*& sum = sums[first + static_cast<size_t>(i * nv + j)];
+    sum = e_.MulAdd(scalar, column, sum);
+  };
+  // The shorter side waits in registers, the longer one passes by.
+  Values held;
+  if (nv <= mr) {
+    for (int j = 0; j < nv; ++j) held.push_back(vector(j));
+    for (int i = 0; i < mr; ++i) {
+      Value* scalar = ASplat(a, i, a_offset);
+      for (int j = 0; j < nv; ++j) add(i, j, scalar, held[j]);
+    }
+  } else {
+    for (int i = 0; i < mr; ++i) held.push_back(ASplat(a, i, a_offset));
     for (int j = 0; j < nv; ++j) {
-      Value*& sum = sums[first + i * nv + j];
-      sum = e_.MulAdd(scalar, vectors[j], sum);
+      Value* column = vector(j);
+      for (int i = 0; i < mr; ++i) add(i, j, held[i], column);
     }
   }
 }
