@@ -27,7 +27,8 @@ std::string LeaseKey(cache::ClaimKind kind, const Digest& key);
 std::string StateKey(const Digest& plan_key);
 std::string KernelSizeKey(const Digest& kernel_id);
 std::string QuarantineKey(const Digest& plan_key);
-inline constexpr std::string_view kStatePrefix = "s", kKernelPrefix = "k", kQuarantinePrefix = "q", kEpochKey = "epoch";
+inline constexpr std::string_view kStatePrefix = "s", kKernelPrefix = "k", kQuarantinePrefix = "q", kEpochKey = "epoch",
+                                  kCleanKey = "clean";
 
 // The digest that follows `prefix` in a key; nothing if the key has another form.
 std::optional<Digest> DigestAfter(std::string_view key, std::string_view prefix);

@@ -10,6 +10,8 @@ namespace {
 // Numbers of a store that starts anew begin above those of any store before it in this place, so that a reader of the
 // old one sees a gap.
 constexpr uint64_t kEpochStepsPerMs = 16;
+// More than the changes that can be under way at a crash.
+constexpr uint64_t kCrashJump = 100'000;
 
 }  // namespace
 
@@ -27,8 +29,10 @@ class Loader {
     RETURN_IF_ERROR(CountProfiles());
     for (const auto& [plan_key, info] : lost_plans_)
       records_.log_.Prepare(cache::ChangeKind::kDamaged, plan_key, info, cleanup_);
-    RETURN_IF_ERROR(records_.Commit(cleanup_, Sync::kNo));
+    RETURN_IF_ERROR(records_.Commit(cleanup_));
+    RETURN_IF_ERROR(records_.kv_->Sync());  // the clean mark is gone before anything changes
     records_.head_.store(records_.log_.head());
+    records_.opened_ = true;
     return {};
   }
 
@@ -130,12 +134,31 @@ class Loader {
       cleanup_.Put(Space::kMeta, kEpochKey, Seal(Space::kMeta, kEpochKey, EncodeU64(epoch)));
     }
     records_.log_.Reset(epoch);
-    return ForEach(Space::kChangeLog, "", [&](std::string_view key, std::span<const uint8_t> value) {
+    RETURN_IF_ERROR(ForEach(Space::kChangeLog, "", [&](std::string_view key, std::span<const uint8_t> value) {
       auto entry = DecodeChange(value);
       if (!entry || SequenceKey(entry->sequence) != key || entry->sequence <= records_.log_.head()) return false;
       records_.log_.Load(*std::move(entry));
       return true;
-    });
+    }));
+    return CheckCleanMark();
+  }
+
+  // After a crash of the machine the newest changes may be lost, although readers saw their numbers. A jump ahead makes
+  // every reader see a gap instead of taking a later change for one it knows.
+  Status CheckCleanMark() {
+    ASSIGN_OR_RETURN(const auto stored, kv_.Get(Space::kMeta, kCleanKey));
+    const auto value = stored ? Unseal(Space::kMeta, kCleanKey, *stored) : Result<Bytes>(Bytes());
+    const bool clean = stored && value && DecodeU64(*value).value_or(0) == records_.log_.head();
+    cleanup_.Delete(Space::kMeta, kCleanKey);
+    if (clean) return {};
+    const uint64_t epoch = records_.log_.head() + kCrashJump;
+    records_.log_.Reset(epoch);
+    cleanup_.Put(Space::kMeta, kEpochKey, Seal(Space::kMeta, kEpochKey, EncodeU64(epoch)));
+    RETURN_IF_ERROR(kv_.Scan(Space::kChangeLog, "", [&](std::string_view key, std::span<const uint8_t>) {
+      cleanup_.Delete(Space::kChangeLog, key);
+      return true;
+    }));
+    return {};
   }
 
   Status LoadLeases() {

@@ -38,7 +38,7 @@ Status Records::RemovePlans(const std::vector<Digest>& plan_keys, cache::ChangeK
       for (const Digest& key : kernel.keys) batch.Delete(Space::kKernelIndex, DigestKey(key));
       unneeded.push_back(id);
     }
-    RETURN_IF_ERROR(Commit(batch, Sync::kNo));
+    RETURN_IF_ERROR(Commit(batch));
     for (size_t i = begin; i < end; ++i) catalog_.RemovePlan(plan_keys[i], NowNs());
     for (const Digest& id : unneeded) catalog_.RemoveKernel(id);
   }
@@ -55,7 +55,7 @@ Status Records::RemoveOrphans(int64_t older_than_ns, const KernelSet& keep) {
     for (const Digest& key : kernel.keys) batch.Delete(Space::kKernelIndex, DigestKey(key));
     orphans.push_back(id);
   }
-  RETURN_IF_ERROR(Commit(batch, Sync::kNo));
+  RETURN_IF_ERROR(Commit(batch));
   for (const Digest& id : orphans) catalog_.RemoveKernel(id);
   Add(Counter::orphans_swept, orphans.size());
   return {};
@@ -110,7 +110,7 @@ void Records::DropDamagedKernel(const Digest& kernel_id) {
   batch.Delete(Space::kBlobs, DigestKey(kernel_id));
   batch.Delete(Space::kMeta, KernelSizeKey(kernel_id));
   for (const Digest& key : kernel->keys) batch.Delete(Space::kKernelIndex, DigestKey(key));
-  if (Commit(batch, Sync::kNo)) catalog_.RemoveKernel(kernel_id);
+  if (Commit(batch)) catalog_.RemoveKernel(kernel_id);
 }
 
 Result<cache::PurgeReply> Records::Handle(const cache::PurgeRequest& request, const Caller&) {
@@ -150,7 +150,7 @@ Result<cache::PinReply> Records::Handle(const cache::PinRequest& request, const 
   KvBatch batch;
   const std::string key = StateKey(request.plan_key);
   batch.Put(Space::kMeta, key, Seal(Space::kMeta, key, EncodeState(state)));
-  RETURN_IF_ERROR(Commit(batch, Sync::kYes));
+  RETURN_IF_ERROR(Commit(batch));
   plan->state = state;
   return cache::PinReply{};
 }
@@ -168,7 +168,7 @@ Status Records::SetQuarantine(const Digest& plan_key, bool on) {
   else
     batch.Delete(Space::kMeta, key);
   log_.Prepare(on ? cache::ChangeKind::kQuarantine : cache::ChangeKind::kUnquarantine, plan_key, info, batch);
-  RETURN_IF_ERROR(Commit(batch, Sync::kYes));
+  RETURN_IF_ERROR(Commit(batch));
   if (on) {
     quarantine_[plan_key] = info.provenance.codegen_id;
     Add(Counter::plans_quarantined);

@@ -36,7 +36,7 @@ Status Records::PutBlob(const Digest& id, const Bytes& blob) {
   const std::string size_key = KernelSizeKey(id);
   batch.Put(Space::kBlobs, DigestKey(id), FrameKernelBlob(blob));
   batch.Put(Space::kMeta, size_key, Seal(Space::kMeta, size_key, EncodeU64(blob.size())));
-  RETURN_IF_ERROR(Commit(batch, Sync::kNo));  // the record's synced write comes later in the same log
+  RETURN_IF_ERROR(Commit(batch));  // the record's synced write comes later in the same log
   catalog_.PutKernel(id, blob.size(), NowNs());
   Add(Counter::blobs_stored);
   return {};
@@ -110,7 +110,7 @@ Status Records::StorePlan(const SignedRecord& decoded, const cache::PublishPlanR
   leases_.Drop(LeaseKey(cache::ClaimKind::kPlan, record.plan_key), batch);
   if (IsQuarantined(record.plan_key)) batch.Delete(Space::kMeta, QuarantineKey(record.plan_key));
   log_.Prepare(cache::ChangeKind::kPublish, record.plan_key, info, batch);
-  RETURN_IF_ERROR(Commit(batch, Sync::kYes));
+  RETURN_IF_ERROR(Commit(batch));
   quarantine_.erase(record.plan_key);
   catalog_.PutPlan(record.plan_key, std::move(info), state, NowNs());
   for (const cache::KernelIndexEntry& entry : request.kernels) catalog_.PutIndex(entry.key, entry.id);
@@ -181,7 +181,7 @@ Result<cache::ClaimReply> Records::Handle(const cache::ClaimRequest& request, co
     reply.entries.push_back(std::move(entry));
   }
   // A lease that could not be written still holds in this process; losing it at a restart costs one double compile.
-  (void)Commit(batch, Sync::kNo);
+  (void)Commit(batch);
   return reply;
 }
 
@@ -189,7 +189,7 @@ Result<cache::ReleaseReply> Records::Handle(const cache::ReleaseRequest& request
   const std::lock_guard lock(mutex_);
   KvBatch batch;
   for (const Digest& key : request.keys) leases_.Release(LeaseKey(request.kind, key), request.holder, batch);
-  (void)Commit(batch, Sync::kNo);
+  (void)Commit(batch);
   return cache::ReleaseReply{};
 }
 
@@ -208,7 +208,7 @@ Result<cache::MergeProfileReply> Records::Handle(const cache::MergeProfileReques
   MergeProfileEntries(merged, request.entries);
   KvBatch batch;
   batch.Put(Space::kProfiles, key, Seal(Space::kProfiles, key, EncodeProfile(merged)));
-  RETURN_IF_ERROR(Commit(batch, Sync::kNo));
+  RETURN_IF_ERROR(Commit(batch));
   if (!sealed) ++profiles_;
   return cache::MergeProfileReply{};
 }

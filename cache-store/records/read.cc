@@ -94,14 +94,31 @@ Result<std::optional<Bytes>> Records::ReadBlob(const Digest& id) {
   return std::optional<Bytes>(*std::move(payload));
 }
 
+Result<std::shared_ptr<const Bytes>> Records::ReadBlobForChunk(const Digest& id, uint64_t offset) {
+  if (offset != 0) {
+    const std::lock_guard lock(large_mutex_);
+    if (large_ != nullptr && large_id_ == id) return large_;
+  }
+  ASSIGN_OR_RETURN(std::optional<Bytes> blob, ReadBlob(id));
+  if (!blob) return std::shared_ptr<const Bytes>();
+  auto shared = std::make_shared<const Bytes>(*std::move(blob));
+  if (shared->size() > limits::kBlobChunkBytes) {
+    const std::lock_guard lock(large_mutex_);
+    large_id_ = id;
+    large_ = shared;
+  }
+  return shared;
+}
+
 Result<cache::GetBlobsReply> Records::Handle(const cache::GetBlobsRequest& request, const Caller&) {
   cache::GetBlobsReply reply;
   size_t room = limits::kBlobChunkBytes;
   for (uint32_t index = 0; index < request.ids.size() && reply.chunks.size() < limits::kMessagePartsMax / 2; ++index) {
     const Digest& id = request.ids[index];
-    auto blob = ReadBlob(id);
+    const uint64_t offset = index == 0 ? request.offset : 0;
+    const auto blob = ReadBlobForChunk(id, offset);
     if (!blob && blob.error().code != ErrorCode::kIntegrityFailure) return std::unexpected(blob.error());
-    if (!blob || !*blob) {
+    if (!blob || *blob == nullptr) {
       const std::lock_guard lock(mutex_);
       if (!blob || catalog_.FindKernel(id) != nullptr) DropDamagedKernel(id);
       Add(Counter::blob_misses);
@@ -109,7 +126,6 @@ Result<cache::GetBlobsReply> Records::Handle(const cache::GetBlobsRequest& reque
       continue;
     }
     const Bytes& bytes = **blob;
-    const uint64_t offset = index == 0 ? request.offset : 0;
     if (offset >= bytes.size())
       return Fail(ErrorCode::kInvalidArgument,
                   "offset " + std::to_string(offset) + " is past the end of kernel " + id.ShortHex());

@@ -11,11 +11,22 @@ Records::Records(std::unique_ptr<KvStore> kv, RecordsOptions options)
 
 Records::~Records() {
   Tick();
+  if (!opened_) return;
+  // The mark says that the change log is complete; without it the next start opens a new epoch.
+  KvBatch batch;
+  batch.Put(Space::kMeta, kCleanKey, Seal(Space::kMeta, kCleanKey, EncodeU64(log_.head())));
+  if (kv_->Write(batch)) (void)kv_->Sync();
 }
 
-Status Records::Commit(const KvBatch& batch, Sync sync) {
+Status Records::Sync() {
+  Status status = kv_->Sync();
+  if (!status) Add(Counter::backend_errors);
+  return status;
+}
+
+Status Records::Commit(const KvBatch& batch) {
   if (batch.empty()) return {};
-  if (Status status = kv_->Write(batch, sync); !status) {
+  if (Status status = kv_->Write(batch); !status) {
     Add(Counter::backend_errors);
     log_.Abandon();
     spdlog::error("the store refused a write: {}", ToString(status.error()));
@@ -45,7 +56,7 @@ void Records::Tick() {
     written.push_back(key);
   }
   leases_.SweepExpired(batch);
-  if (!Commit(batch, Sync::kNo)) return;
+  if (!Commit(batch)) return;
   for (const Digest& key : written) catalog_.FindPlan(key)->state_dirty = false;
   (void)RemoveOrphans(NowNs() - kOrphanGraceMs * 1'000'000, {});
 }

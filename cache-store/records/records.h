@@ -82,6 +82,8 @@ class Records {
 
   // Housekeeping, every few seconds and before the end: writes use counts, sweeps expired leases and orphans.
   void Tick();
+  // Returns when everything that Handle did before is on the disk. Without internal locks: lookups go on meanwhile.
+  Status Sync();
   // Head of the change log; lock-free.
   uint64_t head() const { return head_.load(); }
   uint64_t Count(Counter counter) const { return counters_[static_cast<size_t>(counter)].load(); }
@@ -95,7 +97,7 @@ class Records {
   int64_t NowNs() const { return options_.clock->NowNs(); }
 
   // All below: with mutex_ held.
-  Status Commit(const KvBatch& batch, Sync sync);  // writes, then commits or abandons prepared changes
+  Status Commit(const KvBatch& batch);  // writes, then commits or abandons prepared changes
   bool IsQuarantined(const Digest& plan_key) const;
   double UseNow(const PlanState& state) const;
   // Removes plans and the kernels that no other plan needs, but none in `keep`.
@@ -106,7 +108,8 @@ class Records {
   void DropDamagedPlan(const Digest& plan_key);
   void DropDamagedKernel(const Digest& kernel_id);
   Status SetQuarantine(const Digest& plan_key, bool on);
-  Result<std::optional<Bytes>> ReadBlob(const Digest& id);  // without the lock; IntegrityFailure if damaged
+  Result<std::optional<Bytes>> ReadBlob(const Digest& id);  // needs no lock; IntegrityFailure if damaged
+  Result<std::shared_ptr<const Bytes>> ReadBlobForChunk(const Digest& id, uint64_t offset);  // the same; null: absent
   Result<SignedRecord> CheckRecord(std::span<const uint8_t> bytes);
   Status CheckKernels(const PlanRecord& record) const;
   // Whether the stored record stays in place of `record`.
@@ -123,6 +126,11 @@ class Records {
   Leases leases_;
   std::unordered_map<Digest, Digest, DigestHash> quarantine_;  // plan key → code generator that made it
   size_t profiles_ = 0;
+  bool opened_ = false;
+  // The last kernel that takes several chunks, verified: its further chunks come from here.
+  std::mutex large_mutex_;
+  Digest large_id_;
+  std::shared_ptr<const Bytes> large_;
   std::atomic<uint64_t> head_{0};
   std::array<std::atomic<uint64_t>, kCounterCount> counters_{};
 };

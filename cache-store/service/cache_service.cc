@@ -21,14 +21,24 @@ bool IsBlobMethod(cache::Method method) {
   return method == cache::Method::kGetBlobs || method == cache::Method::kPublishBlobs;
 }
 
-// Decode, handle, encode.
+// Whose answer means that the change survives the end of the machine.
+bool IsDurableMethod(cache::Method method) {
+  return method == cache::Method::kPublishPlan || method == cache::Method::kPurge || method == cache::Method::kPin ||
+         method == cache::Method::kQuarantine;
+}
+
+// Decode, handle, encode; what must be durable is answered from the sync loop, so that the disk never holds up lookups.
 template <class Request>
-void Serve(Records& records, const RequestContext& context, Message message, const Replier& replier) {
+void Serve(Records& records, Loop& sync_loop, const RequestContext& context, Message message, const Replier& replier) {
   Request request;
   if (Status status = cache::Decode(std::move(message), request); !status) return replier.Fail(status.error());
   auto reply = records.Handle(request, Caller{context.role, context.peer_key});
   if (!reply) return replier.Fail(reply.error());
-  replier.Ok(cache::Encode(*reply));
+  if (!IsDurableMethod(cache::MethodOf<Request>::kMethod)) return replier.Ok(cache::Encode(*reply));
+  sync_loop.Post([&records, replier, answer = cache::Encode(*reply)] {
+    if (Status status = records.Sync(); !status) return replier.Fail(status.error());
+    replier.Ok(answer);
+  });
 }
 
 }  // namespace
@@ -40,7 +50,7 @@ void CacheService::Register(RpcServer& server, bool blobs, bool others) {
   };
 #define KILN_CACHE_METHOD(value, name, roles, doc)                                                      \
   add(cache::Method::k##name, [this](const RequestContext& context, Message message, Replier replier) { \
-    Serve<cache::name##Request>(*records_, context, std::move(message), replier);                       \
+    Serve<cache::name##Request>(*records_, *sync_loop_, context, std::move(message), replier);          \
   });
 #include "common/cache_api/methods.def"
 #undef KILN_CACHE_METHOD
@@ -50,6 +60,7 @@ void CacheService::Register(RpcServer& server, bool blobs, bool others) {
 Result<std::unique_ptr<CacheService>> CacheService::Start(std::unique_ptr<KvStore> kv, CacheServiceOptions options) {
   std::unique_ptr<CacheService> service(new CacheService());
   ASSIGN_OR_RETURN(service->loop_, Loop::Start("cache"));
+  ASSIGN_OR_RETURN(service->sync_loop_, Loop::Start("cache-sync"));
   if (!options.hint_endpoint.empty()) {
     ASSIGN_OR_RETURN(service->hints_, HintPublisher::Listen(*service->loop_, options.hint_endpoint, options.security));
     options.records.on_change = [hints = service->hints_.get()](uint64_t head) { hints->Publish(HintOf(head)); };
@@ -85,8 +96,10 @@ void CacheService::Tick() {
 CacheService::~CacheService() {
   if (server_) server_->Drain();
   if (loop_ && timer_ != 0) loop_->RunSync([this] { loop_->Cancel(timer_); });
+  // The servers' handlers post to the sync loop, whose answers post back to the servers' loops.
   blob_server_.reset();
   server_.reset();
+  sync_loop_.reset();
   records_.reset();
   hints_.reset();
 }

@@ -42,6 +42,7 @@ class CacheService {
   CacheServiceOptions options_;
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<Loop> blob_loop_;
+  std::unique_ptr<Loop> sync_loop_;
   std::unique_ptr<HintPublisher> hints_;
   std::unique_ptr<Records> records_;
   std::unique_ptr<RpcServer> server_;

@@ -52,8 +52,6 @@ class KvBatch {
   std::vector<Operation> operations_;
 };
 
-enum class Sync : uint8_t { kNo, kYes };  // kYes: durable backends return after the write reached the disk
-
 // Thread-safe. Keys are compared as unsigned bytes. Errors: IoError, ResourceExhausted (disk full).
 class KvStore {
  public:
@@ -63,7 +61,11 @@ class KvStore {
   virtual ~KvStore() = default;
   virtual KvProperties properties() const = 0;
   virtual Result<std::optional<Bytes>> Get(Space space, std::string_view key) const = 0;
-  virtual Status Write(const KvBatch& batch, Sync sync) = 0;
+  // Survives the end of this process from its return on; the end of the machine, on durable backends, from the next
+  // Sync on.
+  virtual Status Write(const KvBatch& batch) = 0;
+  // Returns when all earlier writes are on the disk. May take long; does not hold up reads and writes.
+  virtual Status Sync() = 0;
   // All keys that start with `prefix`, in order. Sees one state of the store; the visitor must not write to it.
   virtual Status Scan(Space space, std::string_view prefix, const Visitor& visit) const = 0;
 };

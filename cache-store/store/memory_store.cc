@@ -19,7 +19,7 @@ class MemoryStore final : public KvStore {
     return std::optional<Bytes>(entry->second);
   }
 
-  Status Write(const KvBatch& batch, Sync) override {
+  Status Write(const KvBatch& batch) override {
     const std::lock_guard lock(mutex_);
     for (const KvBatch::Operation& operation : batch.operations()) {
       Map& map = spaces_[static_cast<size_t>(operation.space)];
@@ -30,6 +30,8 @@ class MemoryStore final : public KvStore {
     }
     return {};
   }
+
+  Status Sync() override { return {}; }
 
   Status Scan(Space space, std::string_view prefix, const Visitor& visit) const override {
     const std::lock_guard lock(mutex_);

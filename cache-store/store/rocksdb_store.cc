@@ -53,7 +53,7 @@ class RocksDbStore final : public KvStore {
     return std::optional<Bytes>(Bytes(value.data(), value.data() + value.size()));
   }
 
-  Status Write(const KvBatch& batch, Sync sync) override {
+  Status Write(const KvBatch& batch) override {
     rocksdb::WriteBatch writes;
     for (const KvBatch::Operation& operation : batch.operations()) {
       const rocksdb::Status status =
@@ -61,10 +61,14 @@ class RocksDbStore final : public KvStore {
                           : writes.Delete(Handle(operation.space), ToSlice(operation.key));
       if (!status.ok()) return FailRocks("cannot prepare a write", status);
     }
-    rocksdb::WriteOptions options;
-    options.sync = sync == Sync::kYes;
-    const rocksdb::Status status = db_->Write(options, &writes);
+    const rocksdb::Status status = db_->Write({}, &writes);
     if (!status.ok()) return FailRocks("cannot write", status);
+    return {};
+  }
+
+  Status Sync() override {
+    const rocksdb::Status status = db_->SyncWAL();
+    if (!status.ok()) return FailRocks("cannot sync", status);
     return {};
   }
 

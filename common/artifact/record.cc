@@ -30,9 +30,9 @@ void AppendChecksum(Bytes& out) {
   out.insert(out.end(), checksum.bytes.begin(), checksum.bytes.end());
 }
 
-// The length field of an intact frame: checks magic, version, total size and checksum.
-Result<size_t> CheckFrame(std::span<const uint8_t> bytes, const char (&magic)[4], uint32_t version, size_t tail_bytes,
-                          const char* what) {
+// The length field of a frame: checks magic, version and total size.
+Result<size_t> CheckHeader(std::span<const uint8_t> bytes, const char (&magic)[4], uint32_t version, size_t tail_bytes,
+                           const char* what) {
   if (bytes.size() < kHeaderBytes + tail_bytes || std::memcmp(bytes.data(), magic, 4) != 0)
     return Fail(ErrorCode::kMalformed,
                 std::string(what) + ": " + std::to_string(bytes.size()) + " bytes without its magic");
@@ -45,9 +45,6 @@ Result<size_t> CheckFrame(std::span<const uint8_t> bytes, const char (&magic)[4]
   for (int i = 0; i < 8; ++i) length |= static_cast<uint64_t>(bytes[8 + i]) << (8 * i);
   if (length != bytes.size() - kHeaderBytes - tail_bytes)
     return Fail(ErrorCode::kMalformed, std::string(what) + ": length field contradicts the size");
-  const Digest checksum = HashBytes(bytes.first(bytes.size() - kDigestBytes));
-  if (std::memcmp(checksum.bytes.data(), bytes.data() + bytes.size() - kDigestBytes, kDigestBytes) != 0)
-    return Fail(ErrorCode::kIntegrityFailure, std::string(what) + ": checksum does not match");
   return static_cast<size_t>(length);
 }
 
@@ -141,7 +138,10 @@ Result<SignedRecord> DecodeUnverified(std::span<const uint8_t> bytes) {
     return Fail(ErrorCode::kLimitExceeded, "plan record has " + std::to_string(bytes.size()) + " bytes; the limit is " +
                                                std::to_string(kRecordBytesMax));
   ASSIGN_OR_RETURN(const size_t length,
-                   CheckFrame(bytes, kRecordMagic, kRecordVersion, kRecordTailBytes, "plan record"));
+                   CheckHeader(bytes, kRecordMagic, kRecordVersion, kRecordTailBytes, "plan record"));
+  const Digest checksum = HashBytes(bytes.first(bytes.size() - kDigestBytes));
+  if (std::memcmp(checksum.bytes.data(), bytes.data() + bytes.size() - kDigestBytes, kDigestBytes) != 0)
+    return Fail(ErrorCode::kIntegrityFailure, "plan record: checksum does not match");
   SignedRecord decoded;
   ASSIGN_OR_RETURN(decoded.record, DecodeBody(bytes.subspan(kHeaderBytes, length)));
   std::memcpy(decoded.signer.bytes.data(), bytes.data() + kHeaderBytes + length, decoded.signer.bytes.size());
@@ -169,15 +169,17 @@ Bytes FrameKernelBlob(std::span<const uint8_t> payload) {
   out.reserve(kHeaderBytes + payload.size() + kDigestBytes);
   AppendHeader(out, kBlobMagic, kBlobVersion, payload.size());
   out.insert(out.end(), payload.begin(), payload.end());
-  AppendChecksum(out);
+  const Digest id = KernelIdOf(payload);
+  out.insert(out.end(), id.bytes.begin(), id.bytes.end());
   return out;
 }
 
 Result<Bytes> UnframeKernelBlob(std::span<const uint8_t> frame, const Digest& id) {
-  ASSIGN_OR_RETURN(const size_t length, CheckFrame(frame, kBlobMagic, kBlobVersion, kDigestBytes, "kernel blob"));
+  ASSIGN_OR_RETURN(const size_t length, CheckHeader(frame, kBlobMagic, kBlobVersion, kDigestBytes, "kernel blob"));
   const auto payload = frame.subspan(kHeaderBytes, length);
-  if (KernelIdOf(payload) != id)
-    return Fail(ErrorCode::kIntegrityFailure, "kernel blob is not the kernel " + id.ShortHex());
+  const Digest hash = KernelIdOf(payload);
+  if (hash != id || std::memcmp(hash.bytes.data(), frame.data() + frame.size() - kDigestBytes, kDigestBytes) != 0)
+    return Fail(ErrorCode::kIntegrityFailure, "kernel blob is damaged or not the kernel " + id.ShortHex());
   return Bytes(payload.begin(), payload.end());
 }
 

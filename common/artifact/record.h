@@ -74,8 +74,8 @@ Result<SignedRecord> DecodeAndVerify(std::span<const uint8_t> bytes, const Trust
 // Format and checksum only: for the store's own index. Never a reason to run the plan.
 Result<SignedRecord> DecodeUnverified(std::span<const uint8_t> bytes);
 
-// A kernel at rest: magic "KKRN", version, length, payload, BLAKE2b-256 checksum. Its identity is the hash of the
-// payload alone.
+// A kernel at rest: magic "KKRN", version, length, payload, KernelId. The id is the hash of the payload alone, and its
+// checksum.
 inline Digest KernelIdOf(std::span<const uint8_t> payload) {
   return HashBytes(payload);
 }

@@ -23,7 +23,7 @@ std::vector<Entry> AllEntries(const KvStore& kv) {
 void Overwrite(KvStore& kv, const Entry& entry, const Bytes& value) {
   KvBatch batch;
   batch.Put(entry.space, entry.key, value);
-  ASSERT_TRUE(kv.Write(batch, Sync::kYes));
+  ASSERT_TRUE(kv.Write(batch));
 }
 
 // Every byte of every stored value, each in turn, with the store open and after a reopen.

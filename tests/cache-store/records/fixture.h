@@ -38,11 +38,12 @@ class DiskStore final : public KvStore {
   Result<std::optional<Bytes>> Get(Space space, std::string_view key) const override {
     return disk_.kv->Get(space, key);
   }
-  Status Write(const KvBatch& batch, Sync sync) override {
+  Status Write(const KvBatch& batch) override {
     if (disk_.writes_until_full == 0) return Fail(ErrorCode::kResourceExhausted, "no space left on device");
     if (disk_.writes_until_full > 0) --disk_.writes_until_full;
-    return disk_.kv->Write(batch, sync);
+    return disk_.kv->Write(batch);
   }
+  Status Sync() override { return {}; }
   Status Scan(Space space, std::string_view prefix, const Visitor& visit) const override {
     return disk_.kv->Scan(space, prefix, visit);
   }

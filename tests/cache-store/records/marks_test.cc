@@ -119,6 +119,19 @@ TEST_F(RecordsTest, ReaderOfAnotherStoreOrOneThatFellBehindSeesAGap) {
   EXPECT_GT(records_->head(), old_head);
 }
 
+// Without a clean stop the newest numbers may have been lost with the disk's cache, so they are never given out again.
+TEST_F(RecordsTest, AfterACrashEveryReaderSeesAGap) {
+  ASSERT_TRUE(Publish(1, {10}));
+  const uint64_t seen = records_->head();
+  disk_.writes_until_full = 0;  // the clean mark is never written
+  records_.reset();
+  disk_.writes_until_full = -1;
+  Open();
+  EXPECT_TRUE(Do(cache::ChangeLogRequest{seen, 0})->gap);
+  EXPECT_GT(records_->head(), seen);
+  EXPECT_TRUE(HasPlan(1));
+}
+
 TEST_F(RecordsTest, ChangeLogIsBounded) {
   ASSERT_TRUE(Publish(1, {10}));
   const uint64_t start = records_->head();

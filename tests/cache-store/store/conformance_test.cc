@@ -32,7 +32,7 @@ class KvConformance : public ::testing::TestWithParam<const char*> {
   void Put(Space space, std::string_view key, std::string_view value) {
     KvBatch batch;
     batch.Put(space, key, B(value));
-    ASSERT_TRUE(kv_->Write(batch, Sync::kNo));
+    ASSERT_TRUE(kv_->Write(batch));
   }
   std::string Get(Space space, std::string_view key) {
     const auto value = kv_->Get(space, key).value();
@@ -69,7 +69,7 @@ TEST_P(KvConformance, BatchesAreInOrderAndCoverAllSpaces) {
   batch.Put(Space::kPlans, "k", B("last"));
   batch.Delete(Space::kBlobs, "k");
   batch.Delete(Space::kBlobs, "never there");
-  ASSERT_TRUE(kv_->Write(batch, Sync::kYes));
+  ASSERT_TRUE(kv_->Write(batch));
   EXPECT_EQ(Get(Space::kPlans, "old"), "<absent>");
   EXPECT_EQ(Get(Space::kPlans, "k"), "last");
   EXPECT_EQ(Get(Space::kBlobs, "k"), "<absent>");
@@ -96,7 +96,7 @@ TEST_P(KvConformance, LargeValuesSurvive) {
 TEST_P(KvConformance, DurableBackendsKeepSyncedWritesOverAReopen) {
   KvBatch batch;
   batch.Put(Space::kPlans, "p", B("1"));
-  ASSERT_TRUE(kv_->Write(batch, Sync::kYes));
+  ASSERT_TRUE(kv_->Write(batch));
   Reopen();
   EXPECT_EQ(Get(Space::kPlans, "p"), kv_->properties().durable ? "1" : "<absent>");
   EXPECT_TRUE(kv_->properties().exact_leases);
