@@ -21,7 +21,7 @@ struct VmOptions {
   size_t memo_bytes = size_t{3} << 19;
   size_t memo_entries = 1024;
   size_t programs = 16;                  // programs whose registers and forms are kept
-  const Clock* clock = &SystemClock();   // for SegmentHook::Leave
+  const Clock* clock = &SystemClock();   // for SegmentHook::Leave and deadlines
 };
 
 struct RunOptions {
@@ -29,6 +29,8 @@ struct RunOptions {
   bool static_forms = true;              // false: every instruction in its variant form
   // Values of symbols that no input shows, indexed by symbol; may be shorter. -1: none.
   std::span<const int64_t> symbols;
+  // On the context's clock; a loop that goes on past it ends with DeadlineExceeded. 0: none.
+  int64_t deadline_ns = 0;
 };
 
 struct VmStats {

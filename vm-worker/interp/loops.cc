@@ -161,9 +161,12 @@ Status Machine::Append(Accumulator* accumulator, const TensorRef& value, int64_t
   return {};
 }
 
-bool Machine::LoopNext() {
+Result<bool> Machine::LoopNext(uint32_t node) {
   LoopFrame& frame = state_.loops[loop_depth_ - 1];
-  return ++frame.trip < frame.trips && frame.condition;
+  if (++frame.trip >= frame.trips || !frame.condition) return false;
+  if (options_.deadline_ns != 0 && context_.options.clock->NowNs() > options_.deadline_ns)
+    return FailAt(node, {ErrorCode::kDeadlineExceeded, fmt::format("the loop was still running after {} trips when the deadline passed", frame.trip), {}});
+  return true;
 }
 
 // A scanned output in its final layout: the trips along the node's axis, in its direction.

@@ -157,8 +157,7 @@ Status Machine::StepControl(Opcode opcode, Operands operands, uint32_t* pc) {
     ASSIGN_OR_RETURN(const bool enter, LoopBegin(inputs, operands.Word()));
     jump = !enter;
   } else if (opcode == Opcode::kLoopNext) {
-    operands.Word();
-    jump = LoopNext();
+    ASSIGN_OR_RETURN(jump, LoopNext(operands.Word()));
   } else {
     const auto list = operands.List();
     const uint32_t node = operands.Word();

@@ -164,7 +164,7 @@ class Machine final : SegmentMemory {
   Result<bool> LoopBegin(std::span<const uint32_t> inputs, uint32_t node);   // whether there is a first trip
   Status LoopEnter(std::span<const uint32_t> inputs, uint32_t node);
   Status LoopYield(std::span<const uint32_t> outputs, uint32_t node);
-  bool LoopNext();                                                           // whether another trip follows
+  Result<bool> LoopNext(uint32_t node);                                      // whether another trip follows
   Status LoopEnd(std::span<const uint32_t> outputs, uint32_t node);
   Status ScanBegin(std::span<const uint32_t> inputs, uint32_t node, LoopFrame* frame);
   Result<Register> Slice(const LoopFrame& frame, size_t input, const Node& node);

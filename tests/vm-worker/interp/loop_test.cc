@@ -41,6 +41,21 @@ TEST(Loop, ZeroTripsGiveAnEmptyScan) {
   }
 }
 
+TEST(Loop, EndsAtTheDeadline) {
+  const auto program = LoadText(R"(program "p" {
+    func main(%x: f32[4]) -> (%last) {
+      %last : f32[4] = Loop(_, _, %x) body(%i: i64[], %go: bool[], %s: f32[4]) -> (%go, %next) {
+        %next : f32[4] = Neg(%s)
+      }
+    }
+  })");
+  ASSERT_TRUE(program);
+  VmContext context;
+  const auto outputs = context.Run(*program, std::vector{Iota({4}).ref}, {.deadline_ns = SystemClock().NowNs() + 1'000'000});
+  ASSERT_FALSE(outputs.has_value());
+  EXPECT_EQ(outputs.error().code, ErrorCode::kDeadlineExceeded);
+}
+
 TEST(Loop, TripsDoNotPileUpMemory) {
   const auto program = LoadText(R"(program "p" {
     symbol n in [0, 65536]
