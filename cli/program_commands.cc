@@ -6,8 +6,10 @@
 
 #include "cli/commands.h"
 #include "cli/program_file.h"
+#include "common/bytecode/compact.h"
 #include "common/bytecode/program_codec.h"
 #include "common/bytecode/program_text.h"
+#include "vm-worker/interp/loaded_program.h"
 #include "vm-worker/onnx/importer.h"
 
 namespace kiln::cli {
@@ -18,6 +20,7 @@ struct ProgramArguments {
   std::string output;
   bool text = false;
   bool dynamic = false;
+  bool compact = false;
 };
 
 Status WriteBinary(const Program& program, const std::string& path) {
@@ -26,14 +29,15 @@ Status WriteBinary(const Program& program, const std::string& path) {
 }
 
 // To a file, or to stdout where none is named.
-Status WriteText(const Program& program, const std::string& path) {
-  const std::string text = PrintProgram(program);
+Status WriteOut(const std::string& text, const std::string& path) {
   if (!path.empty()) return WriteFile(path, text);
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
     return Fail(ErrorCode::kIoError, "standard output cannot be written");
   }
   return {};
 }
+
+Status WriteText(const Program& program, const std::string& path) { return WriteOut(PrintProgram(program), path); }
 
 size_t NodeCount(const Program& program) {
   size_t nodes = 0;
@@ -76,8 +80,13 @@ Result<int> RunAsm(const ProgramArguments& arguments) {
 }
 
 Result<int> RunDis(const ProgramArguments& arguments) {
-  ASSIGN_OR_RETURN(const Program program, ReadProgram(arguments.input));
-  RETURN_IF_ERROR(WriteText(program, arguments.output));
+  ASSIGN_OR_RETURN(Program program, ReadProgram(arguments.input));
+  if (arguments.compact) {
+    ASSIGN_OR_RETURN(const auto loaded, LoadedProgram::Load(std::move(program)));
+    RETURN_IF_ERROR(WriteOut(Disassemble(loaded->code(), loaded->program()), arguments.output));
+  } else {
+    RETURN_IF_ERROR(WriteText(program, arguments.output));
+  }
   return 0;
 }
 
@@ -112,6 +121,7 @@ void AddProgramCommands(CLI::App& app, Action& action) {
   CLI::App* dis =
       AddCommand(app, action, "dis", "Any form of a program to text", "ONNX, binary or text", RunDis, arguments);
   dis->add_option("-o,--output", arguments->output, "The file to write; standard output without it");
+  dis->add_flag("--compact", arguments->compact, "The compact form that the interpreter runs");
   AddCommand(app, action, "verify", "Check a program", "ONNX, binary or text", RunVerify, arguments);
 }
 

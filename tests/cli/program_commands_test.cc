@@ -1,0 +1,111 @@
+// The binary itself: forms convert into each other, and bad input gives exit status 2 and a message that names the file.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "tests/vm-worker/onnx/model_builder.h"
+#include "vm-worker/onnx/tensor_proto.h"
+
+namespace kiln {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+struct Invocation {
+  int status;
+  std::string output;   // stdout and stderr
+};
+
+Invocation Kiln(const std::string& arguments) {
+  const std::string command = std::string(KILN_BIN_DIR) + "/kiln " + arguments + " 2>&1";
+  std::FILE* pipe = popen(command.c_str(), "r");
+  Invocation run{-1, {}};
+  std::array<char, 4096> block;
+  while (size_t count = std::fread(block.data(), 1, block.size(), pipe)) run.output.append(block.data(), count);
+  const int status = pclose(pipe);
+  run.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return run;
+}
+
+std::string ReadAll(const fs::path& path) {
+  std::stringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+class KilnCommand : public testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = fs::path(testing::TempDir()) / "kiln_cli_test";
+    fs::remove_all(directory_);
+    fs::create_directories(directory_ / "test_data_set_0");
+    onnx::TestModel model(13);
+    model.Input(onnx::Tensor32("x", {"n"})).Initializer(onnx::FloatTensor("w", {1}, {2}));
+    model.Node("Mul", {"x", "w"}, {"y"}).Output("y");
+    std::ofstream(directory_ / "model.onnx", std::ios::binary) << model.Bytes();
+    WriteVectors({2, 4});
+  }
+  void TearDown() override { fs::remove_all(directory_); }
+
+  void WriteVectors(std::vector<float> expected) {
+    const std::vector<float> x = {1, 2};
+    const auto write = [&](const char* file, const char* name, const std::vector<float>& values) {
+      const Tensor tensor = Tensor::Of<float>(DType::kF32, Dims{2}, std::span<const float>(values));
+      ASSERT_TRUE(onnx::WriteTensorFile(directory_ / "test_data_set_0" / file, {name, tensor}).has_value());
+    };
+    write("input_0.pb", "x", x);
+    write("output_0.pb", "y", expected);
+  }
+  std::string Path(const char* name) const { return (directory_ / name).string(); }
+
+  fs::path directory_;
+};
+
+TEST_F(KilnCommand, FormsOfAProgramConvertWithoutLoss) {
+  ASSERT_EQ(Kiln("import " + Path("model.onnx") + " -o " + Path("a.kp")).status, 0);
+  ASSERT_EQ(Kiln("dis " + Path("a.kp") + " -o " + Path("a.txt")).status, 0);
+  ASSERT_EQ(Kiln("asm " + Path("a.txt") + " -o " + Path("b.kp")).status, 0);
+  EXPECT_EQ(ReadAll(Path("a.kp")), ReadAll(Path("b.kp")));
+  EXPECT_THAT(ReadAll(Path("a.txt")), HasSubstr("Mul("));
+  for (const char* form : {"model.onnx", "a.kp", "a.txt"}) {
+    const Invocation run = Kiln("verify " + Path(form));
+    EXPECT_EQ(run.status, 0) << run.output;
+    EXPECT_THAT(run.output, HasSubstr("valid"));
+  }
+  EXPECT_EQ(Kiln("dis --compact " + Path("a.kp")).status, 0);
+}
+
+TEST_F(KilnCommand, DamagedFilesGiveStatusTwoAndTheirName) {
+  ASSERT_EQ(Kiln("import " + Path("model.onnx") + " -o " + Path("a.kp")).status, 0);
+  for (const char* form : {"model.onnx", "a.kp"}) {
+    const std::string bytes = ReadAll(Path(form));
+    std::ofstream(directory_ / "damaged", std::ios::binary) << bytes.substr(0, bytes.size() / 2);
+    const Invocation run = Kiln("verify " + Path("damaged"));
+    EXPECT_EQ(run.status, 2) << run.output;
+    EXPECT_THAT(run.output, HasSubstr("damaged"));
+  }
+  EXPECT_EQ(Kiln("verify " + Path("absent.onnx")).status, 2);
+  EXPECT_EQ(Kiln("frobnicate").status, 2);
+}
+
+TEST_F(KilnCommand, OnnxTestCountsAndNamesTheFirstDifference) {
+  Invocation run = Kiln("onnx-test " + directory_.string());
+  EXPECT_EQ(run.status, 0) << run.output;
+  EXPECT_THAT(run.output, HasSubstr("1 passed, 0 failed, 0 skipped"));
+  EXPECT_EQ(Kiln("onnx-test --dynamic " + directory_.string()).status, 0);
+  WriteVectors({2, 5});
+  run = Kiln("onnx-test " + directory_.string());
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.output, HasSubstr("differs at [1]: 4, expected 5"));
+  EXPECT_THAT(run.output, HasSubstr("0 passed, 1 failed, 0 skipped"));
+}
+
+}  // namespace
+}  // namespace kiln
