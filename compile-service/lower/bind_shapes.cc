@@ -157,11 +157,27 @@ class Binder {
       return id < 0 ? std::nullopt : FloatsOf(id);
     };
     RETURN_IF_ERROR(InferShapes(context));
-    for (const Constraint& constraint : context.assumed) {
-      graph_.symbols.AddConstraint(constraint);
-      if (std::find(assumed_.begin(), assumed_.end(), constraint) == assumed_.end()) assumed_.push_back(constraint);
-    }
+    for (const Constraint& constraint : context.assumed) Assume(constraint);
+    RequireSizes(node.op, context.outputs);
     return Define(node, std::move(bound), context);
+  }
+
+  void Assume(const Constraint& constraint) {
+    graph_.symbols.AddConstraint(constraint);
+    if (std::find(assumed_.begin(), assumed_.end(), constraint) == assumed_.end()) assumed_.push_back(constraint);
+  }
+
+  // Calls whose sizes the op rejects are the interpreter's to refuse: a plan is not valid for them.
+  void RequireSizes(TensorOp op, const std::vector<TensorDesc>& outputs) {
+    const OpFamily family = OpInfo(op).family;
+    const bool windows = family == OpFamily::kConvolution || family == OpFamily::kPooling;
+    for (const TensorDesc& output : outputs) {
+      for (size_t i = 0; output.has_rank() && i < output.dims->size(); ++i) {
+        const int64_t least = windows && i >= 2 ? 1 : 0;
+        const Dim dim = (*output.dims)[i];
+        if (graph_.symbols.Bounds(dim).min < least) Assume({ConstraintKind::kLessEqual, Dim::Const(least), dim});
+      }
+    }
   }
 
   // Contents of a small f32 immediate.
