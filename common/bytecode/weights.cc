@@ -32,9 +32,8 @@ Result<std::shared_ptr<Buffer>> MapFile(const std::string& path) {
   if (fd < 0) return SystemError(path, "open");
   struct stat info {};
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    auto error = SystemError(path, "is no regular file");
     ::close(fd);
-    return error;
+    return Fail(ErrorCode::kIoError, path + " is no regular file");
   }
   const size_t size = static_cast<size_t>(info.st_size);
   if (size == 0) {

@@ -1,19 +1,16 @@
 #include "tests/support/random_program.h"
 
 #include <algorithm>
-#include <cstring>
-#include <random>
 
 #include "common/base/check.h"
+#include "tests/support/random_builder.h"
 
 namespace kiln::testing {
 namespace {
 
-using Random = std::mt19937_64;
-
-class ProgramGenerator {
+class ProgramGenerator : private RandomBuilder {
  public:
-  ProgramGenerator(uint64_t seed, const RandomProgramOptions& options) : options_(options), random_(seed) {}
+  using RandomBuilder::RandomBuilder;
 
   Program Run() {
     program_.name = Name("program");
@@ -37,126 +34,6 @@ class ProgramGenerator {
   }
 
  private:
-  // --- dice ---
-  int Below(int bound) { return static_cast<int>(random_() % static_cast<uint64_t>(bound)); }
-  bool OneIn(int n) { return Below(n) == 0; }
-  template <class T, size_t N>
-  T Choose(const T (&list)[N]) { return list[Below(static_cast<int>(N))]; }
-
-  std::string Name(const std::string& usual) {
-    if (!options_.odd_names || !OneIn(4)) return usual + "_" + std::to_string(names_++);
-    const char* odd[] = {"", "same", "a/b:0", "quote \" \\ \n", "7up", "\xc3\xa9", "_", "x.y"};
-    return Choose(odd);
-  }
-
-  // --- building ---
-  Function& function() { return program_.functions[0]; }
-  Region& region() { return function().regions[static_cast<size_t>(open_.back())]; }
-  const TensorDesc& Desc(ValueId id) { return function().values[static_cast<size_t>(id)].desc; }
-  const std::vector<Dim>& DimsOf(ValueId id) { return *Desc(id).dims; }
-  SymbolTable& symbols() { return program_.symbols; }
-
-  RegionId NewRegion() {
-    function().regions.emplace_back();
-    open_.push_back(static_cast<RegionId>(function().regions.size() - 1));
-    visible_.emplace_back();
-    return open_.back();
-  }
-  void CloseRegion() {
-    open_.pop_back();
-    visible_.pop_back();
-  }
-
-  static TensorDesc MakeDesc(DType dtype, std::vector<Dim> dims) {
-    TensorDesc desc;
-    desc.dtype = dtype;
-    desc.dims = std::move(dims);
-    return desc;
-  }
-
-  ValueId NewValue(TensorDesc desc, const std::string& name) {
-    function().values.push_back({Name(name), std::move(desc)});
-    uses_.push_back(0);
-    const ValueId id = static_cast<ValueId>(function().values.size() - 1);
-    visible_.back().push_back(id);
-    return id;
-  }
-
-  ValueId Emit(TensorOp op, std::vector<ValueId> inputs, TensorDesc desc, Attributes attributes = {},
-               std::vector<RegionId> regions = {}) {
-    return EmitAll(op, std::move(inputs), {std::move(desc)}, std::move(attributes), std::move(regions))[0];
-  }
-
-  std::vector<ValueId> EmitAll(TensorOp op, std::vector<ValueId> inputs, std::vector<TensorDesc> descs,
-                               Attributes attributes = {}, std::vector<RegionId> regions = {}) {
-    for (ValueId input : inputs) {
-      if (input != kNoValue) ++uses_[static_cast<size_t>(input)];
-    }
-    std::vector<ValueId> outputs;
-    for (TensorDesc& desc : descs) outputs.push_back(NewValue(std::move(desc), "v"));
-    region().nodes.push_back({op, Name("node"), std::move(inputs), outputs, std::move(attributes), std::move(regions)});
-    return outputs;
-  }
-
-  ValueId EmitConstant(Tensor tensor) {
-    const bool immediate = Program::IsImmediate(tensor);
-    const TensorDesc desc = StaticDesc(tensor.dtype(), tensor.dims());
-    program_.constants.push_back({Name("k"), std::move(tensor), immediate});
-    Attributes attributes;
-    attributes.Set("value", static_cast<ConstantId>(program_.constants.size() - 1));
-    return Emit(TensorOp::kConstant, {}, desc, std::move(attributes));
-  }
-  ValueId EmitInts(std::vector<int64_t> values) {
-    return EmitConstant(Tensor::Of<int64_t>(DType::kI64, {static_cast<int64_t>(values.size())}, values));
-  }
-  ValueId EmitScalar(DType dtype) { return EmitConstant(RandomTensor(dtype, {}, random_())); }
-  ValueId EmitShape(std::vector<Dim> dims) {
-    const Dim count = Dim::Const(static_cast<int64_t>(dims.size()));
-    Attributes attributes;
-    attributes.Set("dims", std::move(dims));
-    return Emit(TensorOp::kShapeVector, {}, MakeDesc(DType::kI64, {count}), std::move(attributes));
-  }
-
-  void AddInput() {
-    const DType mixed[] = {DType::kF32, DType::kF32, DType::kF32, DType::kF64, DType::kF16, DType::kI64, DType::kI32, DType::kBool};
-    std::vector<Dim> dims;
-    for (int rank = Below(5); rank > 0; --rank) {
-      const int64_t constants[] = {1, 1, 2, 3, 4, 8};
-      dims.push_back(OneIn(2) ? Dim::Const(Choose(constants)) : AnySize());
-    }
-    region().inputs.push_back(NewValue(MakeDesc(options_.only_f32 ? DType::kF32 : Choose(mixed), std::move(dims)), "in"));
-  }
-
-  Dim AnySize() { return sizes_[static_cast<size_t>(Below(static_cast<int>(sizes_.size())))]; }
-
-  // A random visible value that satisfies the predicate, later ones more often; kNoValue if there is none.
-  template <class F>
-  ValueId Pick(F&& wanted) {
-    std::vector<ValueId> fitting;
-    for (const auto& scope : visible_) {
-      for (ValueId id : scope) {
-        if (Desc(id).has_rank() && wanted(id)) fitting.push_back(id);
-      }
-    }
-    if (fitting.empty()) return kNoValue;
-    const size_t at = std::max(random_() % fitting.size(), random_() % fitting.size());
-    return fitting[at];
-  }
-  ValueId PickFloat() {
-    return Pick([&](ValueId id) { return IsFloat(Desc(id).dtype); });
-  }
-  ValueId PickRanked() {
-    return Pick([&](ValueId id) { return Desc(id).rank() > 0; });
-  }
-  bool MayBeEmpty(Dim dim) { return symbols().Bounds(dim).min <= 0; }
-  int Axis(ValueId id) { return Below(Desc(id).rank()); }
-
-  static Attributes With(std::string_view name, AttributeValue value) {
-    Attributes attributes;
-    attributes.Set(name, std::move(value));
-    return attributes;
-  }
-
   // --- one op each; false when no operand fits ---
   bool Unary() {
     const ValueId x = PickFloat();
@@ -551,92 +428,12 @@ class ProgramGenerator {
     if (sinks.empty()) sinks.push_back(visible_.back().back());
     return sinks;
   }
-
-  const RandomProgramOptions& options_;
-  Random random_;
-  Program program_;
-  std::vector<Dim> sizes_;
-  std::vector<RegionId> open_;
-  std::vector<std::vector<ValueId>> visible_;   // by open region, innermost last
-  std::vector<int> uses_;
-  int names_ = 0;
 };
 
 }  // namespace
 
 Program RandomProgram(uint64_t seed, const RandomProgramOptions& options) {
   return ProgramGenerator(seed, options).Run();
-}
-
-namespace {
-
-int64_t NearestLegal(const Symbol& symbol, int64_t value) {
-  const int64_t low = (symbol.range.min + symbol.divisor - 1) / symbol.divisor * symbol.divisor;
-  const int64_t high = symbol.range.max / symbol.divisor * symbol.divisor;
-  const int64_t rounded = (value + symbol.divisor / 2) / symbol.divisor * symbol.divisor;
-  return std::clamp(rounded, low, std::max(low, high));
-}
-
-}  // namespace
-
-std::vector<int64_t> SymbolValuesNear(const Program& program, int64_t value) {
-  std::vector<int64_t> values;
-  for (size_t i = 0; i < program.symbols.symbol_count(); ++i) {
-    values.push_back(NearestLegal(program.symbols.symbol(static_cast<SymbolId>(i)), value));
-  }
-  return values;
-}
-
-std::vector<int64_t> RandomSymbolValues(const Program& program, uint64_t seed) {
-  Random random(seed);
-  constexpr int64_t kSizes[] = {0, 1, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17};
-  std::vector<int64_t> values;
-  for (size_t i = 0; i < program.symbols.symbol_count(); ++i) {
-    values.push_back(NearestLegal(program.symbols.symbol(static_cast<SymbolId>(i)), kSizes[random() % std::size(kSizes)]));
-  }
-  return values;
-}
-
-Dims ConcreteDims(const TensorDesc& desc, const SymbolTable& symbols, std::span<const int64_t> symbol_values) {
-  Dims dims;
-  for (Dim dim : *desc.dims) {
-    const auto value = symbols.Evaluate(dim, symbol_values);
-    KILN_CHECK(value.has_value());
-    dims.push_back(*value);
-  }
-  return dims;
-}
-
-Tensor RandomTensor(DType dtype, const Dims& dims, uint64_t seed) {
-  Random random(seed);
-  Tensor tensor = Tensor::Allocate(dtype, dims);
-  const size_t count = static_cast<size_t>(tensor.ref.elements());
-  DispatchDType(dtype, [&]<class T>() {
-    for (size_t i = 0; i < count; ++i) {
-      const uint64_t bits = random();
-      T& element = tensor.ref.as<T>()[i];
-      if constexpr (std::is_same_v<T, bool>) {
-        element = bits % 2 == 0;
-      } else if constexpr (std::is_integral_v<T>) {
-        element = static_cast<T>(std::is_unsigned_v<T> ? bits % 9 : bits % 9 - 4);
-      } else {
-        // In [-2, 2), with zeros of both signs among them.
-        const float value = static_cast<float>(bits % 4096) / 1024.0f - 2.0f;
-        element = static_cast<T>(bits % 31 == 0 ? (bits % 2 ? 0.0f : -0.0f) : value);
-      }
-    }
-  });
-  return tensor;
-}
-
-std::vector<Tensor> RandomInputs(const Program& program, std::span<const int64_t> symbol_values, uint64_t seed) {
-  std::vector<Tensor> inputs;
-  const Function& function = program.entry();
-  for (ValueId id : function.regions[0].inputs) {
-    const TensorDesc& desc = function.values[static_cast<size_t>(id)].desc;
-    inputs.push_back(RandomTensor(desc.dtype, ConcreteDims(desc, program.symbols, symbol_values), seed + inputs.size()));
-  }
-  return inputs;
 }
 
 }  // namespace kiln::testing
