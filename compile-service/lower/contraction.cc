@@ -199,7 +199,7 @@ Status EmitProduct(PlanBuilder& b, const Group& group) {
   product.k = a.dims.back();
   // With one B for all, every row of A is a row of the product; otherwise each matrix has its own.
   const int64_t rows = IsOneMatrix(b, b_dims) ? RowsHint(b, group.dims) : RowsHint(b, {group.dims[rank - 2], kOne});
-  product.tile = ChooseTile(b.target(), rows, b.RawHint(group.dims.back()));
+  product.tile = ChooseTile(b.target(), rows, b.RawHint(group.dims.back()), b.RawHint(product.k));
   ASSIGN_OR_RETURN(product.b, RightSideOf(b, node.inputs[1], group.dims, &product));
 
   ASSIGN_OR_RETURN(const Place place, b.PlaceOf(node.inputs[0]));
@@ -250,7 +250,7 @@ Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const G
   const int64_t taps = int64_t{shape.kernel_h} * shape.kernel_w;
   int64_t rows = b.RawHint(group.dims[0]);
   for (size_t i = 2; i < group.dims.size(); ++i) rows *= b.RawHint(group.dims[i]);
-  const ir::Tile tile = ChooseTile(b.target(), rows, out);
+  const ir::Tile tile = ChooseTile(b.target(), rows, out, taps * channels);
   const int64_t width = int64_t{tile.nv} * b.f32_lanes();
   const GraphValueId matrices = ConvMatrices(b, conv.inputs[1], groups, out, channels, taps);
   ASSIGN_OR_RETURN(const Place panels, PackPanels(b, matrices, groups, taps * channels, out, width));
@@ -327,7 +327,7 @@ Status EmitPointwise(PlanBuilder& b, const Group& group, GroupBody& body, const 
     product.a.strides.push_back(input.strides[dim]);
     rows *= b.RawHint(group.dims[dim]);
   }
-  product.tile = ChooseTile(b.target(), rows, weights[0].value());
+  product.tile = ChooseTile(b.target(), rows, weights[0].value(), weights[1].value());
   const GraphValueId matrix = ConvMatrices(b, conv.inputs[1], 1, weights[0].value(), weights[1].value(), 1);
   const int64_t width = int64_t{product.tile.nv} * b.f32_lanes();
   ASSIGN_OR_RETURN(Place panels, PackPanels(b, matrix, 1, weights[1].value(), weights[0].value(), width));

@@ -21,11 +21,17 @@ constexpr TileRow kTiles[] = {
 // Rungs above 4 have the registers of rung 4.
 int TileRung(const TargetInfo& info) { return info.architecture == Architecture::kArm ? 1 : std::min(info.rung, 4); }
 
+// Row tiles pass over a panel while it is in the second-level cache, and the next one is on its way there: larger panels fall out.
+constexpr int64_t kPanelBytesMax = 640 << 10;
+constexpr double kLargePanel = 0.75;
+// Up to here each panel is read once anyway.
+constexpr int64_t kStreamingRows = 8;
+
 int64_t RoundUp(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
 }  // namespace
 
-ir::Tile ChooseTile(Target target, int64_t m, int64_t n) {
+ir::Tile ChooseTile(Target target, int64_t m, int64_t n, int64_t k) {
   const TargetInfo& info = InfoOf(target);
   m = std::max<int64_t>(m, 1);
   n = std::max<int64_t>(n, 1);
@@ -34,7 +40,8 @@ ir::Tile ChooseTile(Target target, int64_t m, int64_t n) {
   for (const TileRow& row : kTiles) {
     if (row.rung != TileRung(info) || (row.m_max != 0 && m > row.m_max)) continue;
     const int64_t rows = RoundUp(m, row.mr), columns = RoundUp(n, row.nv * info.f32_lanes());
-    const double work = static_cast<double>(rows) * static_cast<double>(columns) / row.efficiency;
+    double work = static_cast<double>(rows) * static_cast<double>(columns) / row.efficiency;
+    if (m > kStreamingRows && k * row.nv * info.vector_bytes > kPanelBytesMax) work /= kLargePanel;
     if (least == 0 || work < least) {
       least = work;
       best = {row.mr, row.nv};
