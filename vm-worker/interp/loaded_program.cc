@@ -22,12 +22,29 @@ DType KernelDType(const Function& function, const Node& node) {
   return node.outputs.empty() ? DType::kF32 : function.values[static_cast<size_t>(node.outputs[0])].desc.dtype;
 }
 
+// Loading a program costs about its segments times its symbols and nodes; a hostile one could make that endless.
+constexpr size_t kLoadCostMax = size_t{1} << 32;
+
+Status CheckLoadCost(const Program& program) {
+  size_t nodes = 0, segments = 1;
+  for (const Function& function : program.functions)
+    for (const Region& region : function.regions) {
+      nodes += region.nodes.size();
+      for (const Node& node : region.nodes) segments += OpInfo(node.op).effects >= OpEffects::kDataShape;
+    }
+  const size_t facts = nodes + program.symbols.symbol_count();
+  if (facts == 0 || segments <= kLoadCostMax / facts) return {};
+  return Fail(ErrorCode::kLimitExceeded, "the program has " + std::to_string(nodes) + " nodes and up to " + std::to_string(segments) +
+                                             " segments; that is too many to load");
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const LoadedProgram>> LoadedProgram::Load(Program program, const LoadOptions& options) {
   RETURN_IF_ERROR(VerifyProgram(program));
+  RETURN_IF_ERROR(CheckLoadCost(program));
   static std::atomic<uint64_t> next_serial{1};
-  std::shared_ptr<LoadedProgram> loaded(new LoadedProgram);
+  const std::shared_ptr<LoadedProgram> loaded(new LoadedProgram);
   loaded->serial_ = next_serial.fetch_add(1, std::memory_order_relaxed);
   loaded->program_ = std::move(program);
   // An absent tensor is told by its null pointer, so an empty one needs another.
@@ -51,7 +68,7 @@ Result<std::shared_ptr<const LoadedProgram>> LoadedProgram::Load(Program program
   });
   if (options.verify_code) RETURN_IF_ERROR(VerifyCompact(loaded->code_, owned));
   RETURN_IF_ERROR(loaded->ChooseKernels());
-  return std::shared_ptr<const LoadedProgram>(std::move(loaded));
+  return std::shared_ptr<const LoadedProgram>(loaded);
 }
 
 Status LoadedProgram::ChooseKernels() {

@@ -99,6 +99,24 @@ TEST(Errors, MemoryPastTheLimitIsRefused) {
   }
 }
 
+TEST(Errors, AProgramOfTooManySegmentsIsRefusedAtLoad) {
+  Program program;
+  program.functions.resize(1);
+  Function& function = program.functions[0];
+  function.name = "main";
+  function.values.push_back({"x", StaticDesc(DType::kF32, {4})});
+  function.regions.resize(1);
+  function.regions[0].inputs = {0};
+  for (int i = 0; i < 60000; ++i) {
+    function.values.push_back({"", {.dtype = DType::kI64, .dims = std::vector{Dim::Const(1), program.symbols.FreshSymbol()}}});
+    function.regions[0].nodes.push_back({.op = TensorOp::kNonZero, .inputs = {0}, .outputs = {i + 1}});
+  }
+  function.regions[0].outputs = {1};
+  const auto loaded = LoadedProgram::Load(std::move(program));
+  ASSERT_FALSE(loaded.has_value());
+  EXPECT_EQ(loaded.error().code, ErrorCode::kLimitExceeded) << loaded.error().message;
+}
+
 TEST(Errors, DimsThatDisagreeBetweenInputs) {
   const auto program = LoadText(R"(program "p" {
     symbol n in [0, 64]
