@@ -1,0 +1,129 @@
+// What may include what, and what links what: the boundaries of the folder table, held against the tree and the binaries.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <regex>
+#include <set>
+
+#include "cli/fleet/service_process.h"
+
+namespace kiln {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> SourcesBelow(const std::string& folder) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(fs::path(KILN_SOURCE_DIR) / folder))
+    if (entry.path().extension() == ".cc" || entry.path().extension() == ".h") files.push_back(entry.path());
+  return files;
+}
+
+std::vector<std::string> IncludesOf(const fs::path& path) {
+  std::ifstream file(path);
+  std::vector<std::string> includes;
+  const std::regex pattern("^#include [<\"]([^>\"]+)[>\"]");
+  for (std::string line; std::getline(file, line);) {
+    std::smatch match;
+    if (std::regex_search(line, match, pattern)) includes.push_back(match[1]);
+  }
+  return includes;
+}
+
+std::string OutputOf(const std::string& command) {
+  std::string output;
+  std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+  std::array<char, 4096> buffer;
+  while (pipe != nullptr && std::fgets(buffer.data(), buffer.size(), pipe.get()) != nullptr) output += buffer.data();
+  return output;
+}
+
+TEST(IncludeDirection, ServicesIncludeOnlyThemselvesCommonAndSchemas) {
+  for (const std::string service : {"vm-worker", "compile-service", "cache-store"})
+    for (const fs::path& path : SourcesBelow(service))
+      for (const std::string& include : IncludesOf(path))
+        for (const std::string other : {"vm-worker/", "compile-service/", "cache-store/", "cli/", "tests/"})
+          EXPECT_FALSE(include.starts_with(other) && !include.starts_with(service + "/")) << path << " includes " << include;
+}
+
+TEST(IncludeDirection, CommonIncludesNoService) {
+  for (const fs::path& path : SourcesBelow("common"))
+    for (const std::string& include : IncludesOf(path))
+      for (const std::string other : {"vm-worker/", "compile-service/", "cache-store/", "cli/", "tests/"})
+        EXPECT_FALSE(include.starts_with(other)) << path << " includes " << include;
+}
+
+TEST(IncludeDirection, LlvmStaysInItsFolder) {
+  for (const std::string folder : {"common", "vm-worker", "compile-service", "cache-store", "cli"})
+    for (const fs::path& path : SourcesBelow(folder)) {
+      if (path.string().find("codegen/llvm") != std::string::npos) continue;
+      for (const std::string& include : IncludesOf(path)) EXPECT_FALSE(include.starts_with("llvm")) << path << " includes " << include;
+    }
+}
+
+TEST(IncludeDirection, EveryFolderOfSourcesSaysWhatItIsFor) {
+  std::set<fs::path> folders;
+  for (const std::string folder : {"common", "vm-worker", "compile-service", "cache-store", "cli"})
+    for (const fs::path& path : SourcesBelow(folder)) folders.insert(path.parent_path());
+  for (const fs::path& folder : folders) {
+    bool has = fs::exists(folder / "README.md");
+    // A folder of parts (kernels of ops, say) is described by the one above it.
+    has |= fs::exists(folder.parent_path() / "README.md");
+    EXPECT_TRUE(has) << folder;
+  }
+}
+
+TEST(LinkContents, EachBinaryLinksOnlyWhatItsRoleNeeds) {
+  const std::map<std::string, std::vector<std::string>> forbidden = {
+      {"kiln-worker", {"libLLVM", "librocksdb", "libcuda"}}, {"kiln-cache", {"libLLVM", "libcuda", "libprotobuf"}},
+      {"kiln-compile", {"libLLVM", "librocksdb", "libcuda"}}, {"kiln-validate-child", {"libLLVM", "librocksdb"}},
+      {"kiln-compile-child", {"librocksdb"}},                {"kiln", {"libLLVM", "librocksdb"}}};
+  for (const auto& [binary, libraries] : forbidden) {
+    const std::string linked = OutputOf("ldd " KILN_BIN_DIR "/" + binary);
+    ASSERT_NE(linked.find("libc.so"), std::string::npos) << binary;
+    for (const std::string& library : libraries) EXPECT_EQ(linked.find(library), std::string::npos) << binary << " links " << library;
+  }
+  const std::string symbols = OutputOf("nm -C " KILN_BIN_DIR "/kiln-cache | grep -c FindReferenceKernel");
+  EXPECT_EQ(symbols, "0\n") << "the cache store links no ops";
+}
+
+// DESIGN's sizes: binary and its own libraries at most 40 MB, idle resident at most 40 MB.
+TEST(WorkerSize, BinaryAndItsOwnLibrariesAreSmall) {
+  int64_t bytes = static_cast<int64_t>(fs::file_size(KILN_BIN_DIR "/kiln-worker"));
+  std::istringstream lines(OutputOf("ldd " KILN_BIN_DIR "/kiln-worker | awk '$3 ~ /^\\// {print $3}'"));
+  for (std::string path; std::getline(lines, path);) {
+    // The C and C++ run-time libraries are every program's.
+    if (path.find("/libc.so") != std::string::npos || path.find("libstdc++") != std::string::npos || path.find("/libm.so") != std::string::npos) continue;
+    bytes += static_cast<int64_t>(fs::file_size(fs::canonical(path)));
+  }
+  std::printf("kiln-worker with its libraries: %.1f MB\n", static_cast<double>(bytes) / 1e6);
+  EXPECT_LE(bytes, 40'000'000);
+}
+
+TEST(WorkerSize, IdleResidentMemoryIsSmall) {
+  const fs::path directory = fs::temp_directory_path() / ("kiln-size-" + std::to_string(getpid()));
+  fs::create_directories(directory);
+  fs::permissions(directory, fs::perms::owner_all);
+  const std::string path = directory.string();
+  auto worker = cli::ServiceProcess::Start(KILN_BIN_DIR "/kiln-worker",
+                                           {"--insecure", "--keys", path + "/keys", "--listen", "ipc://" + path + "/w.sock"},
+                                           path + "/worker.log", 20'000);
+  ASSERT_TRUE(worker.has_value()) << ToString(worker.error());
+  const std::string output = OutputOf("grep VmRSS /proc/" + std::to_string((*worker)->pid()) + "/status");
+  (*worker)->Stop();
+  fs::remove_all(directory);
+  const size_t at = output.find_first_of("0123456789");
+  ASSERT_NE(at, std::string::npos) << output;
+  const int64_t kilobytes = std::stoll(output.substr(at));
+  std::printf("kiln-worker idle: %.1f MB resident\n", static_cast<double>(kilobytes) / 1024);
+  EXPECT_LE(kilobytes, 40 * 1024);
+}
+
+}  // namespace
+}  // namespace kiln
