@@ -1,0 +1,102 @@
+#include "compile-service/jobs/child_pool.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+namespace kiln {
+namespace {
+
+Frame Order(const std::string& text) { return {7, {text.begin(), text.end()}}; }
+std::string Text(const Frame& frame) { return {frame.payload.begin(), frame.payload.end()}; }
+
+class ChildPoolTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    replay_ = (std::filesystem::temp_directory_path() / ("kiln-replay-" + std::to_string(getpid()))).string();
+    std::filesystem::remove_all(replay_);
+    ChildPoolOptions options;
+    options.binary = ECHO_CHILD;
+    options.job_deadline_ms = 1'000;
+    options.limits.address_space_bytes = int64_t{1} << 30;
+    options.replay_directory = replay_;
+    auto pool = ChildPool::Start(options);
+    ASSERT_TRUE(pool.has_value()) << ToString(pool.error());
+    pool_ = std::move(*pool);
+  }
+  void TearDown() override {
+    pool_.reset();
+    std::filesystem::remove_all(replay_);
+  }
+  Result<Frame> Do(const std::string& order) { return pool_->Submit(Order(order), 0).get(); }
+  size_t Replays() const {
+    size_t count = 0;
+    if (std::filesystem::exists(replay_))
+      for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(replay_)) ++count;
+    return count;
+  }
+  std::string replay_;
+  std::unique_ptr<ChildPool> pool_;
+};
+
+TEST_F(ChildPoolTest, AChildServesManyJobs) {
+  const std::string first = Text(Do("pid").value());
+  EXPECT_EQ(Text(Do("hello").value()), "hello");
+  EXPECT_EQ(Text(Do("pid").value()), first);
+  EXPECT_EQ(pool_->crashes(), 0u);
+}
+
+TEST_F(ChildPoolTest, ACrashCostsOneJobAndLeavesAReplayFile) {
+  const std::string first = Text(Do("pid").value());
+  const Result<Frame> crashed = Do("crash");
+  ASSERT_FALSE(crashed.has_value());
+  EXPECT_EQ(crashed.error().code, ErrorCode::kCompileFailed);
+  EXPECT_NE(crashed.error().message.find("Segmentation fault"), std::string::npos) << crashed.error().message;
+  EXPECT_NE(Text(Do("pid").value()), first);
+  EXPECT_EQ(pool_->crashes(), 1u);
+  EXPECT_EQ(Replays(), 1u);
+}
+
+TEST_F(ChildPoolTest, AHungChildIsEndedAtTheDeadline) {
+  const Result<Frame> hung = Do("hang");
+  ASSERT_FALSE(hung.has_value());
+  EXPECT_EQ(hung.error().code, ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(Text(Do("still here").value()), "still here");
+}
+
+TEST_F(ChildPoolTest, EarlyExitExhaustedMemoryAndLiesAreOneJobEach) {
+  EXPECT_NE(Do("exit").error().message.find("status 3"), std::string::npos);
+  EXPECT_EQ(Do("memory").error().code, ErrorCode::kCompileFailed);
+  EXPECT_FALSE(Do("lie").has_value());
+  EXPECT_EQ(Text(Do("still here").value()), "still here");
+  EXPECT_EQ(pool_->crashes(), 3u);
+}
+
+TEST_F(ChildPoolTest, HigherPriorityGoesFirst) {
+  auto blocker = pool_->Submit(Order("hang"), 9);   // keeps the only child busy until its deadline
+  usleep(100'000);
+  auto low = pool_->Submit(Order("low"), 1);
+  auto high = pool_->Submit(Order("high"), 5);
+  EXPECT_FALSE(blocker.get().has_value());
+  EXPECT_EQ(Text(high.get().value()), "high");
+  EXPECT_EQ(Text(low.get().value()), "low");
+}
+
+TEST_F(ChildPoolTest, StoppingAnswersWhatWaits) {
+  auto busy = pool_->Submit(Order("hang"), 9);
+  usleep(100'000);
+  auto waiting = pool_->Submit(Order("never"), 0);
+  pool_.reset();
+  EXPECT_FALSE(busy.get().has_value());
+  EXPECT_EQ(waiting.get().error().code, ErrorCode::kCancelled);
+}
+
+TEST(ChildPool, AMissingBinaryIsAnErrorAtTheStart) {
+  ChildPoolOptions options;
+  options.binary = "/nonexistent/kiln-child";
+  EXPECT_EQ(ChildPool::Start(options).error().code, ErrorCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace kiln

@@ -1,0 +1,56 @@
+#include "compile-service/jobs/job_codec.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace kiln {
+namespace {
+
+LowerAnswer Answer() {
+  LowerAnswer answer;
+  answer.codegen_id.bytes[3] = 9;
+  answer.plan = {1, 2, 3};
+  answer.kernels = {{{}, {4, 5}, {{1, 2}, {3}}}, {{}, {}, {}}};
+  answer.generated_nodes = 7;
+  return answer;
+}
+
+TEST(JobCodec, RoundTripKeepsEverything) {
+  const LowerAnswer back = LowerAnswerFrom(ToFrame(Answer())).value();
+  EXPECT_EQ(back.codegen_id, Answer().codegen_id);
+  EXPECT_EQ(back.plan, Answer().plan);
+  ASSERT_EQ(back.kernels.size(), 2u);
+  EXPECT_EQ(back.kernels[0].trial_dims, Answer().kernels[0].trial_dims);
+  EXPECT_EQ(back.generated_nodes, 7u);
+  const ValidateJob job{Target::kX86V3, {1}, {2, 3}, {{4}}, 5};
+  const ValidateJob job_back = ValidateJobFrom(ToFrame(job)).value();
+  EXPECT_EQ(job_back.target, Target::kX86V3);
+  EXPECT_EQ(job_back.code, job.code);
+  EXPECT_EQ(job_back.seed, 5u);
+}
+
+TEST(JobCodec, AFailureCarriesItsCodeAndMessage) {
+  const auto answer = CompileKernelAnswerFrom(FailedFrame({ErrorCode::kUnsupported, "no such thing", {}}));
+  EXPECT_EQ(answer.error().code, ErrorCode::kUnsupported);
+  EXPECT_EQ(answer.error().message, "no such thing");
+}
+
+TEST(JobCodec, DamagedFramesAreErrors) {
+  const Frame good = ToFrame(Answer());
+  for (size_t cut = 0; cut < good.payload.size(); ++cut) {
+    Frame damaged = good;
+    damaged.payload.resize(cut);
+    EXPECT_FALSE(LowerAnswerFrom(damaged).has_value()) << cut;
+  }
+  std::mt19937_64 random(20260102);
+  for (int i = 0; i < 3000; ++i) {
+    Frame damaged = good;
+    damaged.payload[random() % damaged.payload.size()] = static_cast<uint8_t>(random());
+    (void)LowerAnswerFrom(damaged).has_value();   // any result, but no crash and no huge allocation
+  }
+  EXPECT_FALSE(LowerAnswerFrom({200, good.payload}).has_value());
+}
+
+}  // namespace
+}  // namespace kiln
