@@ -171,6 +171,33 @@ class Fuser {
     return false;
   }
 
+  // Whether chain `h`, read by a node of `g`, can be computed there: it fits, and no third group lies between the two.
+  bool CanAbsorb(int32_t g, int32_t h) {
+    if (group(h).kind != GroupKind::kElementwise || group(g).nodes.size() + group(h).nodes.size() > kGroupNodesMax) return false;
+    for (int32_t n : group(h).nodes) {
+      if (!CanHold(group(g), g, node(n))) return false;
+    }
+    for (auto [from, to] : {std::pair(g, h), std::pair(h, g)}) {
+      for (int32_t n : group(from).nodes) {
+        for (GraphValueId input : node(n).inputs) {
+          if (input < 0) continue;
+          const int32_t direct = DirectGroupOf(input), root = GroupOf(input);
+          if (direct == g || direct == h || root < 0) continue;
+          if (root == g || root == h || Reaches(root, to)) return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  void Absorb(int32_t g, int32_t h) {
+    std::vector<int32_t>& nodes = group(g).nodes;
+    for (int32_t n : group(h).nodes) Join(g, n);
+    group(h).nodes.clear();
+    const bool anchored = group(g).kind != GroupKind::kElementwise && group(g).kind != GroupKind::kRow;
+    std::sort(nodes.begin() + (anchored ? 1 : 0), nodes.end());
+  }
+
   bool JoinScalar(int32_t n) {
     std::set<int32_t, std::greater<>> candidates;
     for (GraphValueId input : node(n).inputs) {
@@ -179,6 +206,9 @@ class Fuser {
     for (int32_t g : candidates) {
       if (!CanHold(group(g), g, node(n)) || !StaysAcyclic(g, node(n))) continue;
       Join(g, n);
+      for (int32_t h : candidates) {
+        if (h != g && CanAbsorb(g, h)) Absorb(g, h);
+      }
       return true;
     }
     return false;
@@ -224,7 +254,10 @@ class Fuser {
       waiting[g] = static_cast<int>(before.size());
     }
     std::set<std::pair<int32_t, int32_t>> ready;
+    size_t live = 0;
     for (size_t g = 0; g < groups_.size(); ++g) {
+      if (groups_[g].nodes.empty()) continue;   // absorbed
+      ++live;
       if (waiting[g] == 0) ready.insert({groups_[g].nodes.front(), static_cast<int32_t>(g)});
     }
     std::vector<Group> ordered;
@@ -236,7 +269,7 @@ class Fuser {
       }
       ordered.push_back(std::move(group(g)));
     }
-    if (ordered.size() != groups_.size()) return Fail(ErrorCode::kInternal, "fusion made groups that wait for each other");
+    if (ordered.size() != live) return Fail(ErrorCode::kInternal, "fusion made groups that wait for each other");
     return ordered;
   }
 

@@ -37,6 +37,18 @@ PlanBuilder::PlanBuilder(ir::Graph& graph, Target target, NumericMode mode, std:
   for (int64_t& value : sample_) value = std::max(value, kSampleMin);
   places_.resize(graph_.values.size());
   output_of_.assign(graph_.values.size(), -1);
+  for (size_t o = graph_.outputs.size(); o-- > 0;) output_of_[static_cast<size_t>(graph_.outputs[o])] = static_cast<int>(o);
+  // A row-major tensor and its reshape are the same bytes: what is only reshaped before it leaves is made in place.
+  for (size_t o = 0; o < graph_.outputs.size(); ++o) {
+    GraphValueId id = graph_.outputs[o];
+    if (output_of_[static_cast<size_t>(id)] != static_cast<int>(o)) continue;
+    while (graph_.value(id).origin == ir::Origin::kNode && !graph_.value(id).prepack) {
+      const ir::GraphNode& node = graph_.nodes[static_cast<size_t>(graph_.value(id).index)];
+      if (node.op != TensorOp::kReshape) break;
+      id = node.inputs[0];
+    }
+    if (output_of_[static_cast<size_t>(id)] < 0) output_of_[static_cast<size_t>(id)] = static_cast<int>(o);
+  }
   output_written_.assign(graph_.outputs.size(), false);
   readers_.resize(graph_.values.size());
   for (size_t n = 0; n < graph_.nodes.size(); ++n) {
@@ -44,7 +56,6 @@ PlanBuilder::PlanBuilder(ir::Graph& graph, Target target, NumericMode mode, std:
       if (input >= 0) readers_[static_cast<size_t>(input)].push_back(static_cast<int32_t>(n));
     }
   }
-  for (size_t o = graph_.outputs.size(); o-- > 0;) output_of_[static_cast<size_t>(graph_.outputs[o])] = static_cast<int>(o);
 }
 
 bool PlanBuilder::Escapes(GraphValueId id, const std::vector<int32_t>& nodes) const {

@@ -13,6 +13,8 @@ Result<bool> FoldKnown(ir::Graph& graph);
 Result<bool> RemoveIdentities(ir::Graph& graph);
 // Rewrites composite ops into views, element-wise ops, reductions and contractions (Softmax, LayerNormalization, Gemm, Split…).
 Result<bool> Decompose(ir::Graph& graph);
+// Element-wise work on a reshaped tensor moves in front of the reshape, to where the tensor is made.
+Result<bool> SinkReshapes(ir::Graph& graph);
 // Division by something smaller than the result becomes a multiplication by its reciprocal (not in strict mode).
 Result<bool> CheapenDivisions(ir::Graph& graph);
 // Scales and shifts by weights after a convolution or product move into its weights and bias (not in strict mode).

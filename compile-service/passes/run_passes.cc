@@ -15,6 +15,7 @@ constexpr Pass kPasses[] = {
     {"decompose", Decompose, true},
     {"remove identities", RemoveIdentities, true},
     {"share common", ShareCommon, true},
+    {"sink reshapes", SinkReshapes, true},
     {"cheapen divisions", CheapenDivisions, false},
     {"fold affine", FoldAffine, false},
     {"share common", ShareCommon, true},

@@ -55,6 +55,30 @@ const Pattern kPatterns[] = {
         %d : f32[n, 20] = Tanh(%x)
         %y : f32[n, 20] = Sub(%a, %b) } })",
      {4}, 1, 1},
+    {"TwoChainsThatMeetAreOne", R"(program "p" { symbol n
+      func main(%x: f32[n, 20], %z: f32[n, 20]) -> (%y) {
+        %a : f32[n, 20] = Exp(%x)
+        %b : f32[n, 20] = Tanh(%z)
+        %c : f32[n, 20] = Neg(%b)
+        %y : f32[n, 20] = Sub(%a, %c) } })",
+     {4}, 1, 1},
+    {"ActivationBehindAReshapeJoinsTheProduct", R"(program "p" { symbol n
+      constant w : f32[12, 8] = splat 0.5
+      constant h : f32[] = [0.5]
+      constant s : i64[3] = [-1, 3, 8]
+      constant f : i64[2] = [-1, 12]
+      func main(%x: f32[n, 3, 12]) -> (%y) {
+        %w : f32[12, 8] = Constant() {value = @w}
+        %h : f32[] = Constant() {value = @h}
+        %s : i64[3] = Constant() {value = @s}
+        %f : i64[2] = Constant() {value = @f}
+        %q : f32[*] = Reshape(%x, %f)
+        %m : f32[*] = MatMul(%q, %w)
+        %r : f32[*] = Reshape(%m, %s)
+        %a : f32[*] = Mul(%r, %h)
+        %t : f32[*] = Tanh(%r)
+        %y : f32[*] = Mul(%a, %t) } })",
+     {4}, 1, 1},
     {"ViewsCostNothing", R"(program "p" { symbol n
       constant w : f32[12, 8] = splat 0.5
       constant s : i64[2] = [-1, 12]
