@@ -8,6 +8,7 @@
 
 #include "common/artifact/kernel_blob.h"
 #include "common/base/check.h"
+#include "common/base/limits.h"
 #include "compile-service/codegen/llvm/contraction.h"
 #include "compile-service/codegen/llvm/kernel_frame.h"
 #include "compile-service/codegen/llvm/llvm_target.h"
@@ -35,11 +36,13 @@ int64_t MicrosecondsSince(std::chrono::steady_clock::time_point start) {
 
 struct KernelCompiler::Impl {
   std::unique_ptr<LlvmTarget> target;
-  llvm::LLVMContext context;
+  std::unique_ptr<llvm::LLVMContext> context;
 
+  // The module lives until the next call: a context keeps every constant it has seen, so each kernel gets its own.
   Result<std::unique_ptr<llvm::Module>> EmitModule(const ir::KernelSpec& spec) {
     RETURN_IF_ERROR(ir::VerifySpec(spec));
-    std::unique_ptr<llvm::Module> module = target->NewModule(context);
+    context = std::make_unique<llvm::LLVMContext>();
+    std::unique_ptr<llvm::Module> module = target->NewModule(*context);
     KernelFrame frame(*module, target->info(), spec);
     std::visit(Emit{frame}, spec.kernel);
     frame.Finish();
@@ -64,6 +67,10 @@ Result<KernelCode> KernelCompiler::Compile(const ir::KernelSpec& spec) {
   const auto emitted = std::chrono::steady_clock::now();
   ASSIGN_OR_RETURN(std::vector<uint8_t> object, impl_->target->Object(*module));
   ASSIGN_OR_RETURN(FlatCode flat, LinkFlat(object, impl_->target->info().architecture, KernelFrame::kEntryName));
+  if (flat.bytes.size() + kKernelHeaderBytes > limits::kKernelBlobBytesMax)
+    return Fail(ErrorCode::kLimitExceeded, "the kernel has " + std::to_string(flat.bytes.size()) +
+                                               " bytes of code; the limit is " +
+                                               std::to_string(limits::kKernelBlobBytesMax) + "; choose a smaller tile");
   code.bytes = BuildKernelBlob(impl_->target->info().target, flat.entry_offset, flat.bytes);
   code.codegen_us = MicrosecondsSince(emitted);
   return code;
