@@ -155,8 +155,14 @@ Status Publish(JobState& job, int64_t started_ns) {
 Result<CompileOutcome> RunCompileJob(const CompileRequest& request, CompileWorkshop& workshop) {
   const int64_t started_ns = workshop.clock.NowNs();
   JobState job{request, workshop, {}, {}, {}, {}, {}, {}, {}, true, 0, 0};
-  RETURN_IF_ERROR(Lower(job));
   CompileOutcome outcome;
+  int64_t last_ns = started_ns;
+  const auto lap = [&] {
+    const int64_t now = workshop.clock.NowNs();
+    return static_cast<uint64_t>((now - std::exchange(last_ns, now)) / 1000);
+  };
+  RETURN_IF_ERROR(Lower(job));
+  outcome.lower_us = lap();
   outcome.reply.plan_key = job.plan_key;
   outcome.reply.kernels = static_cast<uint32_t>(job.ids.size());
   outcome.reply.generated_nodes = job.lowered.generated_nodes;
@@ -169,8 +175,11 @@ Result<CompileOutcome> RunCompileJob(const CompileRequest& request, CompileWorks
   if (!outcome.reply.already_there) {
     RETURN_IF_ERROR(FindKnownKernels(job));
     RETURN_IF_ERROR(CompileMissing(job));
+    outcome.kernels_us = lap();
     RETURN_IF_ERROR(ValidateFresh(job));
+    outcome.validate_us = lap();
     RETURN_IF_ERROR(Publish(job, started_ns));
+    outcome.publish_us = lap();
   }
   outcome.reply.kernels_compiled = job.compiled;
   outcome.kernels_reused = job.reused;

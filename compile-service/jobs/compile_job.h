@@ -27,6 +27,8 @@ struct CompileWorkshop {
 struct CompileOutcome {
   CompileReply reply;
   uint32_t kernels_reused = 0;
+  // Wall time of the stages, microseconds; 0 for those that were not needed.
+  uint64_t lower_us = 0, kernels_us = 0, validate_us = 0, publish_us = 0;
 };
 
 // Blocks the calling thread; must not run on the store client's loop thread. Errors: those of lowering (Unsupported, ShapeMismatch,

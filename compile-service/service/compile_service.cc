@@ -132,9 +132,10 @@ void CompileService::Finish(const std::shared_ptr<Work>& work, const Result<Comp
     }
   }
   if (outcome.has_value()) {
-    spdlog::info("plan {} {}: {} kernels, {} compiled, {} us", outcome->reply.plan_key.ShortHex(),
-                 outcome->reply.already_there ? "was there" : "published", outcome->reply.kernels, outcome->reply.kernels_compiled,
-                 outcome->reply.compile_us);
+    spdlog::info("plan {} {}: {} kernels, {} compiled, {} us (lower {}, kernels {}, validate {}, publish {})",
+                 outcome->reply.plan_key.ShortHex(), outcome->reply.already_there ? "was there" : "published", outcome->reply.kernels,
+                 outcome->reply.kernels_compiled, outcome->reply.compile_us, outcome->lower_us, outcome->kernels_us, outcome->validate_us,
+                 outcome->publish_us);
   } else {
     spdlog::warn("compile request {} failed: {}", work->key.ShortHex(), ToString(outcome.error()));
   }
