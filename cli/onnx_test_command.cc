@@ -81,6 +81,8 @@ Result<int> RunOnnxTest(const OnnxTestArguments& arguments) {
     std::fprintf(arguments.json ? stderr : stdout,
                  "compiled: %u segments, %u nodes by generated kernels, %u by reference steps, %u kernels (%u compiled here)\n",
                  coverage.segments, coverage.generated_nodes, coverage.reference_nodes, coverage.kernels, coverage.kernels_compiled);
+    for (const auto& [reason, count] : coverage.ends)
+      std::fprintf(arguments.json ? stderr : stdout, "segments that end because %s: %u\n", std::string(SegmentEndText(reason)).c_str(), count);
   }
   std::fprintf(arguments.json ? stderr : stdout, "%zu passed, %zu failed, %zu skipped\n", summary.passed,
                summary.failed, summary.skipped);

@@ -44,6 +44,7 @@ class CompiledRunner final : public ProgramRunner {
     sum.reference_nodes += own.reference_nodes;
     sum.kernels += own.kernels;
     sum.kernels_compiled += own.kernels_compiled;
+    for (const SegmentSite& site : program_->sites()) ++sum.ends[site.end_reason];
   }
 
   Result<std::vector<Tensor>> Run(std::span<const TensorRef> inputs) override {

@@ -23,6 +23,7 @@ struct StrictCoverage {
   uint32_t segments = 0;
   uint32_t generated_nodes = 0, reference_nodes = 0;
   uint32_t kernels = 0, kernels_compiled = 0;
+  std::map<SegmentEnd, uint32_t> ends;   // of the programs' segments, by reason
 };
 
 // One per program run, not thread-safe. Plans are kept by segment (generic) or by segment and symbol values (exact), in `cache`, which

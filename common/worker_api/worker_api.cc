@@ -5,8 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
+#include <memory>
 
+#include "common/base/checked_math.h"
 #include "common/base/flatbuffer.h"
 #include "common/messaging/rpc_client.h"
 #include "schemas/worker_generated.h"
@@ -39,8 +42,47 @@ std::vector<Offset<fbs::TensorPart>> EncodeTensors(FlatBufferBuilder& builder, c
   return list;
 }
 
-// Copies the bytes of a shared memory object. The object may shrink under us only by malice of a peer on this host; reading
-// through a private copy of the descriptor keeps that from becoming a fault here.
+// A shared memory object of this process's making, removed at the end.
+class SharedObject {
+ public:
+  static Result<std::unique_ptr<SharedObject>> Create(int64_t bytes) {
+    static std::atomic<uint64_t> next{0};
+    const std::string name = "/kiln-" + std::to_string(getpid()) + "-" + std::to_string(next++);
+    const int file = shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (file < 0) return Fail(ErrorCode::kIoError, "cannot make shared memory " + name + ": " + std::strerror(errno));
+    std::unique_ptr<SharedObject> object(new SharedObject(name, file));
+    if (ftruncate(file, std::max<int64_t>(bytes, 1)) != 0)
+      return Fail(ErrorCode::kResourceExhausted, "shared memory has no room for " + std::to_string(bytes) + " bytes: " + std::strerror(errno));
+    return object;
+  }
+  ~SharedObject() {
+    close(file_);
+    shm_unlink(name_.c_str());
+  }
+  SharedObject(const SharedObject&) = delete;
+  SharedObject& operator=(const SharedObject&) = delete;
+
+  Status Write(const TensorRef& tensor, int64_t offset) {
+    const char* next = tensor.as<const char>();
+    for (int64_t left = tensor.bytes(); left > 0;) {
+      const ssize_t put = pwrite(file_, next, static_cast<size_t>(left), offset);
+      if (put <= 0) return Fail(ErrorCode::kIoError, "cannot write shared memory " + name_ + ": " + std::strerror(errno));
+      next += put;
+      left -= put;
+      offset += put;
+    }
+    return {};
+  }
+  const std::string& name() const { return name_; }
+
+ private:
+  SharedObject(std::string name, int file) : name_(std::move(name)), file_(file) {}
+  std::string name_;
+  int file_;
+};
+
+// Copies the bytes out of a shared memory object, by reading rather than by mapping: a peer that shortens the object meanwhile causes an
+// error, not a fault.
 Status ReadSharedMemory(const std::string& object, uint64_t offset, const TensorRef& to) {
   if (object.size() < 2 || object[0] != '/' || object.find('/', 1) != std::string::npos)
     return Fail(ErrorCode::kInvalidArgument, "shared memory name \"" + object + "\" must be / followed by a name");
@@ -271,6 +313,31 @@ Result<ListReply> CallList(RpcClient& client, int64_t deadline_ms) {
 
 Result<RunReply> CallRun(RpcClient& client, const RunRequest& request, int64_t deadline_ms) {
   return CallFor<RunReply>(client, WorkerMethod::kRun, request, deadline_ms);
+}
+
+Result<RunReply> CallRunShared(RpcClient& client, const RunRequest& request, int64_t deadline_ms) {
+  constexpr int64_t kAlignment = 64;
+  int64_t bytes = 0;
+  std::vector<int64_t> offsets;
+  for (const NamedTensor& input : request.inputs) {
+    offsets.push_back(bytes);
+    bytes += RoundUp(input.tensor.ref.bytes(), kAlignment);
+  }
+  ASSIGN_OR_RETURN(auto object, SharedObject::Create(bytes));
+  FlatBufferBuilder builder(1024);
+  std::vector<Offset<fbs::TensorPart>> parts;
+  for (size_t i = 0; i < request.inputs.size(); ++i) {
+    const NamedTensor& input = request.inputs[i];
+    RETURN_IF_ERROR(object->Write(input.tensor.ref, offsets[i]));
+    parts.push_back(fbs::CreateTensorPart(builder, builder.CreateString(input.name), static_cast<uint8_t>(input.tensor.dtype()),
+                                          builder.CreateVector(input.tensor.dims().begin(), input.tensor.dims().size()), -1,
+                                          builder.CreateString(object->name()), static_cast<uint64_t>(offsets[i])));
+  }
+  builder.Finish(fbs::CreateRunRequest(builder, builder.CreateString(request.model), builder.CreateVector(parts)));
+  ASSIGN_OR_RETURN(RpcReply raw, client.CallSync(static_cast<uint16_t>(WorkerMethod::kRun), {FinishedBytes(builder), {}}, deadline_ms));
+  RunReply reply;
+  RETURN_IF_ERROR(Decode(raw.message, reply));
+  return reply;
 }
 
 Result<WorkerStatsReply> CallStats(RpcClient& client, const WorkerStatsRequest& request, int64_t deadline_ms) {

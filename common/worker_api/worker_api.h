@@ -85,6 +85,9 @@ Result<LoadReply> CallLoad(RpcClient& client, const LoadRequest& request, int64_
 Status CallUnload(RpcClient& client, const UnloadRequest& request, int64_t deadline_ms);
 Result<ListReply> CallList(RpcClient& client, int64_t deadline_ms);
 Result<RunReply> CallRun(RpcClient& client, const RunRequest& request, int64_t deadline_ms);
+// As CallRun for a worker on this host: inputs travel in a shared memory object that lives as long as the call. The reply's tensors come
+// back as message parts.
+Result<RunReply> CallRunShared(RpcClient& client, const RunRequest& request, int64_t deadline_ms);
 Result<WorkerStatsReply> CallStats(RpcClient& client, const WorkerStatsRequest& request, int64_t deadline_ms);
 
 }  // namespace kiln

@@ -116,6 +116,16 @@ TEST_F(ServicesTest, BadRequestsAreAnsweredAndTheWorkerLivesOn) {
   Ask(*worker, 4);
 }
 
+TEST_F(ServicesTest, TensorsTravelBySharedMemoryOnOneHost) {
+  RpcClient* worker = StartWorker();
+  Load(*worker);
+  const auto reply = CallRunShared(*worker, {"m", {{"x", model_.Input(40)}}}, 10'000);
+  ASSERT_TRUE(reply.has_value()) << ToString(reply.error());
+  EXPECT_EQ(model_.Difference(40, reply->outputs.at(0).tensor), "");
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm"))
+    EXPECT_FALSE(entry.path().filename().string().starts_with("kiln-" + std::to_string(getpid()))) << "left behind";
+}
+
 TEST_F(ServicesTest, ModelsComeAndGo) {
   RpcClient* worker = StartWorker();
   Load(*worker);
