@@ -7,25 +7,13 @@
 #include "vm-worker/interp/interpreter.h"
 
 namespace kiln::onnx_test {
-namespace {
-
-Result<Tensor> RunRecipe(const Program& program, std::span<const TensorRef> inputs) {
-  ASSIGN_OR_RETURN(auto loaded, LoadedProgram::Load(program));
-  VmContext context;
-  ASSIGN_OR_RETURN(std::vector<Tensor> outputs, context.Run(*loaded, inputs));
-  if (outputs.size() != 1) return Fail(ErrorCode::kMalformed, "a prepack recipe has one output");
-  return std::move(outputs[0]);
-}
-
-}  // namespace
-
 struct CompiledServices::Parts {
   std::unique_ptr<cli::EmbeddedFleet> fleet;
   std::unique_ptr<Loop> loop;
   std::unique_ptr<cache::CacheClient> store;
   std::unique_ptr<RpcClient> compile;
   std::unique_ptr<PlanSource> source;
-  PackedWeights packer{RunRecipe};
+  PackedWeights packer{InterpretRecipe};
   Target target{};
 };
 

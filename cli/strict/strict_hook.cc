@@ -4,20 +4,6 @@
 #include "vm-worker/interp/loaded_program.h"
 
 namespace kiln::cli {
-namespace {
-
-class ScratchMemory final : public KernelMemory {
- public:
-  explicit ScratchMemory(SegmentMemory& memory) : memory_(memory) {}
-  void* AllocateOutput(size_t bytes) override { return memory_.AllocateScratch(bytes); }
-  void* AllocateScratch(size_t bytes) override { return memory_.AllocateScratch(bytes); }
-
- private:
-  SegmentMemory& memory_;
-};
-
-}  // namespace
-
 SegmentVerdict StrictHook::Enter(const SegmentEntry& entry) {
   Status status = RunCompiled(entry);
   if (status.has_value()) return SegmentVerdict::kExecuted;
@@ -59,27 +45,9 @@ Status StrictHook::RunCompiled(const SegmentEntry& entry) {
   std::vector<int64_t> values(segment.symbols.size(), -1);
   RETURN_IF_ERROR(BindSymbols(segment, entry.inputs, entry.parameters, values));
   ASSIGN_OR_RETURN(std::shared_ptr<const LinkedPlan> plan, PlanFor(entry, segment, values));
-  std::vector<TensorRef> inputs(entry.inputs.begin(), entry.inputs.end());
-  for (TensorRef& input : inputs) {
-    if (input.IsContiguous() && reinterpret_cast<uintptr_t>(input.data) % 64 == 0) continue;
-    const TensorRef dense = MakeRef(input.dtype, input.dims, entry.memory->AllocateScratch(static_cast<size_t>(input.bytes())));
-    if (dense.data == nullptr) return Fail(ErrorCode::kResourceExhausted, "no memory for a contiguous copy of an input");
-    CopyElements(input, dense);
-    input = dense;
-  }
-  if (auto failure = CheckGuard(plan->plan().guard, plan->plan().symbols, values, inputs))
-    return Fail(ErrorCode::kInternal, "the plan made for this call does not admit it: " + failure->text);
   ASSIGN_OR_RETURN(auto instance, PlanInstance::Instantiate(plan, values));
-  std::vector<void*> outputs;
-  for (size_t i = 0; i < instance->output_count(); ++i) {
-    outputs.push_back(entry.memory->AllocateOutput(i, static_cast<size_t>(instance->output_bytes(i))));
-    if (outputs.back() == nullptr) return Fail(ErrorCode::kResourceExhausted, "no memory for an output");
-    entry.outputs[i] = MakeRef(instance->output_dtype(i), instance->output_dims(i), outputs.back());
-  }
-  void* arena = entry.memory->AllocateScratch(static_cast<size_t>(instance->arena_bytes()));
-  if (arena == nullptr) return Fail(ErrorCode::kResourceExhausted, "no memory for temporaries");
-  ScratchMemory memory(*entry.memory);
-  return instance->Run({inputs, outputs, arena, &memory, nullptr, nullptr});
+  ASSIGN_OR_RETURN([[maybe_unused]] const SegmentCallResult call, RunOnEntry(*instance, entry, tables_));
+  return {};
 }
 
 }  // namespace kiln::cli

@@ -10,7 +10,7 @@
 
 #include "common/compile_api/compile_api.h"
 #include "vm-worker/cache_client/plan_source.h"
-#include "vm-worker/dispatch/plan_instance.h"
+#include "vm-worker/dispatch/segment_call.h"
 #include "vm-worker/interp/segment_hook.h"
 
 namespace kiln::cli {
@@ -56,6 +56,7 @@ class StrictHook final : public SegmentHook {
   StrictCoverage coverage_;
   // By segment index of the program; a generic plan may not admit a later call (an assumption of its first one fails): then another follows.
   std::map<int, std::vector<std::shared_ptr<const LinkedPlan>>> plans_;
+  SegmentCallTables tables_;
 };
 
 }  // namespace kiln::cli

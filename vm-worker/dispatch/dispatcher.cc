@@ -5,21 +5,6 @@
 #include "common/base/clock.h"
 
 namespace kiln {
-namespace {
-
-// Scratch of reference steps comes from the interpreter's arena.
-class StepMemory final : public KernelMemory {
- public:
-  explicit StepMemory(SegmentMemory& memory) : memory_(memory) {}
-  void* AllocateOutput(size_t bytes) override { return memory_.AllocateScratch(bytes); }
-  void* AllocateScratch(size_t bytes) override { return memory_.AllocateScratch(bytes); }
-
- private:
-  SegmentMemory& memory_;
-};
-
-}  // namespace
-
 Dispatcher::Dispatcher(std::span<const std::unique_ptr<SegmentRuntime>> runtimes, std::span<SegmentCounters> counters,
                        CallObserver& observer, DispatcherOptions options)
     : runtimes_(runtimes), counters_(counters), observer_(observer), options_(options), memos_(runtimes.size()),
@@ -93,46 +78,24 @@ void Dispatcher::Resolve(const SegmentEntry& entry, const PlanList& list, Memo& 
   const Segment& segment = list.plans().front()->segment();
   symbol_values_.assign(segment.symbols.size(), -1);
   if (!BindSymbols(segment, entry.inputs, entry.parameters, symbol_values_).has_value()) return;
-  // Guards are asked about the inputs as the plan will see them: RunPlan makes views contiguous and places them on 64 bytes.
-  inputs_.assign(entry.inputs.begin(), entry.inputs.end());
-  for (TensorRef& input : inputs_)
+  // Guards are asked about the inputs as the plan will see them: RunOnEntry makes views contiguous and places them on 64 bytes.
+  std::vector<TensorRef>& inputs = tables_.inputs;
+  inputs.assign(entry.inputs.begin(), entry.inputs.end());
+  for (TensorRef& input : inputs)
     if (!input.IsContiguous() || reinterpret_cast<uintptr_t>(input.data) % 64 != 0) input = MakeRef(input.dtype, input.dims, nullptr);
-  const std::shared_ptr<const LinkedPlan>* plan = list.Select(symbol_values_, inputs_, nullptr);
+  const std::shared_ptr<const LinkedPlan>* plan = list.Select(symbol_values_, inputs, nullptr);
   if (plan == nullptr) return;
   Result<std::unique_ptr<PlanInstance>> instance = PlanInstance::Instantiate(*plan, symbol_values_);
   if (instance.has_value()) memo.instance = std::move(*instance);
 }
 
 Status Dispatcher::RunPlan(const SegmentEntry& entry, PlanInstance& instance, SegmentCounters& counters) {
-  const Clock& clock = SystemClock();
-  const int64_t start = clock.NowNs();
-  const Guard& guard = instance.linked().plan().guard;
-  inputs_.assign(entry.inputs.begin(), entry.inputs.end());
-  for (size_t i = 0; i < inputs_.size(); ++i) {
-    TensorRef& input = inputs_[i];
-    const bool aligned = guard.inputs[i].alignment == AlignmentClass::kElement || reinterpret_cast<uintptr_t>(input.data) % 64 == 0;
-    if ((input.IsContiguous() || !guard.inputs[i].contiguous) && aligned) continue;
-    const TensorRef dense = MakeRef(input.dtype, input.dims, entry.memory->AllocateScratch(static_cast<size_t>(input.bytes())));
-    if (dense.data == nullptr) return Fail(ErrorCode::kResourceExhausted, "no memory for a contiguous copy of an input");
-    CopyElements(input, dense);
-    input = dense;
-    Count(counters.input_copies);
-  }
-  outputs_.clear();
-  for (size_t i = 0; i < instance.output_count(); ++i) {
-    void* data = entry.memory->AllocateOutput(i, static_cast<size_t>(instance.output_bytes(i)));
-    if (data == nullptr) return Fail(ErrorCode::kResourceExhausted, "no memory for an output");
-    entry.outputs[i] = MakeRef(instance.output_dtype(i), instance.output_dims(i), data);
-    outputs_.push_back(data);
-  }
-  void* arena = entry.memory->AllocateScratch(static_cast<size_t>(instance.arena_bytes()));
-  if (arena == nullptr) return Fail(ErrorCode::kResourceExhausted, "no memory for temporaries");
-  StepMemory memory(*entry.memory);
-  int64_t reference_ns = 0;
-  RETURN_IF_ERROR(instance.Run({inputs_, outputs_, arena, &memory, &reference_ns, nullptr}));
-  const int64_t total = clock.NowNs() - start;
-  Count(counters.kernel_ns, static_cast<uint64_t>(total - reference_ns));
-  Count(counters.reference_ns, static_cast<uint64_t>(reference_ns));
+  const int64_t start = SystemClock().NowNs();
+  ASSIGN_OR_RETURN(const SegmentCallResult call, RunOnEntry(instance, entry, tables_));
+  const int64_t total = SystemClock().NowNs() - start;
+  Count(counters.kernel_ns, static_cast<uint64_t>(total - call.reference_ns));
+  Count(counters.reference_ns, static_cast<uint64_t>(call.reference_ns));
+  if (call.input_copies > 0) Count(counters.input_copies, call.input_copies);
   return {};
 }
 

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "vm-worker/dispatch/plan_instance.h"
+#include "vm-worker/dispatch/segment_call.h"
 #include "vm-worker/dispatch/segment_runtime.h"
 #include "vm-worker/interp/segment_hook.h"
 
@@ -68,8 +68,7 @@ class Dispatcher final : public SegmentHook {
   size_t memo_count_ = 0;
   uint64_t now_ = 0;
   std::vector<int64_t> symbol_values_;
-  std::vector<TensorRef> inputs_;
-  std::vector<void*> outputs_;
+  SegmentCallTables tables_;
 };
 
 }  // namespace kiln

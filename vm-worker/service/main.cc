@@ -6,7 +6,6 @@
 
 #include "common/process/process.h"
 #include "common/security/key_directory.h"
-#include "vm-worker/interp/interpreter.h"
 #include "vm-worker/service/worker_service.h"
 
 namespace kiln {
@@ -34,15 +33,6 @@ struct Flags {
   std::string log_level = "info";
   bool die_with_parent = false;
 };
-
-// Prepack recipes are small programs over weights; the interpreter runs them.
-Result<Tensor> RunRecipe(const Program& program, std::span<const TensorRef> inputs) {
-  ASSIGN_OR_RETURN(std::shared_ptr<const LoadedProgram> loaded, LoadedProgram::Load(program));
-  VmContext context;
-  ASSIGN_OR_RETURN(std::vector<Tensor> outputs, context.Run(*loaded, inputs));
-  if (outputs.size() != 1) return Fail(ErrorCode::kMalformed, "a prepack recipe has one output, not " + std::to_string(outputs.size()));
-  return std::move(outputs[0]);
-}
 
 TierOptions TierOptionsFrom(const Flags& flags) {
   TierOptions options;
@@ -105,7 +95,7 @@ Status Serve(const Flags& flags) {
   }
 
   EpochDomain epochs;
-  TierController tiers(epochs, store.get(), source.get(), compile.get(), RunRecipe, tier_options);
+  TierController tiers(epochs, store.get(), source.get(), compile.get(), InterpretRecipe, tier_options);
   controller->store(&tiers);
   ModelRegistry registry(epochs, tiers);
   for (const std::string& model : flags.models) {
