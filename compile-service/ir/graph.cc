@@ -84,7 +84,8 @@ Status VerifyGraph(const Graph& graph) {
       if (input == -1) continue;
       if (!in_range(input)) return bad(n, "reads a value out of range");
       if (!defined[static_cast<size_t>(input)]) {
-        return bad(n, "(" + std::string(OpInfo(node.op).name) + ") reads value " + std::to_string(input) + " before it exists");
+        return bad(n, "(" + std::string(OpInfo(node.op).name) + ") reads value " + std::to_string(input) +
+                          " before it exists");
       }
     }
     for (GraphValueId output : node.outputs) {
@@ -142,7 +143,9 @@ std::string PrintGraph(const Graph& graph) {
   return text;
 }
 
-int NormalAxis(int64_t axis, int rank) { return static_cast<int>(axis < 0 ? axis + rank : axis); }
+int NormalAxis(int64_t axis, int rank) {
+  return static_cast<int>(axis < 0 ? axis + rank : axis);
+}
 
 std::optional<std::vector<int>> ReduceAxes(const Graph& graph, const GraphNode& node) {
   const int rank = graph.value(node.inputs[0]).rank();

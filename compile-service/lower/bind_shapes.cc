@@ -13,7 +13,9 @@ using ir::Origin;
 
 constexpr int64_t kKnownElementsMax = 1024;
 
-bool HoldsShapes(DType dtype) { return dtype == DType::kI64 || dtype == DType::kI32; }
+bool HoldsShapes(DType dtype) {
+  return dtype == DType::kI64 || dtype == DType::kI32;
+}
 
 // Contents of a small integer tensor as constants.
 std::optional<KnownValues> ContentsOf(const Tensor& tensor) {
@@ -39,7 +41,8 @@ class Binder {
     const Region& region = segment_.body.entry().regions.front();
     for (size_t n = 0; n < region.nodes.size(); ++n) {
       if (Status status = AddNode(region.nodes[n], static_cast<int32_t>(n)); !status) {
-        return FailIn("node " + std::to_string(n) + " (" + std::string(OpInfo(region.nodes[n].op).name) + ")", status.error());
+        return FailIn("node " + std::to_string(n) + " (" + std::string(OpInfo(region.nodes[n].op).name) + ")",
+                      status.error());
       }
     }
     for (ValueId output : region.outputs) graph_.outputs.push_back(ids_[static_cast<size_t>(output)]);
@@ -111,7 +114,8 @@ class Binder {
       ids_[static_cast<size_t>(inputs[i])] = id;
       const bool weight = static_cast<int>(i) >= segment_.runtime_inputs;
       graph_.value(id).origin = weight ? Origin::kWeight : Origin::kInput;
-      graph_.value(id).index = static_cast<int32_t>(weight ? static_cast<int>(i) - segment_.runtime_inputs : static_cast<int>(i));
+      graph_.value(id).index =
+          static_cast<int32_t>(weight ? static_cast<int>(i) - segment_.runtime_inputs : static_cast<int>(i));
       graph_.value(id).prepack = weight;
       (weight ? graph_.weights : graph_.inputs).push_back(id);
     }
@@ -231,9 +235,9 @@ class Binder {
   std::span<const int64_t> hints_;
   const std::vector<SymbolChoice>& choices_;
   Graph graph_;
-  std::vector<Dim> mapping_;                 // body symbol to a Dim of graph_.symbols
+  std::vector<Dim> mapping_;  // body symbol to a Dim of graph_.symbols
   std::vector<SymbolGuard> guards_;
-  std::vector<GraphValueId> ids_;            // per value of the body
+  std::vector<GraphValueId> ids_;  // per value of the body
   std::vector<Constraint> assumed_;
 };
 
@@ -241,9 +245,9 @@ Status CheckRequest(const LowerRequest& request) {
   const size_t symbols = request.segment.symbols.size();
   if (request.segment.body.symbols.symbol_count() != symbols || request.hints.size() != symbols ||
       (!request.symbols.empty() && request.symbols.size() != symbols)) {
-    return Fail(ErrorCode::kInvalidArgument, "the segment has " + std::to_string(symbols) + " symbols, the request gives " +
-                                                 std::to_string(request.hints.size()) + " hints and " +
-                                                 std::to_string(request.symbols.size()) + " choices");
+    return Fail(ErrorCode::kInvalidArgument, "the segment has " + std::to_string(symbols) +
+                                                 " symbols, the request gives " + std::to_string(request.hints.size()) +
+                                                 " hints and " + std::to_string(request.symbols.size()) + " choices");
   }
   const Function& function = request.segment.body.entry();
   for (ValueId input : function.regions.front().inputs) {

@@ -13,8 +13,8 @@ struct BoundSegment {
   Guard guard;
 };
 
-// Symbols that the request makes exact become constants; symbols of kind kValueDim become the expression that the shape rule
-// gives. Facts a rule cannot prove are decided by the hints and recorded as constraints of the guard.
+// Symbols that the request makes exact become constants; symbols of kind kValueDim become the expression that the shape
+// rule gives. Facts a rule cannot prove are decided by the hints and recorded as constraints of the guard.
 Result<BoundSegment> BindShapes(const LowerRequest& request);
 
 }  // namespace kiln::lower

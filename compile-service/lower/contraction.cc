@@ -23,7 +23,7 @@ constexpr int64_t kRowsConstantMax = 8;
 
 // Where the second operand lies and how it is read.
 struct RightSide {
-  Operand operand;               // strides over (batch…, k) for rows, (batch…) for panels
+  Operand operand;  // strides over (batch…, k) for rows, (batch…) for panels
   bool panels = false;
 };
 
@@ -71,7 +71,8 @@ Status AddEpilogue(PlanBuilder& b, const Group& group, GroupBody& body, int32_t 
 
 Dim RangeOfContraction(PlanBuilder& b, const std::vector<LoopDim>& batch, Dim m, Dim n, ir::Tile tile) {
   SymbolTable& symbols = b.symbols();
-  Dim range = symbols.Mul(symbols.CeilDiv(n, Dim::Const(int64_t{tile.nv} * b.f32_lanes())), symbols.CeilDiv(m, Dim::Const(tile.mr)));
+  Dim range = symbols.Mul(symbols.CeilDiv(n, Dim::Const(int64_t{tile.nv} * b.f32_lanes())),
+                          symbols.CeilDiv(m, Dim::Const(tile.mr)));
   for (const LoopDim& dim : batch) range = symbols.Mul(range, dim.extent);
   return range;
 }
@@ -80,21 +81,21 @@ Dim CostOf(PlanBuilder& b, const Group& group, Dim k) {
   return b.symbols().Mul(b.graph().Elements(group.dims), b.symbols().Mul(k, Dim::Const(2)));
 }
 
-// A product whose rows are `row_space` (dims of the group) and whose columns are dim `column`. A's and B's strides are over the
-// rows; B does not vary over m.
+// A product whose rows are `row_space` (dims of the group) and whose columns are dim `column`. A's and B's strides are
+// over the rows; B does not vary over m.
 struct Product {
-  std::vector<size_t> row_dims;      // dims of the group's space, outermost first
+  std::vector<size_t> row_dims;  // dims of the group's space, outermost first
   size_t column = 0;
-  Operand a;                         // strides over row_dims
-  Dim a_k;                           // stride of k
-  RightSide b;                       // strides over row_dims, then k (rows only)
+  Operand a;    // strides over row_dims
+  Dim a_k;      // stride of k
+  RightSide b;  // strides over row_dims, then k (rows only)
   Dim b_k;
   Dim k;
   ir::Tile tile;
 };
 
-Status EmitRows(PlanBuilder& b, const Group& group, GroupBody& body, const Product& product, std::vector<ir::Store> stores,
-                const std::string& head) {
+Status EmitRows(PlanBuilder& b, const Group& group, GroupBody& body, const Product& product,
+                std::vector<ir::Store> stores, const std::string& head) {
   // Per row dim the strides of A, B and every operand of the epilogue; neighbours merge, B only where it does not vary.
   std::vector<LoopDim> rows;
   for (size_t i = 0; i < product.row_dims.size(); ++i) {
@@ -131,7 +132,8 @@ Status EmitRows(PlanBuilder& b, const Group& group, GroupBody& body, const Produ
   spec.epilogue = body.scalars().Take();
   spec.stores = std::move(stores);
   const Dim range = RangeOfContraction(b, batch, m.extent, columns.extent, product.tile);
-  return b.AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), range, CostOf(b, group, product.k), body.Text(head));
+  return b.AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), range, CostOf(b, group, product.k),
+                     body.Text(head));
 }
 
 // Rows of the whole product at the hints.
@@ -181,7 +183,7 @@ Result<RightSide> RightSideOf(PlanBuilder& b, GraphValueId id, const std::vector
     side.operand.place = place;
     side.operand.dims = value.dims;
   }
-  side.operand.strides.push_back(kZero);   // over the rows of A
+  side.operand.strides.push_back(kZero);  // over the rows of A
   return side;
 }
 
@@ -240,10 +242,11 @@ Result<int32_t> ConvSum(PlanBuilder& b, GroupBody& body, const GraphNode& conv, 
   return body.scalars().Op(ir::ScalarOp::kAdd, DType::kF32, sum, body.scalars().Load(DType::kF32, access));
 }
 
-// The convolution as an implicit product: batch is the groups, or the images when an operand of the epilogue varies over images
-// in its own way.
-Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const GraphNode& conv, const WindowShape& shape,
-                    const Place& input, std::vector<ir::Store> stores, const std::string& head) {
+// The convolution as an implicit product: batch is the groups, or the images when an operand of the epilogue varies
+// over images in its own way.
+Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const GraphNode& conv,
+                    const WindowShape& shape, const Place& input, std::vector<ir::Store> stores,
+                    const std::string& head) {
   const std::vector<Dim> in = b.graph().value(conv.inputs[0]).dims;
   const std::vector<Dim> weights = b.graph().value(conv.inputs[1]).dims;
   const int64_t groups = shape.group, out = weights[0].value() / groups, channels = weights[1].value();
@@ -258,11 +261,13 @@ Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const G
   // Rows: image, then the pixels as one dim; operands[0..] of the epilogue only, A is addressed by geometry.
   std::vector<LoopDim> pixels;
   for (size_t i = 2; i < group.dims.size(); ++i) pixels.push_back(LoopDimOf(group.dims[i], body.operands(), i));
-  while (pixels.size() > 1 && (b.graph().IsOne(pixels.back().extent) || b.graph().IsOne(pixels[pixels.size() - 2].extent))) {
+  while (pixels.size() > 1 &&
+         (b.graph().IsOne(pixels.back().extent) || b.graph().IsOne(pixels[pixels.size() - 2].extent))) {
     pixels.erase(b.graph().IsOne(pixels.back().extent) ? pixels.end() - 1 : pixels.end() - 2);
   }
   Collapse(b.symbols(), &pixels);
-  if (pixels.size() != 1) return Fail(ErrorCode::kInternal, "an operand of a convolution's epilogue is not linear in the pixels");
+  if (pixels.size() != 1)
+    return Fail(ErrorCode::kInternal, "an operand of a convolution's epilogue is not linear in the pixels");
   const LoopDim images = LoopDimOf(group.dims[0], body.operands(), 0);
   std::vector<LoopDim> rows_dims{images, pixels[0]};
   Collapse(b.symbols(), &rows_dims);
@@ -354,7 +359,8 @@ Status EmitConvolution(PlanBuilder& b, const Group& group) {
   GroupBody body(b, group, group.dims);
   ASSIGN_OR_RETURN(const int32_t sum, ConvSum(b, body, conv, group.dims));
   RETURN_IF_ERROR(AddEpilogue(b, group, body, sum));
-  ASSIGN_OR_RETURN(std::vector<ir::Store> stores, body.StoreEscaping(ChannelsLast(static_cast<int>(group.dims.size()))));
+  ASSIGN_OR_RETURN(std::vector<ir::Store> stores,
+                   body.StoreEscaping(ChannelsLast(static_cast<int>(group.dims.size()))));
   if (shape->group == 1 && shape->is_pointwise()) return EmitPointwise(b, group, body, conv, input, std::move(stores));
   const std::string head = "conv " + std::to_string(shape->kernel_h) + "x" + std::to_string(shape->kernel_w);
   return EmitImplicit(b, group, body, conv, *shape, input, std::move(stores), head);

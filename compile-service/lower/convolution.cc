@@ -6,8 +6,8 @@ namespace kiln::lower {
 namespace {
 
 // Padding in front of one dim; nullopt when it depends on symbols. `padded` is set when any window may reach outside.
-std::optional<int64_t> PadBegin(const Attributes& attributes, int d, int spatial, Dim in, Dim out,
-                                int64_t extent, int64_t stride, bool* padded) {
+std::optional<int64_t> PadBegin(const Attributes& attributes, int d, int spatial, Dim in, Dim out, int64_t extent,
+                                int64_t stride, bool* padded) {
   const std::string_view mode = attributes.Text("auto_pad", "NOTSET");
   if (mode == "VALID") return 0;
   const std::span<const int64_t> pads = attributes.Ints("pads");
@@ -18,9 +18,11 @@ std::optional<int64_t> PadBegin(const Attributes& attributes, int d, int spatial
     *padded = *padded || begin > 0 || end > 0;
     return begin;
   }
-  // The whole padding of SAME depends on the size modulo the stride; what lies in front may still be the same for all sizes.
+  // The whole padding of SAME depends on the size modulo the stride; what lies in front may still be the same for all
+  // sizes.
   int64_t least = std::max<int64_t>(extent - stride, 0), most = extent - 1;
-  if (in.is_const() && out.is_const()) least = most = std::max<int64_t>((out.value() - 1) * stride + extent - in.value(), 0);
+  if (in.is_const() && out.is_const())
+    least = most = std::max<int64_t>((out.value() - 1) * stride + extent - in.value(), 0);
   const auto front = [&](int64_t total) { return mode == "SAME_LOWER" ? total - total / 2 : total / 2; };
   if (front(least) != front(most)) return std::nullopt;
   *padded = *padded || most > 0;
@@ -34,7 +36,8 @@ std::optional<WindowShape> WindowOf(const ir::Graph& graph, const ir::GraphNode&
   if (!conv && node.op != TensorOp::kMaxPool && node.op != TensorOp::kAveragePool) return std::nullopt;
   const ir::GraphValue& x = graph.value(node.inputs[0]);
   const ir::GraphValue& y = graph.value(node.outputs[0]);
-  if (x.dtype != DType::kF32 || node.outputs.size() > 1 || x.rank() < 3 || x.rank() > 4 || y.rank() != x.rank()) return std::nullopt;
+  if (x.dtype != DType::kF32 || node.outputs.size() > 1 || x.rank() < 3 || x.rank() > 4 || y.rank() != x.rank())
+    return std::nullopt;
   WindowShape shape;
   shape.spatial = x.rank() - 2;
   std::vector<int64_t> kernel(node.attributes.Ints("kernel_shape").begin(), node.attributes.Ints("kernel_shape").end());
@@ -51,12 +54,14 @@ std::optional<WindowShape> WindowOf(const ir::Graph& graph, const ir::GraphNode&
     return list.empty() ? int64_t{1} : list[static_cast<size_t>(d)];
   };
   for (int d = 0; d < shape.spatial; ++d) {
-    const int64_t k = kernel[static_cast<size_t>(d)], stride = setting("strides", d), dilation = setting("dilations", d);
+    const int64_t k = kernel[static_cast<size_t>(d)], stride = setting("strides", d),
+                  dilation = setting("dilations", d);
     const std::optional<int64_t> pad =
-        PadBegin(node.attributes, d, shape.spatial, x.dims[static_cast<size_t>(d + 2)], y.dims[static_cast<size_t>(d + 2)],
-                 (k - 1) * dilation + 1, stride, &shape.padded);
+        PadBegin(node.attributes, d, shape.spatial, x.dims[static_cast<size_t>(d + 2)],
+                 y.dims[static_cast<size_t>(d + 2)], (k - 1) * dilation + 1, stride, &shape.padded);
     constexpr int64_t kLargest = 1 << 20;
-    if (!pad || k < 1 || k > kLargest || stride < 1 || stride > kLargest || dilation < 1 || dilation > kLargest || *pad > kLargest) {
+    if (!pad || k < 1 || k > kLargest || stride < 1 || stride > kLargest || dilation < 1 || dilation > kLargest ||
+        *pad > kLargest) {
       return std::nullopt;
     }
     const bool is_width = d + 1 == shape.spatial;

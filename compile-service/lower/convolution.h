@@ -13,16 +13,15 @@ struct WindowShape {
   int spatial = 2;
   int32_t kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1;
   int32_t pad_top = 0, pad_left = 0;
-  bool padded = false;      // some window may reach outside the image
-  bool average = false, count_include_pad = false;   // AveragePool
-  int64_t group = 1;        // Conv
+  bool padded = false;                              // some window may reach outside the image
+  bool average = false, count_include_pad = false;  // AveragePool
+  int64_t group = 1;                                // Conv
 
-  bool is_pointwise() const {
-    return kernel_h == 1 && kernel_w == 1 && stride_h == 1 && stride_w == 1 && !padded;
-  }
+  bool is_pointwise() const { return kernel_h == 1 && kernel_w == 1 && stride_h == 1 && stride_w == 1 && !padded; }
 };
 
-// nullopt when the kernels do not cover the node (3-D, padding that depends on symbols, ceil mode with counted padding, …).
+// nullopt when the kernels do not cover the node (3-D, padding that depends on symbols, ceil mode with counted padding,
+// …).
 std::optional<WindowShape> WindowOf(const ir::Graph& graph, const ir::GraphNode& node);
 // Conv with one input and one output channel per group.
 bool IsDepthwise(const ir::Graph& graph, const ir::GraphNode& conv, const WindowShape& shape);

@@ -1,5 +1,5 @@
-// From groups to plan steps: one function per kind of group. All of them choose tiles, layouts and constants; none looks at
-// anything but its group.
+// From groups to plan steps: one function per kind of group. All of them choose tiles, layouts and constants; none
+// looks at anything but its group.
 #pragma once
 
 #include "compile-service/lower/convolution.h"
@@ -20,6 +20,6 @@ Status EmitReference(PlanBuilder& builder, const Group& group);
 
 // Geometry of a channels-last image at `place`.
 ir::WindowGeometry GeometryOf(const WindowShape& shape, const Place& place, const std::vector<Dim>& in,
-                                      const std::vector<Dim>& out, KernelArguments* arguments);
+                              const std::vector<Dim>& out, KernelArguments* arguments);
 
 }  // namespace kiln::lower

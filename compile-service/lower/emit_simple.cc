@@ -90,12 +90,14 @@ Status EmitShape(PlanBuilder& b, const Group& group) {
 Status EmitReference(PlanBuilder& b, const Group& group) {
   const GraphNode node = b.graph().nodes[static_cast<size_t>(group.nodes.front())];
   if (OpInfo(node.op).family == OpFamily::kView || node.op == TensorOp::kConstantOfShape) {
-    return Fail(ErrorCode::kUnsupported, std::string(OpInfo(node.op).name) + " with operands that depend on contents is not compiled");
+    return Fail(ErrorCode::kUnsupported,
+                std::string(OpInfo(node.op).name) + " with operands that depend on contents is not compiled");
   }
   ReferenceStep step{node.op, node.attributes, {}, {}};
   for (const Attribute& attribute : node.attributes.all()) {
     if (std::holds_alternative<ConstantId>(attribute.value)) {
-      return Fail(ErrorCode::kUnsupported, std::string(OpInfo(node.op).name) + " with a constant attribute is not compiled");
+      return Fail(ErrorCode::kUnsupported,
+                  std::string(OpInfo(node.op).name) + " with a constant attribute is not compiled");
     }
   }
   for (GraphValueId input : node.inputs) {

@@ -14,15 +14,17 @@ using ir::GraphNode;
 using ir::GraphValue;
 using ir::GraphValueId;
 
-constexpr size_t kGroupNodesMax = 96;      // keeps kernels readable and registers few
+constexpr size_t kGroupNodesMax = 96;  // keeps kernels readable and registers few
 
 bool IsPrepack(const Graph& graph, const GraphNode& node) {
-  return std::ranges::all_of(node.outputs, [&](GraphValueId output) { return output < 0 || graph.value(output).prepack; });
+  return std::ranges::all_of(node.outputs,
+                             [&](GraphValueId output) { return output < 0 || graph.value(output).prepack; });
 }
 
 bool IsRowReduction(const Graph& graph, const GraphNode& node) {
-  const bool op = node.op == TensorOp::kReduceSum || node.op == TensorOp::kReduceMean || node.op == TensorOp::kReduceMax ||
-                  node.op == TensorOp::kReduceMin || node.op == TensorOp::kReduceProd;
+  const bool op = node.op == TensorOp::kReduceSum || node.op == TensorOp::kReduceMean ||
+                  node.op == TensorOp::kReduceMax || node.op == TensorOp::kReduceMin ||
+                  node.op == TensorOp::kReduceProd;
   if (!op || graph.value(node.inputs[0]).dtype != DType::kF32) return false;
   const std::optional<std::vector<int>> axes = ir::ReduceAxes(graph, node);
   return axes && !axes->empty();
@@ -130,7 +132,8 @@ class Fuser {
     return dims;
   }
 
-  // A convolution's rows are (image, row, column) as one dim: an operand may vary over all of the spatial dims or over none.
+  // A convolution's rows are (image, row, column) as one dim: an operand may vary over all of the spatial dims or over
+  // none.
   bool SpatialAllOrNone(const Group& g, GraphValueId operand) const {
     const std::vector<Dim>& dims = graph_.value(operand).dims;
     const size_t rank = g.dims.size();
@@ -158,10 +161,12 @@ class Fuser {
       case GroupKind::kRow: {
         const std::vector<Dim> row = RowDims(g);
         if (!graph_.SameDims(g.dims, out) && !graph_.SameDims(row, out)) return false;
-        return std::ranges::all_of(node.inputs, [&](GraphValueId input) {   // a reduction without keepdims aligns with nothing
-          if (input < 0 || DirectGroupOf(input) != index) return true;
-          return graph_.SameDims(g.dims, graph_.value(input).dims) || graph_.SameDims(row, graph_.value(input).dims);
-        });
+        return std::ranges::all_of(node.inputs,
+                                   [&](GraphValueId input) {  // a reduction without keepdims aligns with nothing
+                                     if (input < 0 || DirectGroupOf(input) != index) return true;
+                                     return graph_.SameDims(g.dims, graph_.value(input).dims) ||
+                                            graph_.SameDims(row, graph_.value(input).dims);
+                                   });
       }
       case GroupKind::kCopies:
       case GroupKind::kShape:
@@ -173,7 +178,8 @@ class Fuser {
 
   // Whether chain `h`, read by a node of `g`, can be computed there: it fits, and no third group lies between the two.
   bool CanAbsorb(int32_t g, int32_t h) {
-    if (group(h).kind != GroupKind::kElementwise || group(g).nodes.size() + group(h).nodes.size() > kGroupNodesMax) return false;
+    if (group(h).kind != GroupKind::kElementwise || group(g).nodes.size() + group(h).nodes.size() > kGroupNodesMax)
+      return false;
     for (int32_t n : group(h).nodes) {
       if (!CanHold(group(g), g, node(n))) return false;
     }
@@ -231,7 +237,8 @@ class Fuser {
     for (size_t h = 0; h < groups_.size(); ++h) {
       const Group& row = groups_[h];
       if (row.kind != GroupKind::kRow || row.axes != axes || row.nodes.size() >= kGroupNodesMax) continue;
-      if (g >= 0 || node(row.nodes.front()).inputs[0] != reduction.inputs[0] || !graph_.SameDims(row.dims, dims)) continue;
+      if (g >= 0 || node(row.nodes.front()).inputs[0] != reduction.inputs[0] || !graph_.SameDims(row.dims, dims))
+        continue;
       return Join(static_cast<int32_t>(h), n);
     }
     Start(GroupKind::kRow, n, dims);
@@ -256,7 +263,7 @@ class Fuser {
     std::set<std::pair<int32_t, int32_t>> ready;
     size_t live = 0;
     for (size_t g = 0; g < groups_.size(); ++g) {
-      if (groups_[g].nodes.empty()) continue;   // absorbed
+      if (groups_[g].nodes.empty()) continue;  // absorbed
       ++live;
       if (waiting[g] == 0) ready.insert({groups_[g].nodes.front(), static_cast<int32_t>(g)});
     }
@@ -294,6 +301,8 @@ ir::GraphValueId RootOf(const ir::Graph& graph, ir::GraphValueId id) {
   return id;
 }
 
-Result<std::vector<Group>> Fuse(const ir::Graph& graph) { return Fuser(graph).Run(); }
+Result<std::vector<Group>> Fuse(const ir::Graph& graph) {
+  return Fuser(graph).Run();
+}
 
 }  // namespace kiln::lower

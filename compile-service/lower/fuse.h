@@ -10,21 +10,22 @@
 namespace kiln::lower {
 
 enum class GroupKind : uint8_t {
-  kElementwise,   // a chain over one iteration space
-  kRow,           // reductions over `axes` of one iteration space, with everything element-wise around them
-  kProduct,       // MatMul with an epilogue
-  kConvolution,   // Conv with an epilogue
-  kWindow,        // depthwise Conv or pooling with an epilogue
-  kCopies,        // Concat, Pad
-  kShape,         // ShapeVector
-  kReference,     // the node's reference kernel
+  kElementwise,  // a chain over one iteration space
+  kRow,          // reductions over `axes` of one iteration space, with everything element-wise around them
+  kProduct,      // MatMul with an epilogue
+  kConvolution,  // Conv with an epilogue
+  kWindow,       // depthwise Conv or pooling with an epilogue
+  kCopies,       // Concat, Pad
+  kShape,        // ShapeVector
+  kReference,    // the node's reference kernel
 };
 
 struct Group {
   GroupKind kind{};
-  std::vector<int32_t> nodes;   // of the graph, in dependency order; the anchor first except in element-wise and row groups
-  std::vector<Dim> dims;        // iteration space, in logical order
-  std::vector<int> axes;        // kRow: reduced dims
+  std::vector<int32_t>
+      nodes;              // of the graph, in dependency order; the anchor first except in element-wise and row groups
+  std::vector<Dim> dims;  // iteration space, in logical order
+  std::vector<int> axes;  // kRow: reduced dims
 };
 
 // Views and prepacked nodes belong to no group: views are address arithmetic, prepacked values are made at link time.

@@ -11,8 +11,8 @@ using ir::GraphValueId;
 
 namespace {
 
-// Numbers that belong to a formula (3, 0.5, 1/6) become part of the code; learned ones are read from memory, so that layers that
-// differ only in them share a kernel.
+// Numbers that belong to a formula (3, 0.5, 1/6) become part of the code; learned ones are read from memory, so that
+// layers that differ only in them share a kernel.
 bool BelongsToFormula(float number) {
   const auto simple = [](float v) { return std::abs(v) <= 1024 && v * 64 == std::round(v * 64); };
   if (!std::isfinite(number)) return true;
@@ -43,8 +43,10 @@ Result<int32_t> GroupBody::Scalar(GraphValueId id) {
     if (tensor.ref.elements() == 1 && value.dtype == DType::kI64) {
       return scalars_.Add({ir::ScalarOp::kConstant, DType::kI64, -1, -1, -1, 0, 0, tensor.values<int64_t>()[0]});
     }
-    if (tensor.ref.elements() == 1 && value.dtype == DType::kI32) return scalars_.Number(DType::kI32, tensor.values<int32_t>()[0]);
-    if (tensor.ref.elements() == 1 && value.dtype == DType::kBool) return scalars_.Number(DType::kBool, tensor.values<bool>()[0]);
+    if (tensor.ref.elements() == 1 && value.dtype == DType::kI32)
+      return scalars_.Number(DType::kI32, tensor.values<int32_t>()[0]);
+    if (tensor.ref.elements() == 1 && value.dtype == DType::kBool)
+      return scalars_.Number(DType::kBool, tensor.values<bool>()[0]);
   }
   if (load_of_.find(id) == load_of_.end()) {
     ASSIGN_OR_RETURN(Operand operand, builder_.BroadcastValue(id, space_));

@@ -36,7 +36,7 @@ class GroupBody {
   // Specs name pointers by position; equal places share one.
   int32_t Pointer(const Operand& operand);
   std::vector<int32_t> pointers() const { return pointers_; }
-  Dim Cost();                     // scalar operations over the space
+  Dim Cost();  // scalar operations over the space
   StepText Text(const std::string& head = {}) const;
 
  private:

@@ -9,7 +9,7 @@ namespace kiln::lower {
 
 struct LoopDim {
   Dim extent;
-  std::vector<Dim> strides;   // per operand
+  std::vector<Dim> strides;  // per operand
 };
 
 // Dim `dim` of the iteration space.

@@ -19,7 +19,9 @@ constexpr Dim kOne = Dim::Const(1);
 // Inner extents up to this are part of the code: it then needs no masks or remainder loops.
 constexpr int64_t kInnerConstantMax = 64;
 
-bool IsReduction(const GraphNode& node) { return OpInfo(node.op).family == OpFamily::kReduction; }
+bool IsReduction(const GraphNode& node) {
+  return OpInfo(node.op).family == OpFamily::kReduction;
+}
 
 ir::Combine CombineOf(TensorOp op) {
   if (op == TensorOp::kReduceMax) return ir::Combine::kMax;
@@ -35,13 +37,14 @@ struct NestLoops {
   bool reduce_inner = false;
 };
 
-NestLoops ShapeNest(PlanBuilder& builder, const std::vector<Dim>& space, const std::vector<int>& axes, const Order& order,
-                    const std::vector<Operand>& operands) {
+NestLoops ShapeNest(PlanBuilder& builder, const std::vector<Dim>& space, const std::vector<int>& axes,
+                    const Order& order, const std::vector<Operand>& operands) {
   NestLoops loops;
   for (int dim : order) {
     if (builder.graph().IsOne(space[static_cast<size_t>(dim)])) continue;
     const bool reduced = std::ranges::find(axes, dim) != axes.end();
-    (reduced ? loops.reduce : loops.outer).push_back(LoopDimOf(space[static_cast<size_t>(dim)], operands, static_cast<size_t>(dim)));
+    (reduced ? loops.reduce : loops.outer)
+        .push_back(LoopDimOf(space[static_cast<size_t>(dim)], operands, static_cast<size_t>(dim)));
     loops.reduce_inner = reduced;
   }
   const LoopDim unit{kOne, std::vector<Dim>(operands.size(), kZero)};
@@ -141,7 +144,8 @@ class RowStages {
     Dim count = kOne;
     for (int axis : group_.axes) count = builder_.symbols().Mul(count, group_.dims[static_cast<size_t>(axis)]);
     if (count.is_const() && count.value() != 0) {
-      return scalars.Op(ir::ScalarOp::kMul, DType::kF32, sum, scalars.Number(DType::kF32, 1.0 / static_cast<double>(count.value())));
+      return scalars.Op(ir::ScalarOp::kMul, DType::kF32, sum,
+                        scalars.Number(DType::kF32, 1.0 / static_cast<double>(count.value())));
     }
     if (count_argument_ < 0) count_argument_ = static_cast<int32_t>(arguments_.Argument(count).value);
     const int32_t argument = scalars.Add({ir::ScalarOp::kArgument, DType::kI64, -1, -1, -1, count_argument_});
@@ -181,7 +185,8 @@ Result<Operand> RowOperand(PlanBuilder& builder, const Group& group, const Place
   Operand operand{place, value.dtype, value.dims, std::vector<Dim>(group.dims.size(), kZero)};
   size_t next = 0;
   for (size_t i = 0; i < group.dims.size(); ++i) {
-    if (std::ranges::find(group.axes, static_cast<int>(i)) == group.axes.end()) operand.strides[i] = place.strides[next++];
+    if (std::ranges::find(group.axes, static_cast<int>(i)) == group.axes.end())
+      operand.strides[i] = place.strides[next++];
   }
   return operand;
 }
@@ -199,8 +204,8 @@ Status EmitElementwise(PlanBuilder& builder, const Group& group) {
   FillNest(loops, body, arguments, spec);
   spec.body = body.scalars().Take();
   spec.stages.push_back({Stage::Kind::kStore, ir::Combine::kSum, 0, Stage::Domain::kFull, stores});
-  return builder.AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), RangeOfNest(builder, loops), body.Cost(),
-                           body.Text());
+  return builder.AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), RangeOfNest(builder, loops),
+                           body.Cost(), body.Text());
 }
 
 Status EmitRow(PlanBuilder& builder, const Group& group) {
@@ -239,11 +244,12 @@ Status EmitRow(PlanBuilder& builder, const Group& group) {
   if (!rows.stores.empty()) spec.stages.push_back(std::move(rows));
   if (!full.stores.empty()) spec.stages.push_back(std::move(full));
   spec.body = body.scalars().Take();
-  return builder.AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), RangeOfNest(builder, loops), body.Cost(),
-                           body.Text());
+  return builder.AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), RangeOfNest(builder, loops),
+                           body.Cost(), body.Text());
 }
 
-Status PlanBuilder::AddCopy(const Place& from, const Place& to, DType dtype, const std::vector<Dim>& dims, StepText text) {
+Status PlanBuilder::AddCopy(const Place& from, const Place& to, DType dtype, const std::vector<Dim>& dims,
+                            StepText text) {
   if (!IsKernelDType(dtype)) {
     return Fail(ErrorCode::kUnsupported, "copying " + std::string(DTypeName(dtype)) + " elements is not compiled");
   }
@@ -259,7 +265,8 @@ Status PlanBuilder::AddCopy(const Place& from, const Place& to, DType dtype, con
   const int32_t element = body.scalars().Load(dtype, 0);
   spec.body = body.scalars().Take();
   spec.stages.push_back({Stage::Kind::kStore, ir::Combine::kSum, 0, Stage::Domain::kFull, {{1, element}}});
-  return AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), RangeOfNest(*this, loops), body.Cost(), std::move(text));
+  return AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), RangeOfNest(*this, loops), body.Cost(),
+                   std::move(text));
 }
 
 }  // namespace kiln::lower

@@ -15,9 +15,9 @@ namespace kiln::lower {
 // What a plan fixes about one symbol.
 struct SymbolChoice {
   enum class Kind : uint8_t {
-    kFree,    // whatever the segment declares: generic
-    kRange,   // min..max, multiples of divisor
-    kExact,   // min
+    kFree,   // whatever the segment declares: generic
+    kRange,  // min..max, multiples of divisor
+    kExact,  // min
   };
   Kind kind = Kind::kFree;
   int64_t min = 0;
@@ -29,26 +29,27 @@ struct LowerRequest {
   const Segment& segment;
   Target target{};
   NumericMode mode = NumericMode::kDefault;
-  std::vector<int64_t> hints;             // a likely value per symbol of the segment; -1 for kValueDim symbols
-  std::vector<SymbolChoice> symbols;      // per symbol; empty: all free
+  std::vector<int64_t> hints;         // a likely value per symbol of the segment; -1 for kValueDim symbols
+  std::vector<SymbolChoice> symbols;  // per symbol; empty: all free
 };
 
 struct Coverage {
-  int kernel_nodes = 0;                   // nodes of the body computed by kernels
-  int reference_nodes = 0;                // by reference steps
-  int free_nodes = 0;                     // views, constants, shape arithmetic, prepacked: no run-time work of their own
-  std::vector<std::string> reference_ops; // one entry per reference step
+  int kernel_nodes = 0;     // nodes of the body computed by kernels
+  int reference_nodes = 0;  // by reference steps
+  int free_nodes = 0;       // views, constants, shape arithmetic, prepacked: no run-time work of their own
+  std::vector<std::string> reference_ops;  // one entry per reference step
 };
 
 // `plan.kernels` is empty; KernelStep::kernel indexes `specs`. The caller compiles the specs and fills in the ids.
 struct LoweredSegment {
   Plan plan;
-  std::vector<ir::KernelSpec> specs;      // each once
+  std::vector<ir::KernelSpec> specs;  // each once
   Coverage coverage;
 };
 
-// InvalidArgument when hints or choices do not fit the segment; ShapeMismatch when the hints contradict its shape rules;
-// Unsupported when a shape cannot be expressed over the symbols; LimitExceeded past limits::kPlanKernelsMax kernels.
+// InvalidArgument when hints or choices do not fit the segment; ShapeMismatch when the hints contradict its shape
+// rules; Unsupported when a shape cannot be expressed over the symbols; LimitExceeded past limits::kPlanKernelsMax
+// kernels.
 Result<LoweredSegment> LowerSegment(const LowerRequest& request);
 
 }  // namespace kiln::lower

@@ -33,11 +33,16 @@ Order ChannelsLast(int rank) {
 }
 
 PlanBuilder::PlanBuilder(ir::Graph& graph, Target target, NumericMode mode, std::span<const int64_t> hints)
-    : graph_(graph), target_(target), mode_(mode), hints_(hints.begin(), hints.end()), sample_(hints.begin(), hints.end()) {
+    : graph_(graph),
+      target_(target),
+      mode_(mode),
+      hints_(hints.begin(), hints.end()),
+      sample_(hints.begin(), hints.end()) {
   for (int64_t& value : sample_) value = std::max(value, kSampleMin);
   places_.resize(graph_.values.size());
   output_of_.assign(graph_.values.size(), -1);
-  for (size_t o = graph_.outputs.size(); o-- > 0;) output_of_[static_cast<size_t>(graph_.outputs[o])] = static_cast<int>(o);
+  for (size_t o = graph_.outputs.size(); o-- > 0;)
+    output_of_[static_cast<size_t>(graph_.outputs[o])] = static_cast<int>(o);
   // A row-major tensor and its reshape are the same bytes: what is only reshaped before it leaves is made in place.
   for (size_t o = 0; o < graph_.outputs.size(); ++o) {
     GraphValueId id = graph_.outputs[o];
@@ -60,7 +65,8 @@ PlanBuilder::PlanBuilder(ir::Graph& graph, Target target, NumericMode mode, std:
 
 bool PlanBuilder::Escapes(GraphValueId id, const std::vector<int32_t>& nodes) const {
   if (output_of_[static_cast<size_t>(id)] >= 0) return true;
-  return std::ranges::any_of(readers_[static_cast<size_t>(id)], [&](int32_t reader) { return std::ranges::find(nodes, reader) == nodes.end(); });
+  return std::ranges::any_of(readers_[static_cast<size_t>(id)],
+                             [&](int32_t reader) { return std::ranges::find(nodes, reader) == nodes.end(); });
 }
 
 int64_t PlanBuilder::Hint(Dim dim) const {
@@ -77,7 +83,9 @@ Order PlanBuilder::MemoryOrder(const std::vector<Dim>& dims, const std::vector<D
   Order order = RowMajor(static_cast<int>(dims.size()));
   std::vector<int64_t> sizes;
   for (Dim stride : strides) sizes.push_back(std::abs(Hint(stride)));
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return sizes[static_cast<size_t>(a)] > sizes[static_cast<size_t>(b)]; });
+  std::sort(order.begin(), order.end(), [&](int a, int b) {
+    return std::pair(-sizes[static_cast<size_t>(a)], a) < std::pair(-sizes[static_cast<size_t>(b)], b);
+  });
   return order;
 }
 
@@ -178,15 +186,15 @@ Result<Place> PlanBuilder::ChannelsLastPlace(GraphValueId id) {
 Status PlanBuilder::PreferChannelsLast(GraphValueId id, const Group& group) {
   const GraphValue& value = graph_.value(id);
   if (value.prepack || !graph_.SameDims(value.dims, group.dims)) return {};
-  const bool inside = std::ranges::any_of(group.nodes, [&](int32_t n) {
-    return std::ranges::count(graph_.nodes[static_cast<size_t>(n)].outputs, id) > 0;
-  });
+  const bool inside = std::ranges::any_of(
+      group.nodes, [&](int32_t n) { return std::ranges::count(graph_.nodes[static_cast<size_t>(n)].outputs, id) > 0; });
   if (inside) return {};
   ASSIGN_OR_RETURN(places_[static_cast<size_t>(id)], ChannelsLastPlace(id));
   return {};
 }
 
-Result<Operand> PlanBuilder::Broadcast(const Place& place, DType dtype, const std::vector<Dim>& dims, const std::vector<Dim>& space) {
+Result<Operand> PlanBuilder::Broadcast(const Place& place, DType dtype, const std::vector<Dim>& dims,
+                                       const std::vector<Dim>& space) {
   Operand operand{place, dtype, dims, std::vector<Dim>(space.size(), kZero)};
   for (size_t i = 0; i < dims.size(); ++i) {
     const size_t at = i + space.size() - dims.size();
@@ -207,8 +215,8 @@ Result<Operand> PlanBuilder::BroadcastValue(GraphValueId id, const std::vector<D
 
 int32_t PlanBuilder::AddPlanValue(const Place& place, DType dtype, const std::vector<Dim>& dims) {
   const auto same = [&](const PlanValue& value) {
-    return value.storage == place.storage && value.index == place.index && value.dtype == dtype && value.offset == place.offset &&
-           value.dims == dims && value.strides == place.strides;
+    return value.storage == place.storage && value.index == place.index && value.dtype == dtype &&
+           value.offset == place.offset && value.dims == dims && value.strides == place.strides;
   };
   const auto found = std::ranges::find_if(plan_.values, same);
   if (found != plan_.values.end()) return static_cast<int32_t>(found - plan_.values.begin());
@@ -216,8 +224,8 @@ int32_t PlanBuilder::AddPlanValue(const Place& place, DType dtype, const std::ve
   return static_cast<int32_t>(plan_.values.size() - 1);
 }
 
-Status PlanBuilder::AddKernel(ir::KernelSpec spec, std::vector<int32_t> pointers, KernelArguments arguments, Dim range, Dim cost,
-                              StepText text) {
+Status PlanBuilder::AddKernel(ir::KernelSpec spec, std::vector<int32_t> pointers, KernelArguments arguments, Dim range,
+                              Dim cost, StepText text) {
   spec.pointers = static_cast<int32_t>(pointers.size());
   spec.dims = static_cast<int32_t>(arguments.dims.size());
   if (Status status = ir::VerifySpec(spec); !status) return FailIn("kernel for " + text.label, status.error());
@@ -225,7 +233,8 @@ Status PlanBuilder::AddKernel(ir::KernelSpec spec, std::vector<int32_t> pointers
   if (found == specs_.end()) found = specs_.insert(specs_.end(), std::move(spec));
   const auto kernel = static_cast<int32_t>(found - specs_.begin());
   if (specs_.size() > limits::kPlanKernelsMax) {
-    return Fail(ErrorCode::kLimitExceeded, "the segment needs more than " + std::to_string(limits::kPlanKernelsMax) + " kernels");
+    return Fail(ErrorCode::kLimitExceeded,
+                "the segment needs more than " + std::to_string(limits::kPlanKernelsMax) + " kernels");
   }
   plan_.steps.push_back({KernelStep{kernel, std::move(pointers), std::move(arguments.dims), range, cost, kZero},
                          std::move(text.nodes), std::move(text.label)});
@@ -239,7 +248,8 @@ void PlanBuilder::AddReference(ReferenceStep step, StepText text) {
 Status PlanBuilder::PlaceOutput(size_t index) {
   const GraphValueId id = graph_.outputs[index];
   const GraphValue value = graph_.value(id);
-  const Place own{StorageKind::kOutput, static_cast<int32_t>(index), kZero, OrderedStrides(value.dims, RowMajor(value.rank()))};
+  const Place own{StorageKind::kOutput, static_cast<int32_t>(index), kZero,
+                  OrderedStrides(value.dims, RowMajor(value.rank()))};
   if (!output_written_[index]) {
     ASSIGN_OR_RETURN(const Place place, PlaceOf(id));
     RETURN_IF_ERROR(AddCopy(place, own, value.dtype, value.dims, {"output", {}}));

@@ -1,8 +1,9 @@
 // PlanBuilder: where every value lies, and the growing list of steps.
 //
-// Values get a place (storage, offset, strides) when first asked for: inputs and weights are row-major, views follow from their
-// input's place where strides allow (else a copy step is emitted), prepacked values become recipes, and the emitters of groups
-// allocate what they store. A tensor's logical order of dims never changes; its order in memory is in its strides.
+// Values get a place (storage, offset, strides) when first asked for: inputs and weights are row-major, views follow
+// from their input's place where strides allow (else a copy step is emitted), prepacked values become recipes, and the
+// emitters of groups allocate what they store. A tensor's logical order of dims never changes; its order in memory is
+// in its strides.
 #pragma once
 
 #include <map>
@@ -21,21 +22,21 @@ namespace kiln::lower {
 struct Place {
   StorageKind storage{};
   int32_t index = 0;
-  Dim offset;                      // elements
-  std::vector<Dim> strides;        // per dim of the value
+  Dim offset;                // elements
+  std::vector<Dim> strides;  // per dim of the value
 };
 
 // A memory order: dims from outermost to innermost.
 using Order = std::vector<int>;
 Order RowMajor(int rank);
-Order ChannelsLast(int rank);      // N, spatial…, C
+Order ChannelsLast(int rank);  // N, spatial…, C
 
 // One access of a kernel before strides are put into a spec.
 struct Operand {
   Place place;
   DType dtype{};
-  std::vector<Dim> dims;           // of the value
-  std::vector<Dim> strides;        // over the iteration space of the kernel, 0 where it is broadcast
+  std::vector<Dim> dims;     // of the value
+  std::vector<Dim> strides;  // over the iteration space of the kernel, 0 where it is broadcast
 };
 
 // The `dims` arguments of a kernel, by position.
@@ -55,7 +56,7 @@ struct KernelArguments {
 
 struct StepText {
   std::string label;
-  std::vector<int32_t> nodes;      // of the segment's body
+  std::vector<int32_t> nodes;  // of the segment's body
 };
 
 class PlanBuilder {
@@ -76,39 +77,42 @@ class PlanBuilder {
   // Moves an operand of `group`'s size that lies otherwise to channels-last memory, for all later readers.
   Status PreferChannelsLast(ir::GraphValueId id, const Group& group);
   bool IsOrdered(const Place& place, const std::vector<Dim>& dims, const Order& order);
-  // A fresh place for a value that the caller is about to store: the segment's output when it is one and `order` is row-major.
+  // A fresh place for a value that the caller is about to store: the segment's output when it is one and `order` is
+  // row-major.
   Place Allocate(ir::GraphValueId id, const Order& order);
   // A temporary that is no value of the graph.
   Place AllocateBuffer(DType dtype, const std::vector<Dim>& dims, const Order& order);
   // Dims from outermost to innermost by the size of their strides; a choice for speed only, made with the hints.
   Order MemoryOrder(const std::vector<Dim>& dims, const std::vector<Dim>& strides) const;
   std::vector<Dim> OrderedStrides(const std::vector<Dim>& dims, const Order& order);
-  int64_t Hint(Dim dim) const;                          // never 0 or 1 for a symbol
-  int64_t RawHint(Dim dim) const;                       // the value at the request's hints
+  int64_t Hint(Dim dim) const;     // never 0 or 1 for a symbol
+  int64_t RawHint(Dim dim) const;  // the value at the request's hints
 
   // Whether anything outside `nodes` reads the value.
   bool Escapes(ir::GraphValueId id, const std::vector<int32_t>& nodes) const;
 
   // --- operands ---
   // `place` over an iteration space, by the broadcasting rule; fails when the dims were never decided to be equal or 1.
-  Result<Operand> Broadcast(const Place& place, DType dtype, const std::vector<Dim>& dims, const std::vector<Dim>& space);
+  Result<Operand> Broadcast(const Place& place, DType dtype, const std::vector<Dim>& dims,
+                            const std::vector<Dim>& space);
   Result<Operand> BroadcastValue(ir::GraphValueId id, const std::vector<Dim>& space);
 
   // --- prepacking ---
   // The place of a prepacked value's own contiguous tensor.
   Result<Place> Recipe(ir::GraphValueId id);
   // A prepack node made during planning.
-  ir::GraphValueId AddPrepackNode(TensorOp op, std::vector<ir::GraphValueId> inputs, std::vector<Dim> dims, Attributes attributes = {},
-                                  std::optional<DType> dtype = {});
+  ir::GraphValueId AddPrepackNode(TensorOp op, std::vector<ir::GraphValueId> inputs, std::vector<Dim> dims,
+                                  Attributes attributes = {}, std::optional<DType> dtype = {});
   // f32 weights with denormal numbers as zeros (as they are in strict mode): they slow a processor down a hundredfold.
   ir::GraphValueId WithoutDenormals(ir::GraphValueId weights);
   ir::GraphValueId AddIntegers(std::vector<int64_t> values);
-  Result<Place> Zeros(int64_t elements);   // f32
-  Result<Place> ZeroOf(DType dtype);       // one element
+  Result<Place> Zeros(int64_t elements);  // f32
+  Result<Place> ZeroOf(DType dtype);      // one element
 
   // --- steps ---
   int32_t AddPlanValue(const Place& place, DType dtype, const std::vector<Dim>& dims);
-  Status AddKernel(ir::KernelSpec spec, std::vector<int32_t> pointers, KernelArguments arguments, Dim range, Dim cost, StepText text);
+  Status AddKernel(ir::KernelSpec spec, std::vector<int32_t> pointers, KernelArguments arguments, Dim range, Dim cost,
+                   StepText text);
   void AddReference(ReferenceStep step, StepText text);
   Status AddCopy(const Place& from, const Place& to, DType dtype, const std::vector<Dim>& dims, StepText text);
 
@@ -124,7 +128,8 @@ class PlanBuilder {
     size_t from, from_end, to, to_end;
   };
   std::optional<std::vector<ReshapeRun>> RunsOf(const std::vector<Dim>& from, const std::vector<Dim>& to);
-  std::optional<Order> ChannelsLastReshape(const std::vector<Dim>& from, const std::vector<Dim>& strides, const std::vector<Dim>& to);
+  std::optional<Order> ChannelsLastReshape(const std::vector<Dim>& from, const std::vector<Dim>& strides,
+                                           const std::vector<Dim>& to);
   std::optional<std::vector<Dim>> ReshapeStrides(const std::vector<Dim>& from, const std::vector<Dim>& strides,
                                                  const std::vector<Dim>& to);
   Result<Place> OrderedPlace(ir::GraphValueId id, const Order& order, std::map<ir::GraphValueId, Place>* copies);
@@ -135,17 +140,17 @@ class PlanBuilder {
   Target target_;
   NumericMode mode_;
   std::vector<int64_t> hints_;
-  std::vector<int64_t> sample_;                        // symbol values that MemoryOrder and Hint evaluate with
-  std::vector<std::optional<Place>> places_;           // per value of the graph
+  std::vector<int64_t> sample_;               // symbol values that MemoryOrder and Hint evaluate with
+  std::vector<std::optional<Place>> places_;  // per value of the graph
   std::map<ir::GraphValueId, Place> row_major_, channels_last_;
   std::map<ir::GraphValueId, int32_t> recipe_of_;
   std::vector<std::pair<ir::GraphNode, ir::GraphValueId>> prepack_nodes_;
   std::vector<std::pair<std::vector<int64_t>, ir::GraphValueId>> integers_;
-  ir::GraphValueId smallest_normal_ = -1, zero_ = -1;   // scalars of WithoutDenormals
+  ir::GraphValueId smallest_normal_ = -1, zero_ = -1;  // scalars of WithoutDenormals
   ir::GraphValueId zeros_ = -1;
-  std::vector<int> output_of_;                         // per value: the first segment output it is, or -1
+  std::vector<int> output_of_;  // per value: the first segment output it is, or -1
   std::vector<bool> output_written_;
-  std::vector<std::vector<int32_t>> readers_;          // per value: nodes
+  std::vector<std::vector<int32_t>> readers_;  // per value: nodes
   Plan plan_;
   std::vector<ir::KernelSpec> specs_;
 };

@@ -49,7 +49,8 @@ class RecipeWriter {
   Status Mark(GraphValueId id, std::vector<bool>* needed) {
     const GraphValue& value = graph_.value(id);
     if (value.origin == ir::Origin::kWeight && value_of_[static_cast<size_t>(id)] == kNoValue) {
-      value_of_[static_cast<size_t>(id)] = AddValue("w" + std::to_string(recipe_.weights.size()), DescOf(value.dtype, value.dims));
+      value_of_[static_cast<size_t>(id)] =
+          AddValue("w" + std::to_string(recipe_.weights.size()), DescOf(value.dtype, value.dims));
       region().inputs.push_back(value_of_[static_cast<size_t>(id)]);
       recipe_.weights.push_back(value.index);
     }
@@ -70,11 +71,13 @@ class RecipeWriter {
   ValueId AddConstant(Tensor tensor) {
     std::vector<Dim> dims;
     for (int64_t extent : tensor.dims()) dims.push_back(Dim::Const(extent));
-    const ValueId value = AddValue("c" + std::to_string(recipe_.program.constants.size()), DescOf(tensor.dtype(), dims));
+    const ValueId value =
+        AddValue("c" + std::to_string(recipe_.program.constants.size()), DescOf(tensor.dtype(), dims));
     Attributes attributes;
     attributes.Set("value", static_cast<ConstantId>(recipe_.program.constants.size()));
     const bool immediate = Program::IsImmediate(tensor);
-    recipe_.program.constants.push_back({"c" + std::to_string(recipe_.program.constants.size()), std::move(tensor), immediate});
+    recipe_.program.constants.push_back(
+        {"c" + std::to_string(recipe_.program.constants.size()), std::move(tensor), immediate});
     region().nodes.push_back({TensorOp::kConstant, "", {}, {value}, std::move(attributes), {}});
     return value;
   }
@@ -153,7 +156,9 @@ class RecipeWriter {
 
 }  // namespace
 
-Result<PrepackRecipe> BuildRecipe(const Graph& graph, GraphValueId id) { return RecipeWriter(graph).Write(id); }
+Result<PrepackRecipe> BuildRecipe(const Graph& graph, GraphValueId id) {
+  return RecipeWriter(graph).Write(id);
+}
 
 Result<Place> PlanBuilder::Recipe(GraphValueId id) {
   const GraphValue& value = graph_.value(id);
@@ -168,10 +173,11 @@ Result<Place> PlanBuilder::Recipe(GraphValueId id) {
   return Place{StorageKind::kPrepacked, found->second, kZero, strides};
 }
 
-GraphValueId PlanBuilder::AddPrepackNode(TensorOp op, std::vector<GraphValueId> inputs, std::vector<Dim> dims, Attributes attributes,
-                                         std::optional<DType> dtype) {
+GraphValueId PlanBuilder::AddPrepackNode(TensorOp op, std::vector<GraphValueId> inputs, std::vector<Dim> dims,
+                                         Attributes attributes, std::optional<DType> dtype) {
   for (const auto& [key, id] : prepack_nodes_) {
-    if (key.op == op && key.inputs == inputs && key.attributes == attributes && graph_.value(id).dims == dims) return id;
+    if (key.op == op && key.inputs == inputs && key.attributes == attributes && graph_.value(id).dims == dims)
+      return id;
   }
   const GraphValueId output = graph_.AddValue(dtype.value_or(graph_.value(inputs[0]).dtype), std::move(dims));
   graph_.value(output).prepack = true;
@@ -205,7 +211,7 @@ GraphValueId PlanBuilder::AddIntegers(std::vector<int64_t> values) {
 
 Result<Place> PlanBuilder::Zeros(int64_t elements) {
   if (zeros_ < 0) {
-    int64_t most = elements;   // one vector serves every convolution
+    int64_t most = elements;  // one vector serves every convolution
     for (const GraphNode& node : graph_.nodes) {
       if (node.op == TensorOp::kConv && graph_.value(node.inputs[1]).dims[1].is_const()) {
         most = std::max(most, graph_.value(node.inputs[1]).dims[1].value());
@@ -216,6 +222,8 @@ Result<Place> PlanBuilder::Zeros(int64_t elements) {
   return Recipe(zeros_);
 }
 
-Result<Place> PlanBuilder::ZeroOf(DType dtype) { return Recipe(graph_.AddImmediate(Tensor::Zeros(dtype, Dims{1}))); }
+Result<Place> PlanBuilder::ZeroOf(DType dtype) {
+  return Recipe(graph_.AddImmediate(Tensor::Zeros(dtype, Dims{1})));
+}
 
 }  // namespace kiln::lower

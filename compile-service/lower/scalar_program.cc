@@ -19,32 +19,58 @@ ScalarKind KindOf(TensorOp op) {
     TensorOp op;
     ScalarKind kind;
   } kTable[] = {
-      {TensorOp::kCeil, ScalarKind::kActivation},        {TensorOp::kFloor, ScalarKind::kActivation},
-      {TensorOp::kRound, ScalarKind::kActivation},       {TensorOp::kSqrt, ScalarKind::kActivation},
-      {TensorOp::kReciprocal, ScalarKind::kActivation},  {TensorOp::kExp, ScalarKind::kActivation},
-      {TensorOp::kLog, ScalarKind::kActivation},         {TensorOp::kSin, ScalarKind::kActivation},
-      {TensorOp::kCos, ScalarKind::kActivation},         {TensorOp::kTanh, ScalarKind::kActivation},
-      {TensorOp::kErf, ScalarKind::kActivation},         {TensorOp::kSigmoid, ScalarKind::kActivation},
-      {TensorOp::kLeakyRelu, ScalarKind::kActivation},   {TensorOp::kThresholdedRelu, ScalarKind::kActivation},
-      {TensorOp::kElu, ScalarKind::kActivation},         {TensorOp::kCelu, ScalarKind::kActivation},
-      {TensorOp::kSelu, ScalarKind::kActivation},        {TensorOp::kGelu, ScalarKind::kActivation},
-      {TensorOp::kHardSigmoid, ScalarKind::kActivation}, {TensorOp::kHardSwish, ScalarKind::kActivation},
-      {TensorOp::kMish, ScalarKind::kActivation},        {TensorOp::kSoftplus, ScalarKind::kActivation},
-      {TensorOp::kSoftsign, ScalarKind::kActivation},    {TensorOp::kShrink, ScalarKind::kActivation},
-      {TensorOp::kIsNaN, ScalarKind::kFloatOnly},        {TensorOp::kIsInf, ScalarKind::kFloatOnly},
-      {TensorOp::kDiv, ScalarKind::kFloatOnly},          {TensorOp::kPow, ScalarKind::kFloatOnly},
-      {TensorOp::kPRelu, ScalarKind::kFloatOnly},        {TensorOp::kMean, ScalarKind::kFloatOnly},
-      {TensorOp::kAbs, ScalarKind::kGeneric},            {TensorOp::kNeg, ScalarKind::kGeneric},
-      {TensorOp::kRelu, ScalarKind::kGeneric},           {TensorOp::kSign, ScalarKind::kGeneric},
-      {TensorOp::kClip, ScalarKind::kGeneric},           {TensorOp::kAdd, ScalarKind::kGeneric},
-      {TensorOp::kSub, ScalarKind::kGeneric},            {TensorOp::kMul, ScalarKind::kGeneric},
-      {TensorOp::kMin, ScalarKind::kGeneric},            {TensorOp::kMax, ScalarKind::kGeneric},
-      {TensorOp::kSum, ScalarKind::kGeneric},            {TensorOp::kEqual, ScalarKind::kGeneric},
-      {TensorOp::kLess, ScalarKind::kGeneric},           {TensorOp::kLessOrEqual, ScalarKind::kGeneric},
-      {TensorOp::kGreater, ScalarKind::kGeneric},        {TensorOp::kGreaterOrEqual, ScalarKind::kGeneric},
-      {TensorOp::kAnd, ScalarKind::kGeneric},            {TensorOp::kOr, ScalarKind::kGeneric},
-      {TensorOp::kXor, ScalarKind::kGeneric},            {TensorOp::kNot, ScalarKind::kGeneric},
-      {TensorOp::kCast, ScalarKind::kGeneric},           {TensorOp::kWhere, ScalarKind::kGeneric},
+      {TensorOp::kCeil, ScalarKind::kActivation},
+      {TensorOp::kFloor, ScalarKind::kActivation},
+      {TensorOp::kRound, ScalarKind::kActivation},
+      {TensorOp::kSqrt, ScalarKind::kActivation},
+      {TensorOp::kReciprocal, ScalarKind::kActivation},
+      {TensorOp::kExp, ScalarKind::kActivation},
+      {TensorOp::kLog, ScalarKind::kActivation},
+      {TensorOp::kSin, ScalarKind::kActivation},
+      {TensorOp::kCos, ScalarKind::kActivation},
+      {TensorOp::kTanh, ScalarKind::kActivation},
+      {TensorOp::kErf, ScalarKind::kActivation},
+      {TensorOp::kSigmoid, ScalarKind::kActivation},
+      {TensorOp::kLeakyRelu, ScalarKind::kActivation},
+      {TensorOp::kThresholdedRelu, ScalarKind::kActivation},
+      {TensorOp::kElu, ScalarKind::kActivation},
+      {TensorOp::kCelu, ScalarKind::kActivation},
+      {TensorOp::kSelu, ScalarKind::kActivation},
+      {TensorOp::kGelu, ScalarKind::kActivation},
+      {TensorOp::kHardSigmoid, ScalarKind::kActivation},
+      {TensorOp::kHardSwish, ScalarKind::kActivation},
+      {TensorOp::kMish, ScalarKind::kActivation},
+      {TensorOp::kSoftplus, ScalarKind::kActivation},
+      {TensorOp::kSoftsign, ScalarKind::kActivation},
+      {TensorOp::kShrink, ScalarKind::kActivation},
+      {TensorOp::kIsNaN, ScalarKind::kFloatOnly},
+      {TensorOp::kIsInf, ScalarKind::kFloatOnly},
+      {TensorOp::kDiv, ScalarKind::kFloatOnly},
+      {TensorOp::kPow, ScalarKind::kFloatOnly},
+      {TensorOp::kPRelu, ScalarKind::kFloatOnly},
+      {TensorOp::kMean, ScalarKind::kFloatOnly},
+      {TensorOp::kAbs, ScalarKind::kGeneric},
+      {TensorOp::kNeg, ScalarKind::kGeneric},
+      {TensorOp::kRelu, ScalarKind::kGeneric},
+      {TensorOp::kSign, ScalarKind::kGeneric},
+      {TensorOp::kClip, ScalarKind::kGeneric},
+      {TensorOp::kAdd, ScalarKind::kGeneric},
+      {TensorOp::kSub, ScalarKind::kGeneric},
+      {TensorOp::kMul, ScalarKind::kGeneric},
+      {TensorOp::kMin, ScalarKind::kGeneric},
+      {TensorOp::kMax, ScalarKind::kGeneric},
+      {TensorOp::kSum, ScalarKind::kGeneric},
+      {TensorOp::kEqual, ScalarKind::kGeneric},
+      {TensorOp::kLess, ScalarKind::kGeneric},
+      {TensorOp::kLessOrEqual, ScalarKind::kGeneric},
+      {TensorOp::kGreater, ScalarKind::kGeneric},
+      {TensorOp::kGreaterOrEqual, ScalarKind::kGeneric},
+      {TensorOp::kAnd, ScalarKind::kGeneric},
+      {TensorOp::kOr, ScalarKind::kGeneric},
+      {TensorOp::kXor, ScalarKind::kGeneric},
+      {TensorOp::kNot, ScalarKind::kGeneric},
+      {TensorOp::kCast, ScalarKind::kGeneric},
+      {TensorOp::kWhere, ScalarKind::kGeneric},
   };
   for (const auto& row : kTable) {
     if (row.op == op) return row.kind;
@@ -83,7 +109,9 @@ int32_t ScalarBuilder::Add(ScalarNode node) {
   return static_cast<int32_t>(program_.size() - 1);
 }
 
-int32_t ScalarBuilder::Load(DType type, int32_t access) { return Add({ScalarOp::kLoad, type, -1, -1, -1, access}); }
+int32_t ScalarBuilder::Load(DType type, int32_t access) {
+  return Add({ScalarOp::kLoad, type, -1, -1, -1, access});
+}
 
 int32_t ScalarBuilder::Number(DType type, double value) {
   ScalarNode node{ScalarOp::kConstant, type};
@@ -106,9 +134,10 @@ int32_t ScalarBuilder::Activation(const ir::GraphNode& node, int32_t x) {
   const auto less = [&](int32_t a, int32_t b) { return Op(ScalarOp::kLess, DType::kBool, a, b); };
   const auto select = [&](int32_t c, int32_t a, int32_t b) { return Op(ScalarOp::kSelect, kT, c, a, b); };
   const auto expm1 = [&](int32_t a) { return op2(ScalarOp::kSub, op1(ScalarOp::kExp, a), number(1)); };
-  const auto softplus = [&] {   // max(x, 0) + log(1 + e^-|x|)
+  const auto softplus = [&] {  // max(x, 0) + log(1 + e^-|x|)
     const int32_t tail = op1(ScalarOp::kExp, op1(ScalarOp::kNeg, op1(ScalarOp::kAbs, x)));
-    return op2(ScalarOp::kAdd, op2(ScalarOp::kMax, x, number(0)), op1(ScalarOp::kLog, op2(ScalarOp::kAdd, number(1), tail)));
+    return op2(ScalarOp::kAdd, op2(ScalarOp::kMax, x, number(0)),
+               op1(ScalarOp::kLog, op2(ScalarOp::kAdd, number(1), tail)));
   };
   const auto hard = [&](int32_t slope, int32_t shift) {
     const int32_t line = op2(ScalarOp::kAdd, op2(ScalarOp::kMul, x, slope), shift);
@@ -185,7 +214,8 @@ int32_t ScalarBuilder::F32(const ir::Graph& graph, const ir::GraphNode& node, st
   if (node.op == TensorOp::kIsNaN) return Op(ScalarOp::kIsNaN, DType::kBool, x);
   if (node.op == TensorOp::kIsInf) {
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
-    const bool negative = node.attributes.Int("detect_negative", 1) != 0, positive = node.attributes.Int("detect_positive", 1) != 0;
+    const bool negative = node.attributes.Int("detect_negative", 1) != 0,
+               positive = node.attributes.Int("detect_positive", 1) != 0;
     const auto equals = [&](double v) { return Op(ScalarOp::kEqual, DType::kBool, x, Number(kT, v)); };
     if (negative && positive) return Op(ScalarOp::kOr, DType::kBool, equals(kInfinity), equals(-kInfinity));
     if (!negative && !positive) return Number(DType::kBool, 0);
@@ -197,12 +227,13 @@ int32_t ScalarBuilder::F32(const ir::Graph& graph, const ir::GraphNode& node, st
     const int32_t negative = Op(ScalarOp::kLess, DType::kBool, x, Number(kT, 0));
     return Op(ScalarOp::kSelect, kT, negative, Op(ScalarOp::kMul, kT, x, operands[1]), x);
   }
-  int32_t sum = x;   // Mean
+  int32_t sum = x;  // Mean
   for (size_t i = 1; i < operands.size(); ++i) sum = Op(ScalarOp::kAdd, kT, sum, operands[i]);
   return Op(ScalarOp::kDiv, kT, sum, Number(kT, static_cast<double>(operands.size())));
 }
 
-int32_t ScalarBuilder::Any(const ir::Graph& graph, const ir::GraphNode& node, DType type, std::span<const int32_t> operands) {
+int32_t ScalarBuilder::Any(const ir::Graph& graph, const ir::GraphNode& node, DType type,
+                           std::span<const int32_t> operands) {
   const int32_t x = operands[0];
   const int32_t y = operands.size() > 1 ? operands[1] : -1;
   const auto fold = [&](ScalarOp op) {
@@ -214,7 +245,7 @@ int32_t ScalarBuilder::Any(const ir::Graph& graph, const ir::GraphNode& node, DT
   if (node.op == TensorOp::kAbs) return Op(ScalarOp::kAbs, type, x);
   if (node.op == TensorOp::kNeg) return Op(ScalarOp::kNeg, type, x);
   if (node.op == TensorOp::kRelu) return Op(ScalarOp::kMax, type, x, Number(type, 0));
-  if (node.op == TensorOp::kSign) {   // a NaN stays
+  if (node.op == TensorOp::kSign) {  // a NaN stays
     const int32_t zero = Number(type, 0);
     const int32_t low = Op(ScalarOp::kSelect, type, boolean(ScalarOp::kLess, x, zero), Number(type, -1), x);
     return Op(ScalarOp::kSelect, type, boolean(ScalarOp::kLess, zero, x), Number(type, 1), low);
@@ -239,11 +270,12 @@ int32_t ScalarBuilder::Any(const ir::Graph& graph, const ir::GraphNode& node, DT
   if (node.op == TensorOp::kOr) return boolean(ScalarOp::kOr, x, y);
   if (node.op == TensorOp::kNot) return boolean(ScalarOp::kNot, x, -1);
   if (node.op == TensorOp::kXor) {
-    return Op(ScalarOp::kAnd, DType::kBool, boolean(ScalarOp::kOr, x, y), boolean(ScalarOp::kNot, boolean(ScalarOp::kAnd, x, y), -1));
+    return Op(ScalarOp::kAnd, DType::kBool, boolean(ScalarOp::kOr, x, y),
+              boolean(ScalarOp::kNot, boolean(ScalarOp::kAnd, x, y), -1));
   }
   const DType out = graph.value(node.outputs[0]).dtype;
   if (node.op == TensorOp::kCast) return out == type ? x : Op(ScalarOp::kConvert, out, x);
-  return Op(ScalarOp::kSelect, out, x, y, operands[2]);   // Where
+  return Op(ScalarOp::kSelect, out, x, y, operands[2]);  // Where
 }
 
 int32_t ScalarBuilder::Node(const ir::Graph& graph, const ir::GraphNode& node, std::span<const int32_t> operands) {

@@ -12,13 +12,15 @@ namespace kiln::lower {
 class ScalarBuilder {
  public:
   int32_t Add(ir::ScalarNode node);
-  int32_t Op(ir::ScalarOp op, DType type, int32_t a, int32_t b = -1, int32_t c = -1) { return Add({op, type, a, b, c}); }
+  int32_t Op(ir::ScalarOp op, DType type, int32_t a, int32_t b = -1, int32_t c = -1) {
+    return Add({op, type, a, b, c});
+  }
   int32_t Load(DType type, int32_t access);
-  int32_t Number(DType type, double value);   // constant of any type
+  int32_t Number(DType type, double value);  // constant of any type
   ir::ScalarProgram Take() { return std::move(program_); }
 
-  // Appends `node`; operands[i] is the scalar node of input i, converted already to the input's dtype, or -1 when absent.
-  // Precondition: IsScalarNode.
+  // Appends `node`; operands[i] is the scalar node of input i, converted already to the input's dtype, or -1 when
+  // absent. Precondition: IsScalarNode.
   int32_t Node(const ir::Graph& graph, const ir::GraphNode& node, std::span<const int32_t> operands);
 
  private:

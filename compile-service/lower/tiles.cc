@@ -8,7 +8,7 @@ namespace {
 struct TileRow {
   int rung;
   int32_t mr, nv;
-  int64_t m_max;   // 0: any
+  int64_t m_max;  // 0: any
   double efficiency;
 };
 
@@ -19,15 +19,20 @@ constexpr TileRow kTiles[] = {
 };
 
 // Rungs above 4 have the registers of rung 4.
-int TileRung(const TargetInfo& info) { return info.architecture == Architecture::kArm ? 1 : std::min(info.rung, 4); }
+int TileRung(const TargetInfo& info) {
+  return info.architecture == Architecture::kArm ? 1 : std::min(info.rung, 4);
+}
 
-// Row tiles pass over a panel while it is in the second-level cache, and the next one is on its way there: larger panels fall out.
+// Row tiles pass over a panel while it is in the second-level cache, and the next one is on its way there: larger
+// panels fall out.
 constexpr int64_t kPanelBytesMax = 640 << 10;
 constexpr double kLargePanel = 0.75;
 // Up to here each panel is read once anyway.
 constexpr int64_t kStreamingRows = 8;
 
-int64_t RoundUp(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
+int64_t RoundUp(int64_t value, int64_t step) {
+  return (value + step - 1) / step * step;
+}
 
 }  // namespace
 

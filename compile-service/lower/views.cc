@@ -53,8 +53,10 @@ Result<Place> PlanBuilder::ViewPlace(const ir::GraphNode& node, GraphValueId id)
   return place;
 }
 
-// Splits both shapes into the shortest runs of equal products; dims of 1 belong to no run. nullopt when that cannot be proven.
-std::optional<std::vector<PlanBuilder::ReshapeRun>> PlanBuilder::RunsOf(const std::vector<Dim>& from, const std::vector<Dim>& to) {
+// Splits both shapes into the shortest runs of equal products; dims of 1 belong to no run. nullopt when that cannot be
+// proven.
+std::optional<std::vector<PlanBuilder::ReshapeRun>> PlanBuilder::RunsOf(const std::vector<Dim>& from,
+                                                                        const std::vector<Dim>& to) {
   std::vector<ReshapeRun> runs;
   const auto skip_ones = [&](const std::vector<Dim>& dims, size_t at) {
     while (at < dims.size() && graph_.IsOne(dims[at])) ++at;
@@ -84,7 +86,8 @@ std::optional<std::vector<PlanBuilder::ReshapeRun>> PlanBuilder::RunsOf(const st
 }
 
 // A run of the input must be one strided dim, which the run of the output subdivides.
-std::optional<std::vector<Dim>> PlanBuilder::ReshapeStrides(const std::vector<Dim>& from, const std::vector<Dim>& strides,
+std::optional<std::vector<Dim>> PlanBuilder::ReshapeStrides(const std::vector<Dim>& from,
+                                                            const std::vector<Dim>& strides,
                                                             const std::vector<Dim>& to) {
   const std::optional<std::vector<ReshapeRun>> runs = RunsOf(from, to);
   if (!runs) return std::nullopt;
@@ -110,8 +113,9 @@ std::optional<std::vector<Dim>> PlanBuilder::ReshapeStrides(const std::vector<Di
   return result;
 }
 
-// A reshape of an image whose channels are innermost is copied to channels-last memory, so that convolutions on both sides of it
-// (upsampling, pixel shuffles) need no other copy: dims in the order of the result's channels-last order, run by run.
+// A reshape of an image whose channels are innermost is copied to channels-last memory, so that convolutions on both
+// sides of it (upsampling, pixel shuffles) need no other copy: dims in the order of the result's channels-last order,
+// run by run.
 std::optional<Order> PlanBuilder::ChannelsLastReshape(const std::vector<Dim>& from, const std::vector<Dim>& strides,
                                                       const std::vector<Dim>& to) {
   const std::optional<std::vector<ReshapeRun>> runs = RunsOf(from, to);
@@ -132,7 +136,7 @@ std::optional<Order> PlanBuilder::ChannelsLastReshape(const std::vector<Dim>& fr
     }
   }
   for (size_t k = 0; k < from.size(); ++k) {
-    if (!placed[k]) order.insert(order.begin(), static_cast<int>(k));   // dims of 1
+    if (!placed[k]) order.insert(order.begin(), static_cast<int>(k));  // dims of 1
   }
   return order;
 }

@@ -15,10 +15,12 @@ constexpr Dim kOne = Dim::Const(1);
 
 // [C, 1, kernel…] as [taps, C].
 Result<Place> PackTaps(PlanBuilder& b, GraphValueId weights, int64_t channels, int64_t taps) {
-  const GraphValueId flat = b.AddPrepackNode(TensorOp::kReshape, {b.WithoutDenormals(weights)}, {Dim::Const(channels), Dim::Const(taps)});
+  const GraphValueId flat =
+      b.AddPrepackNode(TensorOp::kReshape, {b.WithoutDenormals(weights)}, {Dim::Const(channels), Dim::Const(taps)});
   Attributes perm;
   perm.Set("perm", std::vector<int64_t>{1, 0});
-  return b.Recipe(b.AddPrepackNode(TensorOp::kTranspose, {flat}, {Dim::Const(taps), Dim::Const(channels)}, std::move(perm)));
+  return b.Recipe(
+      b.AddPrepackNode(TensorOp::kTranspose, {flat}, {Dim::Const(taps), Dim::Const(channels)}, std::move(perm)));
 }
 
 // The result of the window with the bias of a convolution added.
@@ -41,7 +43,7 @@ std::string LabelOf(const GraphNode& node, const WindowShape& shape) {
 }  // namespace
 
 ir::WindowGeometry GeometryOf(const WindowShape& shape, const Place& place, const std::vector<Dim>& in,
-                                      const std::vector<Dim>& out, KernelArguments* arguments) {
+                              const std::vector<Dim>& out, KernelArguments* arguments) {
   const bool two = shape.spatial == 2;
   ir::WindowGeometry g;
   g.in_height = two ? arguments->UpTo(in[2], 1) : SpecInt::Const(1);
@@ -106,7 +108,8 @@ Status EmitWindow(PlanBuilder& b, const Group& group) {
   spec.stores = std::move(stores);
   const Dim range = b.symbols().Mul(group.dims[0], shape->spatial == 2 ? group.dims[2] : kOne);
   const Dim cost = b.symbols().Mul(b.graph().Elements(group.dims), Dim::Const(2 * taps));
-  return b.AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), range, cost, body.Text(LabelOf(node, *shape)));
+  return b.AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), range, cost,
+                     body.Text(LabelOf(node, *shape)));
 }
 
 }  // namespace kiln::lower

@@ -72,8 +72,8 @@ class Decomposer {
     return r_.Emit(TensorOp::kSlice, {x}, std::move(dims), std::move(attributes), into);
   }
 
-  // First element taken along a dim: ONNX's rule, clamped so that it is a position even in an empty slice. nullopt when its sign
-  // depends on symbols.
+  // First element taken along a dim: ONNX's rule, clamped so that it is a position even in an empty slice. nullopt when
+  // its sign depends on symbols.
   std::optional<Dim> SliceStart(Dim start, int64_t step, Dim dim) {
     SymbolTable& symbols = graph_.symbols;
     const Dim zero = Dim::Const(0);
@@ -120,7 +120,8 @@ class Decomposer {
 
   bool Split(const GraphNode& node) {
     const std::vector<Dim> dims = DimsOf(node.inputs[0]);
-    const size_t axis = static_cast<size_t>(ir::NormalAxis(node.attributes.Int("axis", 0), static_cast<int>(dims.size())));
+    const size_t axis =
+        static_cast<size_t>(ir::NormalAxis(node.attributes.Int("axis", 0), static_cast<int>(dims.size())));
     Dim at = Dim::Const(0);
     for (GraphValueId output : node.outputs) {
       if (output < 0) return false;
@@ -137,9 +138,11 @@ class Decomposer {
   // One known index: a slice of one entry, without its dim when the index is a scalar.
   bool Gather(const GraphNode& node) {
     const ir::GraphValue& indices = graph_.value(node.inputs[1]);
-    if (!indices.known || indices.known->size() != 1 || !(*indices.known)[0].is_const() || indices.rank() > 1) return false;
+    if (!indices.known || indices.known->size() != 1 || !(*indices.known)[0].is_const() || indices.rank() > 1)
+      return false;
     std::vector<Dim> dims = DimsOf(node.inputs[0]);
-    const size_t axis = static_cast<size_t>(ir::NormalAxis(node.attributes.Int("axis", 0), static_cast<int>(dims.size())));
+    const size_t axis =
+        static_cast<size_t>(ir::NormalAxis(node.attributes.Int("axis", 0), static_cast<int>(dims.size())));
     const int64_t index = (*indices.known)[0].value();
     // In range for every call, or the reference kernel reports the error.
     const Interval extent = graph_.symbols.Bounds(dims[axis]);
@@ -147,7 +150,8 @@ class Decomposer {
     std::vector<Dim> starts(dims.size(), Dim::Const(0));
     starts[axis] = index < 0 ? graph_.symbols.Add(dims[axis], Dim::Const(index)) : Dim::Const(index);
     dims[axis] = kOne;
-    const GraphValueId row = EmitSlice(node.inputs[0], std::move(starts), std::vector<int64_t>(dims.size(), 1), dims, -1);
+    const GraphValueId row =
+        EmitSlice(node.inputs[0], std::move(starts), std::vector<int64_t>(dims.size(), 1), dims, -1);
     r_.Reshape(row, {}, Out(node));
     return true;
   }
@@ -188,7 +192,8 @@ class Decomposer {
     const bool crd = node.attributes.Text("mode", "DCR") == "CRD";
     const GraphValueId parts = crd ? r_.Reshape(node.inputs[0], {d[0], depth, block, block, d[2], d[3]})
                                    : r_.Reshape(node.inputs[0], {d[0], block, block, depth, d[2], d[3]});
-    const GraphValueId moved = r_.Transpose(parts, crd ? std::vector<int64_t>{0, 1, 4, 2, 5, 3} : std::vector<int64_t>{0, 3, 4, 1, 5, 2});
+    const GraphValueId moved =
+        r_.Transpose(parts, crd ? std::vector<int64_t>{0, 1, 4, 2, 5, 3} : std::vector<int64_t>{0, 3, 4, 1, 5, 2});
     r_.Reshape(moved, {}, Out(node));
     return true;
   }
@@ -237,7 +242,8 @@ class Decomposer {
     return true;
   }
 
-  // Windows that do not overlap: a 1x1 convolution makes kernel_h * kernel_w results per pixel, which are then moved apart.
+  // Windows that do not overlap: a 1x1 convolution makes kernel_h * kernel_w results per pixel, which are then moved
+  // apart.
   bool ConvTranspose(const GraphNode& node) {
     const std::vector<Dim> in = DimsOf(node.inputs[0]), out = DimsOf(Out(node)), w = DimsOf(node.inputs[1]);
     if (in.size() != 4 || !graph_.value(node.inputs[1]).prepack || node.attributes.Int("group", 1) != 1) return false;
@@ -289,7 +295,8 @@ class Decomposer {
     if (node.attributes.Int("transB", 0) != 0) b = r_.Transpose(b, {1, 0});
     const double alpha = node.attributes.Float("alpha", 1.0), beta = node.attributes.Float("beta", 1.0);
     const bool has_c = Has(node, 2);
-    if (alpha != 1.0 && graph_.value(b).prepack) b = r_.Binary(TensorOp::kMul, b, graph_.AddScalar(static_cast<float>(alpha)));
+    if (alpha != 1.0 && graph_.value(b).prepack)
+      b = r_.Binary(TensorOp::kMul, b, graph_.AddScalar(static_cast<float>(alpha)));
     const bool scale_after = alpha != 1.0 && !graph_.value(b).prepack;
     const std::vector<Dim> dims = DimsOf(Out(node));
     GraphValueId product = r_.Emit(TensorOp::kMatMul, {a, b}, dims, {}, !has_c && !scale_after ? Out(node) : -1);
@@ -339,8 +346,7 @@ class Decomposer {
     const GraphValueId x = node.inputs[0];
     const std::vector<int> axes = AxesFrom(ir::NormalAxis(node.attributes.Int("axis", -1), Rank(x)), Rank(x));
     const auto output = [&](size_t i) { return i < node.outputs.size() ? node.outputs[i] : -1; };
-    const GraphValueId normal =
-        Normalize(x, axes, node.attributes.Float("epsilon", 1e-5), output(1), output(2), -1);
+    const GraphValueId normal = Normalize(x, axes, node.attributes.Float("epsilon", 1e-5), output(1), output(2), -1);
     const GraphValueId scaled = r_.Binary(TensorOp::kMul, normal, node.inputs[1], Has(node, 2) ? -1 : Out(node));
     if (Has(node, 2)) r_.Binary(TensorOp::kAdd, scaled, node.inputs[2], Out(node));
     return true;

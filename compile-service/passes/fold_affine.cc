@@ -1,5 +1,5 @@
-// Arithmetic with weights moves out of the run: divisions become multiplications, scales and shifts after a convolution or
-// product become part of its (prepacked) weights and bias.
+// Arithmetic with weights moves out of the run: divisions become multiplications, scales and shifts after a convolution
+// or product become part of its (prepacked) weights and bias.
 #include <map>
 #include <span>
 
@@ -40,7 +40,8 @@ bool IsPerChannel(const Graph& graph, GraphValueId id, int channel, int rank) {
 // Remembers the contractions emitted so far, so that a following Mul or Add can be folded into them.
 class AffineFolder {
  public:
-  AffineFolder(Rewriter& rewriter, std::vector<int> uses) : r_(rewriter), graph_(rewriter.graph()), uses_(std::move(uses)) {}
+  AffineFolder(Rewriter& rewriter, std::vector<int> uses)
+      : r_(rewriter), graph_(rewriter.graph()), uses_(std::move(uses)) {}
 
   // Replaces `node` by a contraction with other weights, when it can.
   bool Run(const GraphNode& node) {
@@ -50,7 +51,8 @@ class AffineFolder {
       const auto found = contractions_.find(x);
       if (found == contractions_.end() || uses_[static_cast<size_t>(x)] != 1) continue;
       if (!graph_.SameDims(graph_.value(x).dims, graph_.value(node.outputs[0]).dims)) continue;
-      if (found->second.op == TensorOp::kConv ? FoldConv(found->second, node, s) : FoldMatMul(found->second, node, s)) return true;
+      if (found->second.op == TensorOp::kConv ? FoldConv(found->second, node, s) : FoldMatMul(found->second, node, s))
+        return true;
     }
     return false;
   }
@@ -67,7 +69,8 @@ class AffineFolder {
     if (!IsPerChannel(graph_, s, 1, rank)) return false;
     const Dim channels = graph_.value(conv.inputs[1]).dims[0];
     // As a vector [C], or a scalar left to broadcast.
-    const bool scalar = !(graph_.value(s).rank() >= rank - 1 && graph_.value(s).dims[static_cast<size_t>(graph_.value(s).rank() - rank + 1)] != kOne);
+    const bool scalar = !(graph_.value(s).rank() >= rank - 1 &&
+                          graph_.value(s).dims[static_cast<size_t>(graph_.value(s).rank() - rank + 1)] != kOne);
     const auto as = [&](std::vector<Dim> dims) { return r_.Reshape(s, std::move(dims)); };
     const bool has_bias = conv.inputs.size() > 2 && conv.inputs[2] >= 0;
     const GraphValueId vector = as({scalar ? kOne : channels});
@@ -109,7 +112,7 @@ class AffineFolder {
   Rewriter& r_;
   Graph& graph_;
   std::vector<int> uses_;
-  std::map<GraphValueId, GraphNode> contractions_;   // by output
+  std::map<GraphValueId, GraphNode> contractions_;  // by output
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Graph passes: each `Result<bool> Name(Graph&)`, true when something changed; one file per pass. RunPasses is the list.
+// Graph passes: each `Result<bool> Name(Graph&)`, true when something changed; one file per pass. RunPasses is the
+// list.
 #pragma once
 
 #include "common/artifact/plan.h"
@@ -11,7 +12,8 @@ namespace kiln::passes {
 Result<bool> FoldKnown(ir::Graph& graph);
 // Identity, casts to the same dtype, multiplication by one, reshapes to the same dims.
 Result<bool> RemoveIdentities(ir::Graph& graph);
-// Rewrites composite ops into views, element-wise ops, reductions and contractions (Softmax, LayerNormalization, Gemm, Split…).
+// Rewrites composite ops into views, element-wise ops, reductions and contractions (Softmax, LayerNormalization, Gemm,
+// Split…).
 Result<bool> Decompose(ir::Graph& graph);
 // Element-wise work on a reshaped tensor moves in front of the reshape, to where the tensor is made.
 Result<bool> SinkReshapes(ir::Graph& graph);

@@ -4,14 +4,18 @@ namespace kiln::passes {
 
 using ir::GraphValueId;
 
-std::vector<ir::GraphNode> Rewriter::TakeNodes() { return std::move(graph_.nodes); }
+std::vector<ir::GraphNode> Rewriter::TakeNodes() {
+  return std::move(graph_.nodes);
+}
 
 void Rewriter::Begin(ir::GraphNode& node) {
   for (GraphValueId& input : node.inputs) input = Resolve(input);
   sources_ = node.sources;
 }
 
-void Rewriter::Keep(ir::GraphNode node) { nodes_.push_back(std::move(node)); }
+void Rewriter::Keep(ir::GraphNode node) {
+  nodes_.push_back(std::move(node));
+}
 
 GraphValueId Rewriter::Emit(TensorOp op, std::vector<GraphValueId> inputs, std::vector<Dim> dims, Attributes attributes,
                             GraphValueId into) {

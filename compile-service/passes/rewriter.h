@@ -8,7 +8,8 @@
 
 namespace kiln::passes {
 
-// Used as: for each node of TakeNodes(): Begin(node), then Keep(node), or Emit… the replacement. Finish() installs the result.
+// Used as: for each node of TakeNodes(): Begin(node), then Keep(node), or Emit… the replacement. Finish() installs the
+// result.
 class Rewriter {
  public:
   explicit Rewriter(ir::Graph& graph) : graph_(graph) {}
@@ -19,8 +20,8 @@ class Rewriter {
   void Keep(ir::GraphNode node);
 
   // A node with one output: a fresh value of the given dims, or the existing value `into`.
-  ir::GraphValueId Emit(TensorOp op, std::vector<ir::GraphValueId> inputs, std::vector<Dim> dims, Attributes attributes = {},
-                        ir::GraphValueId into = -1);
+  ir::GraphValueId Emit(TensorOp op, std::vector<ir::GraphValueId> inputs, std::vector<Dim> dims,
+                        Attributes attributes = {}, ir::GraphValueId into = -1);
   // Element-wise; dims of the operand with more dims, or of `a`. Precondition: the other broadcasts to it.
   ir::GraphValueId Unary(TensorOp op, ir::GraphValueId a, ir::GraphValueId into = -1);
   ir::GraphValueId Binary(TensorOp op, ir::GraphValueId a, ir::GraphValueId b, ir::GraphValueId into = -1);
@@ -39,7 +40,7 @@ class Rewriter {
  private:
   ir::Graph& graph_;
   std::vector<ir::GraphNode> nodes_;
-  std::vector<ir::GraphValueId> replaced_;   // per value, -1 or the replacement
+  std::vector<ir::GraphValueId> replaced_;  // per value, -1 or the replacement
   std::vector<int32_t> sources_;
   bool changed_ = false;
 };

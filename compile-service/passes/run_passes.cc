@@ -28,7 +28,8 @@ Status RunPasses(ir::Graph& graph, NumericMode mode) {
   for (const Pass& pass : kPasses) {
     if (mode == NumericMode::kStrict && !pass.in_strict) continue;
     if (Result<bool> changed = pass.run(graph); !changed) return FailIn(pass.name, changed.error());
-    if (Status status = ir::VerifyGraph(graph); !status) return FailIn(std::string("after ") + pass.name, status.error());
+    if (Status status = ir::VerifyGraph(graph); !status)
+      return FailIn(std::string("after ") + pass.name, status.error());
   }
   return {};
 }

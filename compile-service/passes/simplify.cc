@@ -56,12 +56,14 @@ bool IsIdentity(const Graph& graph, const GraphNode& node) {
       return false;
     case OpFamily::kMovement:
       return node.op == TensorOp::kConcat && node.inputs.size() == 1;
-    case OpFamily::kReduction: {   // over dims of one element
+    case OpFamily::kReduction: {  // over dims of one element
       if (input.dtype != DType::kF32) return false;
       const bool plain = node.op == TensorOp::kReduceSum || node.op == TensorOp::kReduceMean ||
-                         node.op == TensorOp::kReduceMax || node.op == TensorOp::kReduceMin || node.op == TensorOp::kReduceProd;
+                         node.op == TensorOp::kReduceMax || node.op == TensorOp::kReduceMin ||
+                         node.op == TensorOp::kReduceProd;
       const std::optional<std::vector<int>> axes = ir::ReduceAxes(graph, node);
-      return plain && axes && std::ranges::all_of(*axes, [&](int axis) { return graph.IsOne(input.dims[static_cast<size_t>(axis)]); });
+      return plain && axes &&
+             std::ranges::all_of(*axes, [&](int axis) { return graph.IsOne(input.dims[static_cast<size_t>(axis)]); });
     }
     case OpFamily::kContraction:
     case OpFamily::kConvolution:
@@ -154,7 +156,9 @@ Result<bool> ShareCommon(Graph& graph) {
       if (!(peer.attributes == node.attributes) || peer.outputs.size() != node.outputs.size()) return false;
       for (size_t o = 0; o < node.outputs.size(); ++o) {
         if ((peer.outputs[o] < 0) != (node.outputs[o] < 0)) return false;
-        if (node.outputs[o] >= 0 && !graph.SameDims(graph.value(peer.outputs[o]).dims, graph.value(node.outputs[o]).dims)) return false;
+        if (node.outputs[o] >= 0 &&
+            !graph.SameDims(graph.value(peer.outputs[o]).dims, graph.value(node.outputs[o]).dims))
+          return false;
       }
       return true;
     });

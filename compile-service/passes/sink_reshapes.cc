@@ -19,8 +19,8 @@ GraphValueId SourceOf(const std::vector<GraphValueId>& reshape_of, GraphValueId 
 bool FitsBoth(const Graph& graph, const GraphValue& operand, const std::vector<Dim>& from, const std::vector<Dim>& to) {
   if (operand.rank() == 0) return true;
   if (operand.rank() > 1 || from.empty() || to.empty()) return false;
-  return graph.IsOne(operand.dims[0]) ||
-         (graph.symbols.ProvenEqual(operand.dims[0], from.back()) && graph.symbols.ProvenEqual(operand.dims[0], to.back()));
+  return graph.IsOne(operand.dims[0]) || (graph.symbols.ProvenEqual(operand.dims[0], from.back()) &&
+                                          graph.symbols.ProvenEqual(operand.dims[0], to.back()));
 }
 
 // The reshaped source whose dims the node can be computed in, or -1.
@@ -52,7 +52,8 @@ Result<bool> SinkReshapes(Graph& graph) {
   for (GraphNode& node : rewriter.TakeNodes()) {
     rewriter.Begin(node);
     const GraphValueId output = node.outputs.empty() ? -1 : node.outputs[0];
-    if (node.op == TensorOp::kReshape && !graph.value(output).prepack && graph.value(node.inputs[0]).origin == ir::Origin::kNode) {
+    if (node.op == TensorOp::kReshape && !graph.value(output).prepack &&
+        graph.value(node.inputs[0]).origin == ir::Origin::kNode) {
       reshape_of[static_cast<size_t>(output)] = node.inputs[0];
     }
     const GraphValueId common = CommonSource(graph, reshape_of, node);

@@ -20,7 +20,9 @@ Graph OneNode() {
   return graph;
 }
 
-TEST(VerifyGraph, AcceptsAGraphInOrder) { EXPECT_TRUE(VerifyGraph(OneNode()).has_value()); }
+TEST(VerifyGraph, AcceptsAGraphInOrder) {
+  EXPECT_TRUE(VerifyGraph(OneNode()).has_value());
+}
 
 TEST(VerifyGraph, RejectsAReadBeforeItsDefinition) {
   Graph graph = OneNode();

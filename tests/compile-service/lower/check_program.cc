@@ -57,10 +57,13 @@ void ExpectSame(const Tensor& got, const Tensor& want, double tolerance, const s
   for (int64_t i = 0; i < want.ref.elements(); ++i) {
     if (want.dtype() == DType::kF32) {
       const float g = got.ref.as<float>()[i], w = want.ref.as<float>()[i];
-      ASSERT_TRUE(Close(g, w, tolerance)) << what << ": element " << i << " of " << want.dims().ToString() << " is " << g << ", not " << w;
+      ASSERT_TRUE(Close(g, w, tolerance))
+          << what << ": element " << i << " of " << want.dims().ToString() << " is " << g << ", not " << w;
     } else {
       const auto size = static_cast<size_t>(DTypeBytes(want.dtype()));
-      ASSERT_EQ(std::memcmp(got.ref.as<char>() + i * static_cast<int64_t>(size), want.ref.as<char>() + i * static_cast<int64_t>(size), size), 0)
+      ASSERT_EQ(std::memcmp(got.ref.as<char>() + i * static_cast<int64_t>(size),
+                            want.ref.as<char>() + i * static_cast<int64_t>(size), size),
+                0)
           << what << ": element " << i;
     }
   }
@@ -112,7 +115,8 @@ class Checker {
     return lowered;
   }
 
-  void Compare(const lower::LoweredSegment& lowered, Target target, const std::vector<int64_t>& values, const std::string& what) {
+  void Compare(const lower::LoweredSegment& lowered, Target target, const std::vector<int64_t>& values,
+               const std::string& what) {
     std::vector<Tensor> inputs;
     std::vector<TensorRef> refs;
     for (int i = 0; i < segment_.runtime_inputs; ++i) {
@@ -121,17 +125,19 @@ class Checker {
     }
     std::vector<int64_t> parameters(static_cast<size_t>(segment_.parameters));
     for (size_t s = 0; s < segment_.symbols.size(); ++s) {
-      if (segment_.symbols[s].kind == SymbolSource::Kind::kParameter) parameters[static_cast<size_t>(segment_.symbols[s].index)] = values[s];
+      if (segment_.symbols[s].kind == SymbolSource::Kind::kParameter)
+        parameters[static_cast<size_t>(segment_.symbols[s].index)] = values[s];
     }
     const Result<std::vector<Tensor>> want = RunSegment(vm_, *body_, segment_, refs, weight_refs_, parameters);
     ASSERT_TRUE(want.has_value()) << what << ": " << ToString(want.error());
     const int lanes = InfoOf(target).f32_lanes();
     const Result<std::vector<Tensor>> got = RunLowered(lowered, values, refs, weight_refs_, lanes,
-                                                           options_.runner ? options_.runner(target) : NaiveRunner(lanes));
+                                                       options_.runner ? options_.runner(target) : NaiveRunner(lanes));
     ASSERT_TRUE(got.has_value()) << what << ": " << ToString(got.error()) << "\n" << Describe(lowered);
     ASSERT_EQ(got->size(), want->size());
     for (size_t o = 0; o < want->size(); ++o) {
-      ExpectSame((*got)[o], (*want)[o], options_.tolerance, what + ", output " + std::to_string(o) + "\n" + Describe(lowered));
+      ExpectSame((*got)[o], (*want)[o], options_.tolerance,
+                 what + ", output " + std::to_string(o) + "\n" + Describe(lowered));
     }
   }
 
@@ -155,15 +161,18 @@ Status InferDescs(Program& program) {
   std::vector<std::optional<KnownValues>> known(function.values.size());
   for (Node& node : function.regions.front().nodes) {
     std::vector<const TensorDesc*> inputs;
-    for (ValueId input : node.inputs) inputs.push_back(input < 0 ? nullptr : &function.values[static_cast<size_t>(input)].desc);
+    for (ValueId input : node.inputs)
+      inputs.push_back(input < 0 ? nullptr : &function.values[static_cast<size_t>(input)].desc);
     InferContext context{program.symbols, node.op, node.attributes, program.constants, inputs};
     context.known = [&](int i) -> std::optional<KnownValues> {
-      return node.inputs[static_cast<size_t>(i)] < 0 ? std::nullopt : known[static_cast<size_t>(node.inputs[static_cast<size_t>(i)])];
+      return node.inputs[static_cast<size_t>(i)] < 0 ? std::nullopt
+                                                     : known[static_cast<size_t>(node.inputs[static_cast<size_t>(i)])];
     };
     context.known_floats = [&](int i) -> std::optional<std::vector<double>> {
       for (const Node& maker : function.regions.front().nodes) {
         if (maker.op != TensorOp::kConstant || maker.outputs[0] != node.inputs[static_cast<size_t>(i)]) continue;
-        return ReadKnownFloats(program.constants[static_cast<size_t>(maker.attributes.Constant("value"))].tensor.ref, kKnownElementsMax);
+        return ReadKnownFloats(program.constants[static_cast<size_t>(maker.attributes.Constant("value"))].tensor.ref,
+                               kKnownElementsMax);
       }
       return std::nullopt;
     };

@@ -14,19 +14,20 @@ namespace kiln::testing {
 Segment SegmentOf(std::string_view text);
 
 struct CheckOptions {
-  std::vector<std::vector<int64_t>> shapes;    // values of the segment's symbols that callers give, in canonical order
+  std::vector<std::vector<int64_t>> shapes;  // values of the segment's symbols that callers give, in canonical order
   std::vector<Target> targets = {Target::kX86V4, Target::kX86V3};
   NumericMode mode = NumericMode::kDefault;
-  bool exact = true;                           // exact plans too, not only the generic ones
+  bool exact = true;  // exact plans too, not only the generic ones
   double tolerance = 2e-4;
-  float input_scale = 1.0f;                    // inputs are uniform in [-scale, scale]
-  bool accept_unsupported = false;             // lowering may answer Unsupported
-  std::vector<TensorRef> weights;              // empty: random ones
-  std::function<SpecRunner(Target)> runner;    // empty: the naive one
+  float input_scale = 1.0f;                  // inputs are uniform in [-scale, scale]
+  bool accept_unsupported = false;           // lowering may answer Unsupported
+  std::vector<TensorRef> weights;            // empty: random ones
+  std::function<SpecRunner(Target)> runner;  // empty: the naive one
 };
 
-// Lowers the segment generically (hints: the first shape) and runs it at every shape its guard admits; lowers it exactly for every
-// shape. Reports mismatches as test failures. Returns the generic plan for the first target, for further questions.
+// Lowers the segment generically (hints: the first shape) and runs it at every shape its guard admits; lowers it
+// exactly for every shape. Reports mismatches as test failures. Returns the generic plan for the first target, for
+// further questions.
 lower::LoweredSegment CheckSegment(const Segment& segment, const CheckOptions& options);
 
 }  // namespace kiln::testing

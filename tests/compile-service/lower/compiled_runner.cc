@@ -16,8 +16,8 @@ Result<const ExecutableKernel*> CompiledRunner::Kernel(const ir::KernelSpec& spe
 }
 
 SpecRunner CompiledRunner::runner() {
-  return [this](const ir::KernelSpec& spec, std::span<void* const> pointers, std::span<const int64_t> dims, int64_t begin,
-                int64_t end) -> Status {
+  return [this](const ir::KernelSpec& spec, std::span<void* const> pointers, std::span<const int64_t> dims,
+                int64_t begin, int64_t end) -> Status {
     ASSIGN_OR_RETURN(const ExecutableKernel* kernel, Kernel(spec));
     kernel->Run(pointers, dims, begin, end);
     return {};

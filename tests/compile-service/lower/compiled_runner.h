@@ -22,7 +22,7 @@ class CompiledRunner {
   Result<const ExecutableKernel*> Kernel(const ir::KernelSpec& spec);
 
   Result<std::unique_ptr<codegen::KernelCompiler>> compiler_;
-  std::map<std::vector<uint8_t>, std::unique_ptr<ExecutableKernel>> kernels_;   // by canonical bytes
+  std::map<std::vector<uint8_t>, std::unique_ptr<ExecutableKernel>> kernels_;  // by canonical bytes
 };
 
 }  // namespace kiln::testing

@@ -12,7 +12,9 @@ struct Pattern {
   std::vector<int64_t> shape;
   size_t steps, steps_in_strict_mode;
 };
-std::ostream& operator<<(std::ostream& out, const Pattern& p) { return out << p.name; }
+std::ostream& operator<<(std::ostream& out, const Pattern& p) {
+  return out << p.name;
+}
 
 class FusionTest : public ::testing::TestWithParam<Pattern> {};
 
@@ -27,18 +29,25 @@ TEST_P(FusionTest, StepsAreAsFewAsTheyShouldBe) {
 }
 
 const Pattern kPatterns[] = {
-    {"SoftmaxIsOneStep", R"(program "p" { symbol n
+    {"SoftmaxIsOneStep",
+     R"(program "p" { symbol n
       func main(%x: f32[n, 30]) -> (%y) { %y : f32[n, 30] = Softmax(%x) {axis = -1} } })",
-     {4}, 1, 1},
-    {"LayerNormWithActivationIsOneStep", R"(program "p" { symbol n
+     {4},
+     1,
+     1},
+    {"LayerNormWithActivationIsOneStep",
+     R"(program "p" { symbol n
       constant g : f32[20] = splat 0.5
       func main(%x: f32[n, 20], %r: f32[n, 20]) -> (%y) {
         %g : f32[20] = Constant() {value = @g}
         %a : f32[n, 20] = Add(%x, %r)
         %l : f32[n, 20] = LayerNormalization(%a, %g, %g) {axis = -1}
         %y : f32[n, 20] = Gelu(%l) } })",
-     {4}, 1, 1},
-    {"BatchNormDisappears", R"(program "p" { symbol n symbol w
+     {4},
+     1,
+     1},
+    {"BatchNormDisappears",
+     R"(program "p" { symbol n symbol w
       constant k : f32[20, 6, 3] = splat 0.5
       constant v : f32[20] = splat 1.5
       func main(%x: f32[n, 6, w]) -> (%y) {
@@ -47,22 +56,31 @@ const Pattern kPatterns[] = {
         %c : f32[*] = Conv(%x, %k) {kernel_shape = [3]}
         %b : f32[*] = BatchNormalization(%c, %v, %v, %v, %v)
         %y : f32[*] = Relu(%b) } })",
-     {2, 9}, 3, 3},   // input to channels-last, convolution, output to row-major
-    {"EqualNodesOnce", R"(program "p" { symbol n
+     {2, 9},
+     3,
+     3},  // input to channels-last, convolution, output to row-major
+    {"EqualNodesOnce",
+     R"(program "p" { symbol n
       func main(%x: f32[n, 20]) -> (%y) {
         %a : f32[n, 20] = Exp(%x)
         %b : f32[n, 20] = Exp(%x)
         %d : f32[n, 20] = Tanh(%x)
         %y : f32[n, 20] = Sub(%a, %b) } })",
-     {4}, 1, 1},
-    {"TwoChainsThatMeetAreOne", R"(program "p" { symbol n
+     {4},
+     1,
+     1},
+    {"TwoChainsThatMeetAreOne",
+     R"(program "p" { symbol n
       func main(%x: f32[n, 20], %z: f32[n, 20]) -> (%y) {
         %a : f32[n, 20] = Exp(%x)
         %b : f32[n, 20] = Tanh(%z)
         %c : f32[n, 20] = Neg(%b)
         %y : f32[n, 20] = Sub(%a, %c) } })",
-     {4}, 1, 1},
-    {"ActivationBehindAReshapeJoinsTheProduct", R"(program "p" { symbol n
+     {4},
+     1,
+     1},
+    {"ActivationBehindAReshapeJoinsTheProduct",
+     R"(program "p" { symbol n
       constant w : f32[12, 8] = splat 0.5
       constant h : f32[] = [0.5]
       constant s : i64[3] = [-1, 3, 8]
@@ -78,8 +96,11 @@ const Pattern kPatterns[] = {
         %a : f32[*] = Mul(%r, %h)
         %t : f32[*] = Tanh(%r)
         %y : f32[*] = Mul(%a, %t) } })",
-     {4}, 1, 1},
-    {"ViewsCostNothing", R"(program "p" { symbol n
+     {4},
+     1,
+     1},
+    {"ViewsCostNothing",
+     R"(program "p" { symbol n
       constant w : f32[12, 8] = splat 0.5
       constant s : i64[2] = [-1, 12]
       func main(%x: f32[n, 3, 4]) -> (%y) {
@@ -88,7 +109,9 @@ const Pattern kPatterns[] = {
         %r : f32[n, 12] = Reshape(%x, %s)
         %m : f32[n, 8] = MatMul(%r, %w)
         %y : f32[n, 8] = Neg(%m) } })",
-     {4}, 1, 1},
+     {4},
+     1,
+     1},
 };
 
 INSTANTIATE_TEST_SUITE_P(Patterns, FusionTest, ::testing::ValuesIn(kPatterns),
@@ -100,7 +123,8 @@ const char kRow[] = R"(program "p" { symbol n symbol m
 TEST(Guards, RangePlanHoldsWhatTheRequestChose) {
   const Segment segment = SegmentOf(kRow);
   using Kind = lower::SymbolChoice::Kind;
-  const lower::LowerRequest request{segment, Target::kX86V4, NumericMode::kDefault, {32, 5}, {{Kind::kRange, 16, 64, 8}, {}}};
+  const lower::LowerRequest request{
+      segment, Target::kX86V4, NumericMode::kDefault, {32, 5}, {{Kind::kRange, 16, 64, 8}, {}}};
   const Result<lower::LoweredSegment> lowered = lower::LowerSegment(request);
   ASSERT_TRUE(lowered.has_value()) << ToString(lowered.error());
   const Guard& guard = lowered->plan.guard;
@@ -116,7 +140,8 @@ TEST(Guards, ShapesThatTheInterpreterRefusesAreNotAdmitted) {
     func main(%x: f32[2, 6, n]) -> (%y) {
       %k : f32[20, 6, 3] = Constant() {value = @k}
       %y : f32[*] = Conv(%x, %k) {kernel_shape = [3]} } })");
-  const Result<lower::LoweredSegment> lowered = lower::LowerSegment({segment, Target::kX86V4, NumericMode::kDefault, {8}, {}});
+  const Result<lower::LoweredSegment> lowered =
+      lower::LowerSegment({segment, Target::kX86V4, NumericMode::kDefault, {8}, {}});
   ASSERT_TRUE(lowered.has_value()) << ToString(lowered.error());
   EXPECT_TRUE(GuardAdmits(lowered->plan.guard, lowered->plan.symbols, std::vector<int64_t>{3}));
   EXPECT_FALSE(GuardAdmits(lowered->plan.guard, lowered->plan.symbols, std::vector<int64_t>{2}));
@@ -124,7 +149,8 @@ TEST(Guards, ShapesThatTheInterpreterRefusesAreNotAdmitted) {
 
 TEST(Requests, HintsMustFitTheSegment) {
   const Segment segment = SegmentOf(kRow);
-  const Result<lower::LoweredSegment> lowered = lower::LowerSegment({segment, Target::kX86V4, NumericMode::kDefault, {8}, {}});
+  const Result<lower::LoweredSegment> lowered =
+      lower::LowerSegment({segment, Target::kX86V4, NumericMode::kDefault, {8}, {}});
   ASSERT_FALSE(lowered.has_value());
   EXPECT_EQ(lowered.error().code, ErrorCode::kInvalidArgument);
 }

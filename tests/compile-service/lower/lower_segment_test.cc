@@ -12,33 +12,40 @@ struct Case {
   std::vector<std::vector<int64_t>> shapes;
   float input_scale = 1.0f;
 };
-std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << c.name;
+}
 
 class LowerSegmentTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(LowerSegmentTest, PlansGiveWhatTheInterpreterGives) {
   const Segment segment = SegmentOf(GetParam().text);
   ASSERT_FALSE(segment.body.functions.empty());
-  const lower::LoweredSegment lowered = CheckSegment(segment, {.shapes = GetParam().shapes, .input_scale = GetParam().input_scale});
+  const lower::LoweredSegment lowered =
+      CheckSegment(segment, {.shapes = GetParam().shapes, .input_scale = GetParam().input_scale});
   EXPECT_EQ(lowered.coverage.reference_nodes, 0) << Describe(lowered);
 }
 
 const Case kCases[] = {
-    {"Chain", R"(program "p" { symbol n
+    {"Chain",
+     R"(program "p" { symbol n
       func main(%x: f32[n, 24], %b: f32[24]) -> (%y) {
         %a : f32[n, 24] = Add(%x, %b)
         %m : f32[n, 24] = Mul(%a, %x)
         %y : f32[n, 24] = Gelu(%m) } })",
      {{5}, {0}, {1}, {33}}},
-    {"BroadcastBothWays", R"(program "p" { symbol n symbol m
+    {"BroadcastBothWays",
+     R"(program "p" { symbol n symbol m
       func main(%x: f32[n, 1, 6], %z: f32[m, 1]) -> (%y) {
         %y : f32[n, m, 6] = Sub(%x, %z) } })",
      {{5, 3}, {0, 3}, {1, 1}, {4, 0}, {7, 9}}},
-    {"UnprovenBroadcast", R"(program "p" { symbol n symbol m
+    {"UnprovenBroadcast",
+     R"(program "p" { symbol n symbol m
       func main(%x: f32[n, 6], %z: f32[m, 6]) -> (%y) {
         %y : f32[*] = Add(%x, %z) } })",
      {{4, 4}, {1, 4}, {4, 1}, {2, 2}, {1, 1}}},
-    {"TransposeReshape", R"(program "p" { symbol n
+    {"TransposeReshape",
+     R"(program "p" { symbol n
       constant s : i64[2] = [-1, 12]
       func main(%x: f32[n, 3, 4]) -> (%y) {
         %c : i64[2] = Constant() {value = @s}
@@ -46,7 +53,8 @@ const Case kCases[] = {
         %r : f32[n, 12] = Reshape(%t, %c)
         %y : f32[n, 12] = Relu(%r) } })",
      {{5}, {0}, {1}}},
-    {"CastAndCompare", R"(program "p" { symbol n
+    {"CastAndCompare",
+     R"(program "p" { symbol n
       constant h : f32[] = [0.25]
       func main(%x: f32[n, 5]) -> (%y, %i) {
         %c : f32[] = Constant() {value = @h}
@@ -54,7 +62,8 @@ const Case kCases[] = {
         %y : f32[n, 5] = Where(%g, %x, %c)
         %i : i64[n, 5] = Cast(%g) {to = 7} } })",
      {{5}, {0}, {1}}},
-    {"Mlp", R"(program "p" { symbol n
+    {"Mlp",
+     R"(program "p" { symbol n
       constant w : f32[24, 40] = splat 0.5
       constant b : f32[40] = splat 0.5
       func main(%x: f32[n, 24]) -> (%y) {
@@ -64,7 +73,8 @@ const Case kCases[] = {
         %a : f32[n, 40] = Add(%m, %b)
         %y : f32[n, 40] = Relu(%a) } })",
      {{5}, {0}, {1}, {8}, {17}}},
-    {"GemmTransposed", R"(program "p" { symbol n
+    {"GemmTransposed",
+     R"(program "p" { symbol n
       constant w : f32[40, 24] = splat 0.5
       constant b : f32[40] = splat 0.5
       func main(%x: f32[24, n]) -> (%y) {
@@ -72,7 +82,8 @@ const Case kCases[] = {
         %b : f32[40] = Constant() {value = @b}
         %y : f32[n, 40] = Gemm(%x, %w, %b) {alpha = 0.5, beta = 2.0, transA = 1, transB = 1} } })",
      {{5}, {0}, {1}, {19}}},
-    {"Attention", R"(program "p" { symbol b symbol n
+    {"Attention",
+     R"(program "p" { symbol b symbol n
       constant k : f32[] = [0.35]
       func main(%q: f32[b, 2, n, 7], %k: f32[b, 2, n, 7], %v: f32[b, 2, n, 7]) -> (%y) {
         %s : f32[] = Constant() {value = @k}
@@ -83,7 +94,8 @@ const Case kCases[] = {
         %o : f32[b, 2, n, 7] = MatMul(%w, %v)
         %y : f32[b, n, 2, 7] = Transpose(%o) {perm = [0, 2, 1, 3]} } })",
      {{2, 5}, {0, 3}, {1, 1}, {1, 0}, {3, 20}}},
-    {"ComposedLayerNorm", R"(program "p" { symbol n
+    {"ComposedLayerNorm",
+     R"(program "p" { symbol n
       constant e : f32[] = [1e-5]
       constant two : f32[] = [2.0]
       constant g : f32[20] = splat 0.5
@@ -105,7 +117,8 @@ const Case kCases[] = {
         %h : f32[n, 3, 20] = Mul(%q, %g)
         %y : f32[n, 3, 20] = Add(%h, %b) } })",
      {{5}, {0}, {1}}},
-    {"Norms", R"(program "p" { symbol n
+    {"Norms",
+     R"(program "p" { symbol n
       constant g : f32[20] = splat 0.5
       constant b : f32[20] = splat 0.5
       func main(%x: f32[n, 4, 20]) -> (%y, %l, %z) {
@@ -115,7 +128,8 @@ const Case kCases[] = {
         %l : f32[n, 4, 20] = LogSoftmax(%x) {axis = 1}
         %z : f32[n, 4, 20] = Softmax(%y) {axis = 1} } })",
      {{5}, {0}, {1}}},
-    {"Reductions", R"(program "p" { symbol n symbol m
+    {"Reductions",
+     R"(program "p" { symbol n symbol m
       constant a : i64[1] = [1]
       constant ac : i64[2] = [0, 2]
       func main(%x: f32[n, m, 6]) -> (%s, %t, %u, %v) {
@@ -126,7 +140,8 @@ const Case kCases[] = {
         %u : f32[m] = ReduceMean(%x, %c) {keepdims = 0}
         %v : f32[n, 1, 6] = ReduceL2(%x, %a) } })",
      {{5, 4}, {1, 1}, {3, 9}}},
-    {"ConvBnRelu", R"(program "p" { symbol n symbol h symbol w
+    {"ConvBnRelu",
+     R"(program "p" { symbol n symbol h symbol w
       constant k : f32[8, 3, 3, 3] = splat 0.5
       constant p : f32[12, 8, 1, 1] = splat 0.5
       constant v : f32[12] = [1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2]
@@ -143,7 +158,8 @@ const Case kCases[] = {
         %m : f32[*] = Mul(%s, %b)
         %y : f32[*] = Relu(%m) } })",
      {{2, 6, 5}, {1, 1, 1}, {0, 4, 4}, {1, 9, 13}}},
-    {"SqueezeExcite", R"(program "p" { symbol n symbol h symbol w
+    {"SqueezeExcite",
+     R"(program "p" { symbol n symbol h symbol w
       constant d : f32[20, 1, 5, 5] = splat 0.5
       constant b : f32[20] = splat 0.5
       constant p : f32[6, 20, 1, 1] = splat 0.5
@@ -163,20 +179,23 @@ const Case kCases[] = {
         %m : f32[*] = Mul(%r, %v)
         %y : f32[*] = Add(%m, %r) } })",
      {{2, 6, 5}, {1, 1, 1}, {1, 9, 13}}},
-    {"GroupsAndResidual", R"(program "p" { symbol n symbol w
+    {"GroupsAndResidual",
+     R"(program "p" { symbol n symbol w
       constant k : f32[8, 2, 3] = splat 0.5
       func main(%x: f32[n, 8, w]) -> (%y) {
         %k : f32[8, 2, 3] = Constant() {value = @k}
         %c : f32[*] = Conv(%x, %k) {group = 4, kernel_shape = [3], pads = [1, 1]}
         %y : f32[*] = Add(%c, %x) } })",
      {{2, 6}, {1, 1}, {0, 4}, {1, 13}}},
-    {"Pools", R"(program "p" { symbol n symbol h symbol w
+    {"Pools",
+     R"(program "p" { symbol n symbol h symbol w
       func main(%x: f32[n, 5, h, w]) -> (%y, %z) {
         %m : f32[*] = MaxPool(%x) {kernel_shape = [3, 2], pads = [1, 0, 1, 1], strides = [2, 1]}
         %y : f32[*] = Relu(%m)
         %z : f32[*] = AveragePool(%x) {kernel_shape = [3, 2], strides = [3, 2]} } })",
      {{2, 6, 5}, {1, 3, 2}, {0, 4, 4}, {1, 9, 13}}},
-    {"ConcatSlicePad", R"(program "p" { symbol n symbol m
+    {"ConcatSlicePad",
+     R"(program "p" { symbol n symbol m
       constant st : i64[2] = [1, -4]
       constant en : i64[2] = [9223372036854775807, -1]
       constant ax : i64[2] = [0, 1]
@@ -193,22 +212,26 @@ const Case kCases[] = {
         %y : f32[*] = Neg(%s)
         %q : f32[*] = Pad(%s, %pd) } })",
      {{2, 3}, {0, 0}, {1, 0}, {0, 1}, {4, 7}}},
-    {"ShapeAsData", R"(program "p" { symbol n
+    {"ShapeAsData",
+     R"(program "p" { symbol n
       func main(%x: f32[n, 6]) -> (%y, %s) {
         %y : f32[n, 6] = Relu(%x)
         %s : i64[2] = Shape(%x) } })",
      {{2}, {0}}},
-    {"OutputsAreInputsAndViews", R"(program "p" { symbol n
+    {"OutputsAreInputsAndViews",
+     R"(program "p" { symbol n
       func main(%x: f32[n, 6]) -> (%t, %x, %r, %r) {
         %t : f32[6, n] = Transpose(%x) {perm = [1, 0]}
         %r : f32[n, 6] = Abs(%x) } })",
      {{2}, {0}, {1}}},
-    {"DepthToSpace", R"(program "p" { symbol n symbol h
+    {"DepthToSpace",
+     R"(program "p" { symbol n symbol h
       func main(%x: f32[n, 12, h, 3]) -> (%y, %z) {
         %y : f32[*] = DepthToSpace(%x) {blocksize = 2, mode = "CRD"}
         %z : f32[*] = DepthToSpace(%x) {blocksize = 2} } })",
      {{2, 3}, {1, 1}, {0, 2}}},
-    {"Upsample", R"(program "p" { symbol n symbol h
+    {"Upsample",
+     R"(program "p" { symbol n symbol h
       constant k : f32[8, 3, 1, 1] = splat 0.5
       constant t : f32[8, 4, 2, 2] = splat 0.5
       constant b : f32[4] = splat 0.5
@@ -248,7 +271,8 @@ TEST(LowerSegment, EqualLayersShareOneKernel) {
 TEST(LowerSegment, ExactPlansReuseTheGenericPlansKernels) {
   const Segment segment = SegmentOf(kCases[5].text);
   const lower::LowerRequest generic{segment, Target::kX86V4, NumericMode::kDefault, {100}, {}};
-  const lower::LowerRequest exact{segment, Target::kX86V4, NumericMode::kDefault, {100}, {{lower::SymbolChoice::Kind::kExact, 100, 100, 1}}};
+  const lower::LowerRequest exact{
+      segment, Target::kX86V4, NumericMode::kDefault, {100}, {{lower::SymbolChoice::Kind::kExact, 100, 100, 1}}};
   const Result<lower::LoweredSegment> a = LowerSegment(generic), b = LowerSegment(exact);
   ASSERT_TRUE(a.has_value() && b.has_value());
   EXPECT_EQ(a->specs, b->specs);

@@ -1,5 +1,5 @@
-// Real models: what lowering covers with kernels, and that compiled plans answer as the interpreter does. Skipped, visibly, where
-// shared/ is absent.
+// Real models: what lowering covers with kernels, and that compiled plans answer as the interpreter does. Skipped,
+// visibly, where shared/ is absent.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,18 +20,22 @@ namespace fs = std::filesystem;
 
 struct Model {
   const char* name;
-  const char* path;                  // under shared/models
-  int64_t size;                      // of every symbol that callers give, where its range allows
-  int reference_nodes_max;           // coverage may only get better
-  bool compare;                      // run plans against the interpreter
+  const char* path;         // under shared/models
+  int64_t size;             // of every symbol that callers give, where its range allows
+  int reference_nodes_max;  // coverage may only get better
+  bool compare;             // run plans against the interpreter
 };
-std::ostream& operator<<(std::ostream& out, const Model& m) { return out << m.name; }
+std::ostream& operator<<(std::ostream& out, const Model& m) {
+  return out << m.name;
+}
 
 const Model kModels[] = {
 #include "tests/compile-service/lower/models.inc"
 };
 
-fs::path ModelsDirectory() { return fs::path(KILN_SOURCE_DIR).parent_path() / "shared" / "models"; }
+fs::path ModelsDirectory() {
+  return fs::path(KILN_SOURCE_DIR).parent_path() / "shared" / "models";
+}
 
 // Callers' symbols at `size`, clamped into range and divisor.
 std::vector<int64_t> ShapeAt(const Segment& segment, int64_t size) {
@@ -69,10 +73,12 @@ TEST_P(ModelsTest, PlansCoverTheModelAndAgreeWithTheInterpreter) {
     for (const SymbolSource& source : segment->symbols) {
       hints.push_back(source.kind == SymbolSource::Kind::kValueDim ? -1 : shape[next++]);
     }
-    const Result<lower::LoweredSegment> lowered = lower::LowerSegment({*segment, target, NumericMode::kDefault, hints, {}});
+    const Result<lower::LoweredSegment> lowered =
+        lower::LowerSegment({*segment, target, NumericMode::kDefault, hints, {}});
     if (!lowered) {
       ++failed;
-      std::cout << model.name << ": a segment of " << site.end_node - site.first_node << " nodes: " << ToString(lowered.error()) << "\n";
+      std::cout << model.name << ": a segment of " << site.end_node - site.first_node
+                << " nodes: " << ToString(lowered.error()) << "\n";
       continue;
     }
     total.kernel_nodes += lowered->coverage.kernel_nodes;
@@ -89,8 +95,9 @@ TEST_P(ModelsTest, PlansCoverTheModelAndAgreeWithTheInterpreter) {
     CheckSegment(*segment, options);
     if (::testing::Test::HasFailure()) return;
   }
-  std::cout << model.name << ": nodes in kernels " << total.kernel_nodes << ", in reference steps " << total.reference_nodes
-            << ", free " << total.free_nodes << "; steps " << steps << ", kernels " << specs << ", segments not lowered " << failed << "\n";
+  std::cout << model.name << ": nodes in kernels " << total.kernel_nodes << ", in reference steps "
+            << total.reference_nodes << ", free " << total.free_nodes << "; steps " << steps << ", kernels " << specs
+            << ", segments not lowered " << failed << "\n";
   for (const auto& [op, count] : reference_ops) std::cout << "  reference " << op << " x" << count << "\n";
   EXPECT_LE(total.reference_nodes, model.reference_nodes_max);
 }

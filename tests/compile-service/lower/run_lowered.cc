@@ -22,13 +22,21 @@ class HeapMemory : public KernelMemory {
   std::vector<std::shared_ptr<Buffer>> kept_;
 };
 
-void Scramble(Buffer& buffer) { std::memset(buffer.data(), 0xff, buffer.size()); }   // NaNs, -1
+void Scramble(Buffer& buffer) {
+  std::memset(buffer.data(), 0xff, buffer.size());
+}  // NaNs, -1
 
 class Run {
  public:
   Run(const lower::LoweredSegment& lowered, std::span<const int64_t> symbols, std::span<const TensorRef> inputs,
       std::span<const TensorRef> weights, int lanes, const SpecRunner& runner)
-      : lowered_(lowered), plan_(lowered.plan), symbols_(symbols), inputs_(inputs), weights_(weights), lanes_(lanes), runner_(runner) {}
+      : lowered_(lowered),
+        plan_(lowered.plan),
+        symbols_(symbols),
+        inputs_(inputs),
+        weights_(weights),
+        lanes_(lanes),
+        runner_(runner) {}
 
   Result<std::vector<Tensor>> Go() {
     RETURN_IF_ERROR(Prepack());
@@ -121,8 +129,9 @@ class Run {
     }
     const Storage storage = StorageOf(value);
     if (!empty && (low < 0 || (high + 1) * size > storage.bytes)) {
-      return Fail(ErrorCode::kInternal, "plan value " + std::to_string(index) + " spans elements " + std::to_string(low) + ".." +
-                                            std::to_string(high) + " of a storage of " + std::to_string(storage.bytes / size));
+      return Fail(ErrorCode::kInternal, "plan value " + std::to_string(index) + " spans elements " +
+                                            std::to_string(low) + ".." + std::to_string(high) + " of a storage of " +
+                                            std::to_string(storage.bytes / size));
     }
     ref.data = static_cast<char*>(storage.data) + (empty ? 0 : offset * size);
     return ref;
@@ -148,7 +157,8 @@ class Run {
     ASSIGN_OR_RETURN(const int64_t range, Value(step.range));
     const int64_t expected = ir::RangeOf(spec, dims, lanes_);
     if (range != expected) {
-      return Fail(ErrorCode::kInternal, "range " + std::to_string(range) + ", the spec has " + std::to_string(expected));
+      return Fail(ErrorCode::kInternal,
+                  "range " + std::to_string(range) + ", the spec has " + std::to_string(expected));
     }
     const int64_t middle = range / 2;
     if (middle > 0) RETURN_IF_ERROR(runner_(spec, pointers, dims, 0, middle));
@@ -196,24 +206,26 @@ class Run {
 }  // namespace
 
 SpecRunner NaiveRunner(int f32_lanes) {
-  return [f32_lanes](const ir::KernelSpec& spec, std::span<void* const> pointers, std::span<const int64_t> dims, int64_t begin,
-                     int64_t end) { return ir::EvaluateSpec(spec, pointers, dims, f32_lanes, begin, end); };
+  return
+      [f32_lanes](const ir::KernelSpec& spec, std::span<void* const> pointers, std::span<const int64_t> dims,
+                  int64_t begin, int64_t end) { return ir::EvaluateSpec(spec, pointers, dims, f32_lanes, begin, end); };
 }
 
 Result<std::vector<Tensor>> RunLowered(const lower::LoweredSegment& lowered, std::span<const int64_t> symbols,
-                                       std::span<const TensorRef> inputs, std::span<const TensorRef> weights, int f32_lanes,
-                                       const SpecRunner& runner) {
+                                       std::span<const TensorRef> inputs, std::span<const TensorRef> weights,
+                                       int f32_lanes, const SpecRunner& runner) {
   return Run(lowered, symbols, inputs, weights, f32_lanes, runner).Go();
 }
 
 bool GuardAdmits(const Guard& guard, const SymbolTable& symbols, std::span<const int64_t> values) {
   for (size_t s = 0; s < guard.symbols.size(); ++s) {
-    if (values[s] < 0) continue;   // known only inside
+    if (values[s] < 0) continue;  // known only inside
     const SymbolGuard& g = guard.symbols[s];
     if (values[s] < g.min || values[s] > g.max || values[s] % g.divisor != 0) return false;
   }
   for (const Constraint& constraint : guard.constraints) {
-    const Result<int64_t> left = symbols.Evaluate(constraint.left, values), right = symbols.Evaluate(constraint.right, values);
+    const Result<int64_t> left = symbols.Evaluate(constraint.left, values),
+                          right = symbols.Evaluate(constraint.right, values);
     if (!left || !right) return false;
     switch (constraint.kind) {
       case ConstraintKind::kEqual:

@@ -10,7 +10,9 @@ using ir::Graph;
 using ir::GraphValueId;
 using ir::Origin;
 
-constexpr Dim D(int64_t value) { return Dim::Const(value); }
+constexpr Dim D(int64_t value) {
+  return Dim::Const(value);
+}
 
 class PassesTest : public ::testing::Test {
  protected:
@@ -18,12 +20,13 @@ class PassesTest : public ::testing::Test {
   GraphValueId Weight(std::vector<Dim> dims) { return Source(Origin::kWeight, std::move(dims), &graph_.weights); }
   GraphValueId Node(TensorOp op, std::vector<GraphValueId> inputs, std::vector<Dim> dims, Attributes attributes = {}) {
     const GraphValueId output = graph_.AddValue(DType::kF32, std::move(dims));
-    graph_.nodes.push_back({op, std::move(attributes), std::move(inputs), {output}, {static_cast<int32_t>(graph_.nodes.size())}});
+    graph_.nodes.push_back(
+        {op, std::move(attributes), std::move(inputs), {output}, {static_cast<int32_t>(graph_.nodes.size())}});
     graph_.Renumber();
     return output;
   }
   int Count(TensorOp op) const {
-    int count = 0;   // run-time nodes only
+    int count = 0;  // run-time nodes only
     for (const ir::GraphNode& node : graph_.nodes) count += node.op == op && !graph_.value(node.outputs[0]).prepack;
     return count;
   }
