@@ -8,8 +8,9 @@ packages=(g++ cmake ninja-build make pkg-config ccache mold git
 case "${1:-build}" in
   build) ;;
   run) packages=(imagemagick fonts-dejavu-core) ;;
+  model) packages=(python3 python3-pip) ;;
   lint) packages=(clang-19 clang-tidy-19 clang-format-19) ;;
-  *) echo "usage: $0 [build|run|lint]" >&2; exit 2 ;;
+  *) echo "usage: $0 [build|run|model|lint]" >&2; exit 2 ;;
 esac
 missing=()
 for package in "${packages[@]}"; do

@@ -21,7 +21,8 @@ if [ -z "$model" ]; then
   if [ ! -f "$download/$name" ]; then
     echo "fetching the recogniser from the Python package rapidocr-onnxruntime"
     mkdir -p "$download"
-    python3 -m pip download --quiet --no-deps --dest "$download" rapidocr-onnxruntime
+    ./tools/install_packages.sh model
+    python3 -m pip download --quiet --disable-pip-version-check --no-deps --dest "$download" rapidocr-onnxruntime
     python3 - "$download" "$name" <<'PYTHON'
 import glob, os, sys, zipfile
 folder, name = sys.argv[1:]
@@ -29,11 +30,25 @@ wheel = sorted(glob.glob(os.path.join(folder, "*.whl")))[-1]
 with zipfile.ZipFile(wheel) as archive:
     for member in archive.namelist():
         if os.path.basename(member) == name:
+            model = archive.read(member)
             with open(os.path.join(folder, name), "wb") as out:
-                out.write(archive.read(member))
+                out.write(model)
+# The recogniser's characters are the value of its metadata entry "character": key length, key, field 2, value length, value.
+start = model.find(b"\x0a\x09character\x12")
+if start >= 0:
+    at, size, shift = start + 12, 0, 0
+    while True:
+        byte = model[at]
+        size |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            break
+    with open(os.path.join(folder, "keys.txt"), "wb") as out:
+        out.write(model[at:at + size] + b"\n")
 PYTHON
   fi
   model=$download/$name
+  [ -f "$download/keys.txt" ] && keys=$download/keys.txt
 fi
 [ -f "$model" ] || { echo "no model at $model; give one with MODEL=path" >&2; exit 2; }
 
