@@ -248,11 +248,36 @@ Status EmitRow(PlanBuilder& builder, const Group& group) {
                            body.Cost(), body.Text());
 }
 
+namespace {
+
+// A type of the scalar language that holds every value of a storage dtype.
+DType CopyType(DType storage) {
+  switch (storage) {
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kF32:
+      return DType::kF32;
+    case DType::kI8:
+    case DType::kU8:
+    case DType::kI16:
+    case DType::kU16:
+    case DType::kI32:
+      return DType::kI32;
+    case DType::kU32:
+    case DType::kI64:
+    case DType::kU64:
+      return DType::kI64;
+    case DType::kF64:
+    case DType::kBool:
+      return storage;
+  }
+  return storage;
+}
+
+}  // namespace
+
 Status PlanBuilder::AddCopy(const Place& from, const Place& to, DType dtype, const std::vector<Dim>& dims,
                             StepText text) {
-  if (!IsKernelDType(dtype)) {
-    return Fail(ErrorCode::kUnsupported, "copying " + std::string(DTypeName(dtype)) + " elements is not compiled");
-  }
   const Group none{GroupKind::kElementwise, {}, dims, {}};
   GroupBody body(*this, none, dims);
   body.AddOperand({from, dtype, dims, from.strides});
@@ -262,7 +287,7 @@ Status PlanBuilder::AddCopy(const Place& from, const Place& to, DType dtype, con
   KernelArguments arguments;
   LoopNestSpec spec;
   FillNest(loops, body, arguments, spec);
-  const int32_t element = body.scalars().Load(dtype, 0);
+  const int32_t element = body.scalars().Load(CopyType(dtype), 0);
   spec.body = body.scalars().Take();
   spec.stages.push_back({Stage::Kind::kStore, ir::Combine::kSum, 0, Stage::Domain::kFull, {{1, element}}});
   return AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), RangeOfNest(*this, loops), body.Cost(),

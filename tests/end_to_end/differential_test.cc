@@ -59,7 +59,6 @@ void CompareProgram(onnx_test::CompiledServices& services, uint64_t seed, cli::S
       continue;
     }
     if (!actual.has_value()) {
-      // A segment that cannot be compiled is legal (it stays interpreted); a wrong answer is not.
       ++counts.refused;
       counts.reasons.insert(actual.error().message);
       continue;
@@ -78,7 +77,7 @@ TEST_F(DifferentialTest, GenericPlansAgreeWithTheInterpreter) {
   for (uint64_t seed = 1; seed <= 60 && !HasFatalFailure(); ++seed) CompareProgram(*services_, seed, cli::StrictTier::kGeneric, counts);
   std::printf("generic: %d runs compared, %d not compiled\n", counts.compared, counts.refused);
   for (const std::string& reason : counts.reasons) std::printf("  %s\n", reason.c_str());
-  EXPECT_GT(counts.compared, 6 * counts.refused);
+  EXPECT_EQ(counts.refused, 0);
 }
 
 TEST_F(DifferentialTest, ExactPlansAgreeWithTheInterpreter) {
@@ -86,7 +85,7 @@ TEST_F(DifferentialTest, ExactPlansAgreeWithTheInterpreter) {
   for (uint64_t seed = 101; seed <= 130 && !HasFatalFailure(); ++seed) CompareProgram(*services_, seed, cli::StrictTier::kExact, counts);
   std::printf("exact: %d runs compared, %d not compiled\n", counts.compared, counts.refused);
   for (const std::string& reason : counts.reasons) std::printf("  %s\n", reason.c_str());
-  EXPECT_GT(counts.compared, 6 * counts.refused);
+  EXPECT_EQ(counts.refused, 0);
 }
 
 }  // namespace
