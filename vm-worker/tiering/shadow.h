@@ -27,11 +27,12 @@ struct ShadowSample {
 struct ShadowVerdict {
   std::shared_ptr<const LinkedPlan> plan;
   bool clean = false;
+  bool undecided = false;  // differs only behind a decision on inexact floats: neither clean nor wrong, another sample must tell
   std::string detail;      // the first difference: output, index, both values
 };
 
 // Runs the plan on the sample's inputs, outputs and temporaries at guard pages, and compares: bit for bit for integers and bool, within
-// the plan's numeric mode for floats.
+// the plan's numeric mode for floats. A difference in an output behind a decision (common/segment/decisions.h) leaves it undecided.
 ShadowVerdict CheckShadow(const ShadowSample& sample);
 
 // The first difference between two tensors, as text; nothing when they agree. Floats agree when |x - y| <= atol + rtol * m with m the

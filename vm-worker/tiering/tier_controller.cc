@@ -401,6 +401,7 @@ void TierController::OnVerdict(const ShadowVerdict& verdict) {
       if (it == group.plans.end() || it->second.state != PlanState::kShadowing) continue;
       PlanEntry& entry = it->second;
       if (std::none_of(entry.linked.begin(), entry.linked.end(), [&](const auto& linked) { return linked == verdict.plan; })) continue;
+      if (verdict.undecided) return;   // the next sample tells
       if (!verdict.clean) {
         ++stats_.shadow_mismatches;
         const PlanKey key = it->first;
