@@ -1,4 +1,4 @@
-# Targets of this tree are declared through the four functions below, so that a folder's CMakeLists.txt says
+# Targets of this tree are declared through the functions below, so that a folder's CMakeLists.txt says
 # only what it holds and what it may use.
 
 set(KILN_WARNINGS -Wall -Wextra -Werror -Wno-missing-field-initializers)
@@ -29,6 +29,13 @@ function(kiln_binary name)
   _kiln_compile_options(${name})
   target_link_libraries(${name} PRIVATE ${arg_DEPS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+endfunction()
+
+# kiln_bench(NAME SOURCES main.cc [DEPS targets…]): a benchmark under build/<preset>/bench-bin.
+function(kiln_bench name)
+  kiln_binary(${name} ${ARGN})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench-bin)
+  target_compile_definitions(${name} PRIVATE KILN_BIN_DIR="${PROJECT_BINARY_DIR}/bin")
 endfunction()
 
 # kiln_test(NAME SOURCES a_test.cc … [DEPS targets…] [LABELS labels…] [TIMEOUT seconds]): one GoogleTest program, one ctest entry.

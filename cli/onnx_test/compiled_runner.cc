@@ -22,7 +22,7 @@ class CompiledRunner final : public ProgramRunner {
  public:
   CompiledRunner(CompiledServices& services, std::shared_ptr<const LoadedProgram> program, cli::StrictTier tier)
       : services_(services), program_(std::move(program)),
-        hook_({*services.parts_->compile, *services.parts_->source, services.parts_->packer, services.parts_->target}, tier) {}
+        hook_(services.plan_services(), tier) {}
 
   ~CompiledRunner() override {
     const cli::StrictCoverage& own = hook_.coverage();
@@ -78,6 +78,8 @@ CompiledServices::~CompiledServices() {
   std::error_code ignored;
   if (std::getenv("KILN_KEEP") == nullptr) std::filesystem::remove_all(directory, ignored);
 }
+
+cli::PlanServices CompiledServices::plan_services() { return {*parts_->compile, *parts_->source, parts_->packer, parts_->target}; }
 
 RunnerMode CompiledServices::Mode(cli::StrictTier tier) {
   RunnerMode mode;

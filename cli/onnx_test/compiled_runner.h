@@ -20,6 +20,8 @@ class CompiledServices {
 
   // A mode whose runs fail when a segment has no plan. Generic plans for --dynamic, exact ones are what a declared shape gets.
   RunnerMode Mode(cli::StrictTier tier);
+  // For tools that ask for single plans.
+  cli::PlanServices plan_services();
   // Summed over every program that ran so far.
   const cli::StrictCoverage& coverage() const { return coverage_; }
 

@@ -1,9 +1,9 @@
 #include "cli/strict/strict_hook.h"
 
-#include "common/messaging/rpc_client.h"
 #include "vm-worker/interp/loaded_program.h"
 
 namespace kiln::cli {
+
 SegmentVerdict StrictHook::Enter(const SegmentEntry& entry) {
   Status status = RunCompiled(entry);
   if (status.has_value()) return SegmentVerdict::kExecuted;
@@ -13,40 +13,27 @@ SegmentVerdict StrictHook::Enter(const SegmentEntry& entry) {
 
 Result<std::shared_ptr<const LinkedPlan>> StrictHook::PlanFor(const SegmentEntry& entry, const Segment& segment,
                                                               const std::vector<int64_t>& values) {
-  for (const auto& plan : plans_[entry.segment]) {
-    Guard guard = plan->plan().guard;
-    for (InputGuard& input : guard.inputs) input = {false, AlignmentClass::kElement};
-    if (!CheckGuard(guard, plan->plan().symbols, values, entry.inputs)) return plan;
-  }
-  CompileRequest request;
-  ASSIGN_OR_RETURN(request.segment, EncodeSegment(segment));
-  request.target = InfoOf(services_.target).name;
-  request.tier = tier_ == StrictTier::kExact ? PlanTier::kExact : PlanTier::kGeneric;
-  request.hints = values;
-  for (size_t i = 0; i < segment.symbols.size(); ++i) {
-    const Symbol& symbol = segment.body.symbols.symbol(static_cast<SymbolId>(i));
-    const bool exact = tier_ == StrictTier::kExact && values[i] >= 0;
-    request.symbols.push_back(exact ? SymbolGuard{values[i], values[i], 1} : SymbolGuard{symbol.range.min, symbol.range.max, symbol.divisor});
-  }
-  ASSIGN_OR_RETURN(CompileReply reply, RequestCompileSync(services_.compile, request, services_.deadline_ms));
-  ASSIGN_OR_RETURN(FetchedPlan fetched, services_.source.Fetch(reply.plan_key, segment.id, services_.deadline_ms));
-  ASSIGN_OR_RETURN(auto linked, LinkedPlan::Link(fetched.plan, fetched.key, segment, fetched.code, entry.weights, services_.packer));
+  for (const auto& plan : plans_[entry.segment])
+    if (Admits(*plan, values, entry)) return plan;
+  ASSIGN_OR_RETURN(const ObtainedPlan obtained, ObtainPlan(services_, tier_, entry, segment, values));
   ++coverage_.segments;
-  coverage_.generated_nodes += reply.generated_nodes;
-  coverage_.reference_nodes += reply.reference_nodes;
-  coverage_.kernels += reply.kernels;
-  coverage_.kernels_compiled += reply.kernels_compiled;
-  plans_[entry.segment].push_back(linked);
-  return linked;
+  coverage_.generated_nodes += obtained.reply.generated_nodes;
+  coverage_.reference_nodes += obtained.reply.reference_nodes;
+  coverage_.kernels += obtained.reply.kernels;
+  coverage_.kernels_compiled += obtained.reply.kernels_compiled;
+  plans_[entry.segment].push_back(obtained.plan);
+  return obtained.plan;
 }
 
 Status StrictHook::RunCompiled(const SegmentEntry& entry) {
   const Segment& segment = entry.program->segments()[static_cast<size_t>(entry.segment)];
-  std::vector<int64_t> values(segment.symbols.size(), -1);
-  RETURN_IF_ERROR(BindSymbols(segment, entry.inputs, entry.parameters, values));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> values, SymbolValuesOf(segment, entry));
   ASSIGN_OR_RETURN(std::shared_ptr<const LinkedPlan> plan, PlanFor(entry, segment, values));
   ASSIGN_OR_RETURN(auto instance, PlanInstance::Instantiate(plan, values));
-  ASSIGN_OR_RETURN([[maybe_unused]] const SegmentCallResult call, RunOnEntry(*instance, entry, tables_));
+  StepTiming timing;
+  if (observer_) timing.step_ns.assign(plan->plan().steps.size(), 0);
+  ASSIGN_OR_RETURN([[maybe_unused]] const SegmentCallResult call, RunOnEntry(*instance, entry, tables_, observer_ ? &timing : nullptr));
+  if (observer_) observer_(entry, *plan, values, timing);
   return {};
 }
 

@@ -3,20 +3,17 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "common/compile_api/compile_api.h"
-#include "vm-worker/cache_client/plan_source.h"
+#include "cli/strict/plan_request.h"
 #include "vm-worker/dispatch/segment_call.h"
 #include "vm-worker/interp/segment_hook.h"
 
 namespace kiln::cli {
-
-// Which plans are asked for.
-enum class StrictTier : uint8_t { kGeneric, kExact };
 
 // What the plans of one program cover; summed over its segments as they are met.
 struct StrictCoverage {
@@ -30,17 +27,15 @@ struct StrictCoverage {
 // several hooks may share one after another.
 class StrictHook final : public SegmentHook {
  public:
-  struct Services {
-    RpcClient& compile;
-    PlanSource& source;
-    PackedWeights& packer;
-    Target target;
-    int64_t deadline_ms = 60'000;
-  };
+  using Services = PlanServices;
   StrictHook(Services services, StrictTier tier) : services_(services), tier_(tier) {}
 
   SegmentVerdict Enter(const SegmentEntry& entry) override;
   void Leave(const SegmentEntry&, int64_t) override {}
+
+  // Called after each segment with the time of each of its plan's steps; costs two clock reads a step.
+  using StepObserver = std::function<void(const SegmentEntry&, const LinkedPlan&, const std::vector<int64_t>& symbol_values, const StepTiming&)>;
+  void ObserveSteps(StepObserver observer) { observer_ = std::move(observer); }
 
   // The first failure: which segment, and why it has no plan or the plan did not run. Empty: every segment ran compiled.
   const std::string& failure() const { return failure_; }
@@ -52,6 +47,7 @@ class StrictHook final : public SegmentHook {
 
   Services services_;
   StrictTier tier_;
+  StepObserver observer_;
   std::string failure_;
   StrictCoverage coverage_;
   // By segment index of the program; a generic plan may not admit a later call (an assumption of its first one fails): then another follows.
