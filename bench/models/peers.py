@@ -1,0 +1,339 @@
+#!/usr/bin/env python3
+"""Kiln beside other runtimes on the same models, inputs and thread count, taking turns.
+
+    peers.py [--models DIR] [--build DIR] [--only TEXT] [--rounds N]
+
+Makes build/bench-venv with the peers, runs model_bench beside them, prints a table of ratios and writes bench/results/peers.json and
+models.json. Times are CPU time of the process, which on a shared machine is what a request cost."""
+import argparse
+import gc
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+VENV = os.path.join(ROOT, "build", "bench-venv")
+PACKAGES = ["numpy", "onnx", "onnxruntime"]
+OPTIONAL = ["openvino"]
+ROUND_SECONDS = 0.03
+TIMES_MAX = 64
+
+
+def enter_venv():
+    """Continues in the benchmark's own virtual environment."""
+    if os.path.realpath(sys.prefix) == os.path.realpath(VENV):
+        return
+    python = os.path.join(VENV, "bin", "python")
+    if not os.path.exists(os.path.join(VENV, "ready")):
+        subprocess.run([sys.executable, "-m", "venv", VENV], check=True)
+        subprocess.run([python, "-m", "pip", "install", "-q", *PACKAGES], check=True)
+        if subprocess.run([python, "-m", "pip", "install", "-q", *OPTIONAL], timeout=300, check=False).returncode != 0:
+            print("openvino did not install; it is left out", file=sys.stderr)
+        open(os.path.join(VENV, "ready"), "w").close()
+    os.execv(python, [python, *sys.argv])
+
+
+class Samples:
+    """CPU and wall nanoseconds per request, over all rounds."""
+
+    def __init__(self, requests):
+        self.cpu = [[] for _ in range(requests)]
+        self.wall = [[] for _ in range(requests)]
+
+    def add(self, cpu, wall):
+        for i, (c, w) in enumerate(zip(cpu, wall)):
+            self.cpu[i % len(self.cpu)].append(c)
+            self.wall[i % len(self.wall)].append(w)
+
+
+def quantile(values, q):
+    values = sorted(values)
+    return values[round(q * (len(values) - 1))] / 1000
+
+
+class Peer:
+    """A runtime in this process. `open` makes a session; `call(i)` runs request i."""
+
+    def round(self, times):
+        cpu, wall = [], []
+        for _ in range(times):
+            for i in range(self.requests):
+                w, c = time.perf_counter_ns(), time.process_time_ns()
+                self.call(i)
+                cpu.append(time.process_time_ns() - c)
+                wall.append(time.perf_counter_ns() - w)
+        return cpu, wall
+
+    def first(self):
+        self.open()
+        return self.round(1)
+
+
+class OnnxRuntime(Peer):
+    name = "onnxruntime"
+
+    def __init__(self, model, sets):
+        import onnxruntime
+        self.runtime, self.version, self.model = onnxruntime, onnxruntime.__version__, model
+        self.open()
+        names = [i.name for i in self.session.get_inputs()]
+        ranks = {i.name: len(i.shape) for i in self.session.get_inputs()}
+        self.feeds = [bind(names, ranks, s) for s in sets]
+        self.requests = len(sets)
+
+    def open(self):
+        options = self.runtime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        self.session = self.runtime.InferenceSession(self.model, options, providers=["CPUExecutionProvider"])
+
+    def call(self, i):
+        self.session.run(None, self.feeds[i])
+
+
+class OpenVino(Peer):
+    name = "openvino"
+
+    def __init__(self, model, sets):
+        import openvino
+        self.runtime, self.version, self.model = openvino, openvino.__version__.split("-")[0], model
+        self.open()
+        inputs = self.request.model_inputs
+        names = [i.get_any_name() for i in inputs]
+        ranks = {i.get_any_name(): len(i.get_partial_shape()) for i in inputs}
+        self.feeds = [bind(names, ranks, s) for s in sets]
+        self.requests = len(sets)
+
+    def open(self):
+        core = self.runtime.Core()
+        compiled = core.compile_model(self.model, "CPU", {"INFERENCE_NUM_THREADS": 1, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"})
+        self.request = compiled.create_infer_request()
+
+    def call(self, i):
+        self.request.infer(self.feeds[i], share_inputs=True, share_outputs=True)
+
+
+def bind(names, ranks, path):
+    """Feeds by name, else by position; [1] stands for a scalar."""
+    from workloads import read_inputs
+    given = read_inputs(path)
+    if not all(name in names for name, _ in given):
+        given = list(zip(names, (array for _, array in given)))
+    return {name: array.reshape(()) if ranks[name] == 0 else array for name, array in given}
+
+
+class Kiln:
+    """model_bench in serve mode; one tier of it at a time."""
+
+    def __init__(self, program, model, sets, tiers):
+        self.errors = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen([program, model, *sets, "--tiers", ",".join(tiers), "--serve"], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=self.errors, text=True)
+        self.ready = self.read()
+
+    def read(self):
+        line = self.process.stdout.readline()
+        if line:
+            return json.loads(line)
+        self.process.wait()
+        self.errors.seek(0)
+        raise RuntimeError(self.errors.read().strip() or f"model_bench ended with {self.process.returncode}")
+
+    def ask(self, command):
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+        return self.read()
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+class KilnTier:
+    name = "kiln"
+
+    def __init__(self, kiln, tier):
+        self.kiln, self.tier = kiln, tier
+
+    def round(self, times):
+        answer = self.kiln.ask(f"round {self.tier} {times}")
+        return answer["cpu_ns"], answer["wall_ns"]
+
+    def first(self):
+        answer = self.kiln.ask(f"first {self.tier}")
+        return answer["cpu_ns"], answer["wall_ns"]
+
+
+def take_turns(runners, requests, rounds):
+    """Per runner: samples, and the first-seen CPU times of every request but the first of a fresh session."""
+    samples, firsts, times = {}, {}, {}
+    for key, runner in runners.items():
+        firsts[key] = runner.first()[0][1:]
+        cpu, _ = runner.round(1)
+        times[key] = max(1, min(TIMES_MAX, int(ROUND_SECONDS * 1e9 / max(1, sum(cpu)))))
+        samples[key] = Samples(requests)
+    order = list(runners)
+    for k in range(rounds):
+        for key in order[k % len(order):] + order[:k % len(order)]:
+            if key == "interpreter" and k > 0:
+                continue
+            samples[key].add(*runners[key].round(times[key]))
+    return samples, firsts
+
+
+def open_peers(model, sets, failures):
+    peers = {}
+    for kind in (OnnxRuntime, OpenVino):
+        try:
+            peer = kind(model, sets)
+            peer.round(1)
+            peers[kind.name] = peer
+        except ImportError:
+            continue
+        except Exception as error:  # a peer that cannot run the model is reported, whatever it raises
+            failures[kind.name] = str(error).strip().splitlines()[0][:200]
+    return peers
+
+
+def measure(arguments, model, workload, sets, tiers):
+    """Rows of peers.json, and one of models.json."""
+    from workloads import shape_text
+    path = os.path.join(arguments.models, model)
+    detail = {"model": model, "workload": workload, "failures": {}}
+    name = os.path.splitext(os.path.basename(model))[0]
+    try:
+        kiln = Kiln(os.path.join(arguments.build, "bench-bin", "model_bench"), path, sets, tiers)
+    except RuntimeError as error:
+        detail["failures"]["kiln"] = str(error)
+        return [], detail
+    peers = open_peers(path, sets, detail["failures"])
+    runners = {**peers, **{tier: KilnTier(kiln, tier) for tier in tiers}}
+    samples, firsts = take_turns(runners, len(sets), arguments.rounds)
+    detail["tiers"] = kiln.ready["tiers"]
+    for tier in tiers:
+        detail["tiers"][tier]["shares"] = kiln.ask(f"shares {tier}")
+        detail["tiers"][tier]["first_seen_p50_us"] = quantile(firsts[tier], 0.5) if firsts[tier] else None
+    kiln.close()
+    best = "exact" if "exact" in tiers else "generic"
+    groups = [(workload, range(len(sets)))] if workload else [(shape_text(s), [i]) for i, s in enumerate(sets)]
+    rows = []
+    for label, members in groups:
+        figures = {key: [v for i in members for v in s.cpu[i]] for key, s in samples.items()}
+        for peer in peers.values():
+            rows.append({
+                "model": name, "workload": label, "threads": 1, "batch": 1, "peer": peer.name, "peer_version": peer.version,
+                "peer_p50_us": quantile(figures[peer.name], 0.5), "peer_p99_us": quantile(figures[peer.name], 0.99),
+                "kiln_p50_us": quantile(figures[best], 0.5), "kiln_p99_us": quantile(figures[best], 0.99),
+                "kiln_plan": best, "kiln_generic_p50_us": quantile(figures["generic"], 0.5),
+                "kiln_interpreter_p50_us": quantile(figures["interpreter"], 0.5),
+                "peer_first_seen_p50_us": quantile(firsts[peer.name], 0.5) if workload else None,
+                "kiln_first_seen_p50_us": quantile(firsts[best], 0.5) if workload else None,
+            })
+    set_batches(rows, sets, groups)
+    return rows, detail
+
+
+def set_batches(rows, sets, groups):
+    from workloads import read_inputs
+    batch = {}
+    for label, members in groups:
+        sizes = {max((a for _, a in read_inputs(sets[i])), key=lambda a: a.size).shape[0] for i in members}
+        batch[label] = sizes.pop() if len(sizes) == 1 else 0   # 0: it changes
+    for row in rows:
+        row["batch"] = batch[row["workload"]]
+
+
+def table(rows):
+    print(f"{'model':<30} {'workload':<20} {'peer':<12} {'peer p50':>10} {'kiln p50':>10} {'generic':>10} {'interp':>10} {'kiln/peer':>9} {'p99':>6}")
+    for row in rows:
+        print(f"{row['model'][:30]:<30} {row['workload'][:20]:<20} {row['peer']:<12} {row['peer_p50_us']:>10.1f} {row['kiln_p50_us']:>10.1f} "
+              f"{row['kiln_generic_p50_us']:>10.1f} {row['kiln_interpreter_p50_us']:>10.1f} {row['kiln_p50_us'] / row['peer_p50_us']:>9.2f} "
+              f"{row['kiln_p99_us'] / row['peer_p99_us']:>6.2f}")
+
+
+def geometric_means(rows):
+    import numpy as np
+    for peer in sorted({row["peer"] for row in rows}):
+        for kind, chosen in (("fixed shapes", lambda r: r["kiln_first_seen_p50_us"] is None), ("streams", lambda r: r["kiln_first_seen_p50_us"] is not None)):
+            per_model = {}
+            for row in rows:
+                if row["peer"] == peer and chosen(row):
+                    per_model.setdefault(row["model"], []).append(np.log(row["peer_p50_us"] / row["kiln_p50_us"]))
+            if per_model:
+                mean = np.exp(np.mean([np.mean(v) for v in per_model.values()]))
+                print(f"{peer}, {kind}: {len(per_model)} models, geometric mean of peer/kiln {mean:.2f}")
+
+
+def call_overhead(directory):
+    """CPU time per call of each peer for a model that copies one number: what its Python binding adds."""
+    from onnx import TensorProto, helper, save
+    from workloads import write_stream
+    import numpy as np
+    info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1]) for n in "xy"]
+    path = os.path.join(directory, "copy.onnx")
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "copy", info[:1], info[1:])
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    sets = write_stream(os.path.join(directory, "copy"), [{"x": np.zeros(1, np.float32)}])
+    return {name: quantile(peer.round(200)[0], 0.5) for name, peer in open_peers(path, sets, {}).items()}
+
+
+def machine():
+    model = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
+    flags = next((line for line in open("/proc/cpuinfo") if line.startswith("flags")), "")
+    known = [f for f in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile") if f" {f} " in flags]
+    return {"cpu": model, "features": known, "cores": os.cpu_count(), "kernel": platform.release(), "load_at_start": os.getloadavg()[0],
+            "clock": "process CPU time", "note": "a shared and noisy virtual machine: compare figures of one run only"}
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Kiln beside other runtimes")
+    parser.add_argument("--models", default=os.path.join(ROOT, "..", "shared", "models"))
+    parser.add_argument("--build", default=os.path.join(ROOT, "build", "release"))
+    parser.add_argument("--results", default=os.path.join(ROOT, "bench", "results"))
+    parser.add_argument("--only", default="", help="models or streams whose name holds this text")
+    parser.add_argument("--rounds", type=int, default=7)
+    arguments = parser.parse_args()
+    enter_venv()
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    import numpy as np
+    from workloads import MODELS, STREAMS, fixed_sets, write_stream
+    gc.disable()
+    rows, details = [], []
+    with tempfile.TemporaryDirectory() as directory:
+        host = {**machine(), "peer_call_overhead_us": call_overhead(directory)}
+        work = [(m, "", lambda m=m: fixed_sets(arguments.models, m), ["interpreter", "generic", "exact"]) for m in MODELS]
+        work += [(m, w, lambda m=m, w=w, make=make: write_stream(os.path.join(directory, os.path.basename(m), w), make(np.random.default_rng(1))),
+                  ["interpreter", "generic"]) for m, w, make in STREAMS]
+        for model, workload, sets, tiers in work:
+            if arguments.only not in f"{model} {workload}" or not os.path.exists(os.path.join(arguments.models, model)):
+                continue
+            found, detail = measure(arguments, model, workload, sets(), tiers)
+            rows += found
+            details.append(detail)
+            print(f"{model} {workload}: {'measured' if found else 'not measured'} {detail['failures'] or ''}", file=sys.stderr, flush=True)
+    report(arguments, rows, details, host)
+
+
+def report(arguments, rows, details, host):
+    table(rows)
+    geometric_means(rows)
+    for detail in details:
+        for who, why in detail["failures"].items():
+            print(f"{detail['model']} {detail['workload']}: {who} failed: {why}")
+        for tier, facts in detail.get("tiers", {}).items():
+            if facts["failure"] or facts["difference"]:
+                print(f"{detail['model']} {detail['workload']}: {tier}: {facts['failure']} {facts['difference']}")
+    if arguments.only:
+        return   # a part of a run is shown, not kept
+    for name, value in (("peers", rows), ("models", details), ("machine", host)):
+        with open(os.path.join(arguments.results, name + ".json"), "w") as file:
+            json.dump(value, file, indent=1)
+            file.write("\n")
+
+
+if __name__ == "__main__":
+    main()
