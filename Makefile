@@ -22,9 +22,11 @@ run: build ## the main job: a fleet on this machine reads text lines, plans arri
 test: build ## build and run all tests
 	@ctest --test-dir $(BUILD) --output-on-failure -j2 $(CTEST_FLAGS)
 
-bench: build ## benchmarks (see bench/README.md)
+bench: build ## benchmarks: kernels, interpreter, models beside other runtimes (see bench/README.md)
 	@cmake -S . -B $(BUILD) -DKILN_BENCH=ON >/dev/null && ninja -C $(BUILD) -j$(JOBS)
-	@for program in $(BUILD)/bench-bin/*; do $$program; done
+	@$(BUILD)/bench-bin/kernel_bench
+	@$(BUILD)/bench-bin/interp_bench
+	@python3 bench/models/peers.py --build $(BUILD) $(BENCH_FLAGS)
 
 lint: ## clang-format and clang-tidy over what changed
 	@./tools/install_packages.sh lint

@@ -195,7 +195,7 @@ def open_peers(model, sets, failures):
         except ImportError:
             continue
         except Exception as error:  # a peer that cannot run the model is reported, whatever it raises
-            failures[kind.name] = str(error).strip().splitlines()[0][:200]
+            failures[kind.name] = " ".join(str(error).split())[:300]
     return peers
 
 

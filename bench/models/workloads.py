@@ -98,7 +98,7 @@ def read_inputs(path):
     """[(name, array)] of one data set."""
     files = sorted((f for f in os.listdir(path) if f.startswith("input_")), key=lambda f: int(f[6:-3]))
     tensors = [load_tensor(os.path.join(path, f)) for f in files]
-    return [(t.name, numpy_helper.to_array(t)) for t in tensors]
+    return [(t.name, np.array(numpy_helper.to_array(t))) for t in tensors]
 
 
 def fixed_sets(models, model):
