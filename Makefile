@@ -23,6 +23,7 @@ test: build ## build and run all tests
 	@ctest --test-dir $(BUILD) --output-on-failure -j2 $(CTEST_FLAGS)
 
 bench: build ## benchmarks: kernels, interpreter, models beside other runtimes (see bench/README.md)
+	@./tools/install_packages.sh bench
 	@cmake -S . -B $(BUILD) -DKILN_BENCH=ON >/dev/null && ninja -C $(BUILD) -j$(JOBS)
 	@$(BUILD)/bench-bin/kernel_bench
 	@$(BUILD)/bench-bin/interp_bench

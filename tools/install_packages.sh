@@ -9,8 +9,9 @@ case "${1:-build}" in
   build) ;;
   run) packages=(imagemagick fonts-dejavu-core) ;;
   model) packages=(python3 python3-pip) ;;
+  bench) packages=(python3-venv) ;;
   lint) packages=(clang-19 clang-tidy-19 clang-format-19) ;;
-  *) echo "usage: $0 [build|run|model|lint]" >&2; exit 2 ;;
+  *) echo "usage: $0 [build|run|model|bench|lint]" >&2; exit 2 ;;
 esac
 missing=()
 for package in "${packages[@]}"; do
