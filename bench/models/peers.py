@@ -219,9 +219,11 @@ def measure(arguments, model, workload, sets, tiers):
         detail["tiers"][tier]["first_seen_p50_us"] = quantile(firsts[tier], 0.5) if firsts[tier] else None
     kiln.close()
     best = "exact" if "exact" in tiers else "generic"
-    groups = [(workload, range(len(sets)))] if workload else [(shape_text(s), [i]) for i, s in enumerate(sets)]
+    groups = {workload: list(range(len(sets)))} if workload else {}
+    for i, path in enumerate([] if workload else sets):
+        groups.setdefault(shape_text(path), []).append(i)
     rows = []
-    for label, members in groups:
+    for label, members in groups.items():
         figures = {key: [v for i in members for v in s.cpu[i]] for key, s in samples.items()}
         for peer in peers.values():
             rows.append({
@@ -240,7 +242,7 @@ def measure(arguments, model, workload, sets, tiers):
 def set_batches(rows, sets, groups):
     from workloads import read_inputs
     batch = {}
-    for label, members in groups:
+    for label, members in groups.items():
         sizes = {max((a for _, a in read_inputs(sets[i])), key=lambda a: a.size).shape[0] for i in members}
         batch[label] = sizes.pop() if len(sizes) == 1 else 0   # 0: it changes
     for row in rows:

@@ -51,7 +51,8 @@ def sentences(rng):
 
 
 def growing_cache(rng):
-    return [{"input_ids": np.ones((1, 1), np.int64), **{f"past_{i}": floats(rng, 2, 1, 2, n, 2) for i in range(12)}} for n in range(1, 25)]
+    """One token at a time on a cache that grows; the model has eight positions."""
+    return [{"input_ids": np.ones((1, 1), np.int64), **{f"past_{i}": floats(rng, 2, 1, 2, n, 2) for i in range(12)}} for n in range(1, 8)]
 
 
 def pyramid(rng):
