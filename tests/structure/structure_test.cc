@@ -1,5 +1,6 @@
 // What may include what, and what links what: the boundaries of the folder table, held against the tree and the binaries.
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <array>
@@ -12,6 +13,8 @@
 #include <set>
 
 #include "cli/fleet/service_process.h"
+#include "common/bytecode/program_text.h"
+#include "vm-worker/interp/interpreter.h"
 
 namespace kiln {
 namespace {
@@ -123,6 +126,31 @@ TEST(WorkerSize, IdleResidentMemoryIsSmall) {
   const int64_t kilobytes = std::stoll(output.substr(at));
   std::printf("kiln-worker idle: %.1f MB resident\n", static_cast<double>(kilobytes) / 1024);
   EXPECT_LE(kilobytes, 40 * 1024);
+}
+
+// What a VM context holds apart from its arena (which is mapped, not allocated), after many programs' worth of shapes.
+TEST(WorkerSize, AVmContextIsSmallWithoutItsArena) {
+  Program program = ParseProgram(R"(program "p" {
+    symbol n in [1, 100000]
+    func main(%x: f32[n, 16]) -> (%d) {
+      %a : f32[n, 16] = Exp(%x)
+      %b : f32[n, 16] = Softmax(%a)
+      %c : f32[16, n] = Transpose(%b)
+      %d : f32[16, n] = Relu(%c)
+    }
+  })").value();
+  const auto loaded = LoadedProgram::Load(std::move(program)).value();
+  const size_t before = mallinfo2().uordblks;
+  VmContext context;
+  for (int64_t n = 1; n <= 3000; ++n) {
+    const Tensor x = Tensor::Zeros(DType::kF32, {n % 300 + 1, 16});
+    ASSERT_TRUE(context.RunBorrowed(*loaded, std::vector{x.ref}).has_value());
+    Tensor wide = Tensor::Zeros(DType::kF32, {n, 16});
+    ASSERT_TRUE(context.RunBorrowed(*loaded, std::vector{wide.ref}).has_value());
+  }
+  const size_t bytes = mallinfo2().uordblks - before;
+  std::printf("VM context after 3000 shapes: %.2f MB\n", static_cast<double>(bytes) / 1e6);
+  EXPECT_LE(bytes, 2'000'000u);
 }
 
 }  // namespace
