@@ -11,18 +11,19 @@ namespace {
 
 constexpr Dim kZero = Dim::Const(0);
 
-// Each piece stored into its part of the result.
+// Each piece stored into its part of the result, unless its producer did.
 Status EmitConcat(PlanBuilder& b, const GraphNode& node) {
   const GraphValue value = b.graph().value(node.outputs[0]);
   const size_t axis = static_cast<size_t>(ir::NormalAxis(node.attributes.Int("axis", 0), value.rank()));
   ASSIGN_OR_RETURN(const Place first, b.PlaceOf(node.inputs[0]));
-  const Place whole = b.Allocate(node.outputs[0], b.MemoryOrder(b.graph().value(node.inputs[0]).dims, first.strides));
+  const Place whole =
+      b.AllocateWhole(node.outputs[0], b.MemoryOrder(b.graph().value(node.inputs[0]).dims, first.strides));
   const StepText text{"concat", node.sources};
   Place part = whole;
   for (GraphValueId input : node.inputs) {
     const GraphValue piece = b.graph().value(input);
     ASSIGN_OR_RETURN(const Place from, b.PlaceOf(input));
-    RETURN_IF_ERROR(b.AddCopy(from, part, value.dtype, piece.dims, text));
+    if (!b.IsSame(from, part, piece.dims)) RETURN_IF_ERROR(b.AddCopy(from, part, value.dtype, piece.dims, text));
     part.offset = b.symbols().Add(part.offset, b.symbols().Mul(piece.dims[axis], whole.strides[axis]));
   }
   return {};
@@ -63,7 +64,7 @@ Status EmitShape(PlanBuilder& b, const Group& group) {
   const GraphNode node = b.graph().nodes[static_cast<size_t>(group.nodes.front())];
   const std::vector<Dim> entries(node.attributes.Dims("dims").begin(), node.attributes.Dims("dims").end());
   const GraphValue value = b.graph().value(node.outputs[0]);
-  const Place place = b.Allocate(node.outputs[0], RowMajor(value.rank()));
+  const Place place = b.AllocateDense(node.outputs[0], RowMajor(value.rank()));
   if (entries.empty()) return {};
   KernelArguments arguments;
   ScalarBuilder scalars;
@@ -115,7 +116,7 @@ Status EmitReference(PlanBuilder& b, const Group& group) {
       continue;
     }
     const GraphValue value = b.graph().value(output);
-    step.outputs.push_back(b.AddPlanValue(b.Allocate(output, RowMajor(value.rank())), value.dtype, value.dims));
+    step.outputs.push_back(b.AddPlanValue(b.AllocateDense(output, RowMajor(value.rank())), value.dtype, value.dims));
   }
   b.AddReference(std::move(step), {std::string(OpInfo(node.op).name), node.sources});
   return {};

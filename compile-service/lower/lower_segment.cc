@@ -57,7 +57,7 @@ Result<LoweredSegment> LowerSegment(const LowerRequest& request) {
   RETURN_IF_ERROR(passes::RunPasses(bound.graph, request.mode));
   ASSIGN_OR_RETURN(const std::vector<Group> groups, Fuse(bound.graph));
 
-  PlanBuilder builder(bound.graph, request.target, request.mode, request.hints);
+  PlanBuilder builder(bound.graph, groups, request.target, request.mode, request.hints);
   for (const Group& group : groups) RETURN_IF_ERROR(EmitGroup(builder, group));
   RETURN_IF_ERROR(builder.Finish());
 

@@ -32,7 +32,8 @@ Order ChannelsLast(int rank) {
   return order;
 }
 
-PlanBuilder::PlanBuilder(ir::Graph& graph, Target target, NumericMode mode, std::span<const int64_t> hints)
+PlanBuilder::PlanBuilder(ir::Graph& graph, const std::vector<Group>& groups, Target target, NumericMode mode,
+                         std::span<const int64_t> hints)
     : graph_(graph),
       target_(target),
       mode_(mode),
@@ -61,6 +62,7 @@ PlanBuilder::PlanBuilder(ir::Graph& graph, Target target, NumericMode mode, std:
       if (input >= 0) readers_[static_cast<size_t>(input)].push_back(static_cast<int32_t>(n));
     }
   }
+  FindPieces(groups);
 }
 
 bool PlanBuilder::Escapes(GraphValueId id, const std::vector<int32_t>& nodes) const {
@@ -109,6 +111,14 @@ bool PlanBuilder::IsOrdered(const Place& place, const std::vector<Dim>& dims, co
   return true;
 }
 
+bool PlanBuilder::IsSame(const Place& a, const Place& b, const std::vector<Dim>& dims) const {
+  if (a.storage != b.storage || a.index != b.index || !graph_.symbols.ProvenEqual(a.offset, b.offset)) return false;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (!graph_.IsOne(dims[i]) && !graph_.symbols.ProvenEqual(a.strides[i], b.strides[i])) return false;
+  }
+  return true;
+}
+
 Place PlanBuilder::AllocateBuffer(DType dtype, const std::vector<Dim>& dims, const Order& order) {
   const Dim bytes = symbols().Mul(graph_.Elements(dims), Dim::Const(DTypeBytes(dtype)));
   plan_.buffers.push_back({bytes, -1, -1});
@@ -116,6 +126,11 @@ Place PlanBuilder::AllocateBuffer(DType dtype, const std::vector<Dim>& dims, con
 }
 
 Place PlanBuilder::Allocate(GraphValueId id, const Order& order) {
+  if (const std::optional<Place> piece = PiecePlace(id, order)) return *piece;
+  return AllocateDense(id, order);
+}
+
+Place PlanBuilder::AllocateDense(GraphValueId id, const Order& order) {
   const GraphValue& value = graph_.value(id);
   const int output = output_of_[static_cast<size_t>(id)];
   Place place{StorageKind::kOutput, output, kZero, OrderedStrides(value.dims, order)};

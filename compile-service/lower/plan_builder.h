@@ -61,7 +61,8 @@ struct StepText {
 
 class PlanBuilder {
  public:
-  PlanBuilder(ir::Graph& graph, Target target, NumericMode mode, std::span<const int64_t> hints);
+  PlanBuilder(ir::Graph& graph, const std::vector<Group>& groups, Target target, NumericMode mode,
+              std::span<const int64_t> hints);
 
   ir::Graph& graph() { return graph_; }
   SymbolTable& symbols() { return graph_.symbols; }
@@ -76,10 +77,15 @@ class PlanBuilder {
   Result<Place> ChannelsLastPlace(ir::GraphValueId id);
   // Moves an operand of `group`'s size that lies otherwise to channels-last memory, for all later readers.
   Status PreferChannelsLast(ir::GraphValueId id, const Group& group);
+  bool IsSame(const Place& a, const Place& b, const std::vector<Dim>& dims) const;  // proven
   bool IsOrdered(const Place& place, const std::vector<Dim>& dims, const Order& order);
   // A fresh place for a value that the caller is about to store: the segment's output when it is one and `order` is
-  // row-major.
+  // row-major; its part of a concatenation when that can lie in `order` too.
   Place Allocate(ir::GraphValueId id, const Order& order);
+  // The same for the result of a Concat, of which pieces may be stored already.
+  Place AllocateWhole(ir::GraphValueId id, const Order& order);
+  // The same, but always without gaps.
+  Place AllocateDense(ir::GraphValueId id, const Order& order);
   // A temporary that is no value of the graph.
   Place AllocateBuffer(DType dtype, const std::vector<Dim>& dims, const Order& order);
   // Dims from outermost to innermost by the size of their strides; a choice for speed only, made with the hints.
@@ -122,6 +128,14 @@ class PlanBuilder {
   std::vector<ir::KernelSpec>& specs() { return specs_; }
 
  private:
+  // Input `input` of the Concat that makes `whole`, itself or reshaped.
+  struct Piece {
+    ir::GraphValueId whole;
+    size_t input;
+  };
+  void FindPieces(const std::vector<Group>& groups);
+  std::optional<Place> PiecePlace(ir::GraphValueId id, const Order& order);
+  bool SameOrder(const std::vector<Dim>& dims, const Order& a, const Order& b) const;
   Result<Place> ViewPlace(const ir::GraphNode& node, ir::GraphValueId id);
   // Dims [from, from_end) of a reshape's input have the elements of dims [to, to_end) of its output.
   struct ReshapeRun {
@@ -143,6 +157,8 @@ class PlanBuilder {
   std::vector<int64_t> sample_;               // symbol values that MemoryOrder and Hint evaluate with
   std::vector<std::optional<Place>> places_;  // per value of the graph
   std::map<ir::GraphValueId, Place> row_major_, channels_last_;
+  std::map<ir::GraphValueId, Piece> piece_of_;     // values that a concatenation's memory may be made of
+  std::map<ir::GraphValueId, Order> whole_order_;  // of concatenations whose memory exists
   std::map<ir::GraphValueId, int32_t> recipe_of_;
   std::vector<std::pair<ir::GraphNode, ir::GraphValueId>> prepack_nodes_;
   std::vector<std::pair<std::vector<int64_t>, ir::GraphValueId>> integers_;

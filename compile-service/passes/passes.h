@@ -15,6 +15,8 @@ Result<bool> RemoveIdentities(ir::Graph& graph);
 // Rewrites composite ops into views, element-wise ops, reductions and contractions (Softmax, LayerNormalization, Gemm,
 // Split…).
 Result<bool> Decompose(ir::Graph& graph);
+// LSTM and GRU over a short constant number of time steps, step by step: products and element-wise gates.
+Result<bool> UnrollRecurrent(ir::Graph& graph);
 // Element-wise work on a reshaped tensor moves in front of the reshape, to where the tensor is made.
 Result<bool> SinkReshapes(ir::Graph& graph);
 // Division by something smaller than the result becomes a multiplication by its reciprocal (not in strict mode).

@@ -13,6 +13,7 @@ constexpr Pass kPasses[] = {
     {"fold known", FoldKnown, true},
     {"remove dead", RemoveDead, true},
     {"decompose", Decompose, true},
+    {"unroll recurrent", UnrollRecurrent, true},
     {"remove identities", RemoveIdentities, true},
     {"share common", ShareCommon, true},
     {"sink reshapes", SinkReshapes, true},

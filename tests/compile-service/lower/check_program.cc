@@ -183,6 +183,7 @@ Status InferDescs(Program& program) {
     context.outputs.resize(node.outputs.size());
     RETURN_IF_ERROR(InferShapes(context));
     for (size_t o = 0; o < node.outputs.size(); ++o) {
+      if (node.outputs[o] < 0) continue;
       const auto value = static_cast<size_t>(node.outputs[o]);
       function.values[value].desc.dtype = context.outputs[o].dtype;
       function.values[value].desc.dims = context.outputs[o].dims;
