@@ -94,6 +94,19 @@ Result<int64_t> TupleOffset(const TensorRef& indices, int64_t at, int64_t length
   return offset;
 }
 
+// The same without a word about what is wrong: -1 when an index is outside its dim.
+template <class I>
+int64_t TupleOffsetOrNone(const I* tuple, int64_t length, const int64_t* sizes) {
+  int64_t offset = 0;
+  for (int64_t j = 0; j < length; ++j) {
+    int64_t index = tuple[j];
+    if (index < 0) index += sizes[j];
+    if (index < 0 || index >= sizes[j]) return -1;
+    offset = offset * sizes[j] + index;
+  }
+  return offset;
+}
+
 int64_t ProductOf(const Dims& dims, int first, int last) {
   int64_t product = 1;
   for (int d = first; d < last; ++d) product *= dims[d];
@@ -178,22 +191,32 @@ Status RunScatterElements(KernelCall& call) {
   return {};
 }
 
-template <class T>
-Status RunScatterND(KernelCall& call) {
+template <class T, class I>
+Status ScatterTuples(KernelCall& call, Reduction reduction) {
   const TensorRef& data = call.inputs[0];
   const TensorRef& indices = call.inputs[1];
-  ASSIGN_OR_RETURN(const Reduction reduction, ReadReduction(call));
-  RETURN_IF_ERROR(CopyData(call));
   const int64_t length = indices.dims.back();
   const int64_t run = ProductOf(data.dims, static_cast<int>(length), data.rank());
   const int64_t count = ProductOf(indices.dims, 0, indices.rank() - 1);
-  for (int64_t i = 0; i < count; ++i) {
-    ASSIGN_OR_RETURN(const int64_t offset, TupleOffset(indices, i, length, data.dims, 0));
+  const T* update = call.inputs[2].as<T>();
+  for (int64_t i = 0; i < count; ++i, update += run) {
+    const int64_t offset = TupleOffsetOrNone(indices.as<I>() + i * length, length, data.dims.begin());
+    if (offset < 0) return std::unexpected(TupleOffset(indices, i, length, data.dims, 0).error());
     T* target = call.outputs[0].as<T>() + offset * run;
-    const T* update = call.inputs[2].as<T>() + i * run;
-    for (int64_t j = 0; j < run; ++j) target[j] = Reduced(reduction, target[j], update[j]);
+    if (reduction == Reduction::kNone) {
+      for (int64_t j = 0; j < run; ++j) target[j] = update[j];
+    } else {
+      for (int64_t j = 0; j < run; ++j) target[j] = Reduced(reduction, target[j], update[j]);
+    }
   }
   return {};
+}
+
+template <class T>
+Status RunScatterND(KernelCall& call) {
+  ASSIGN_OR_RETURN(const Reduction reduction, ReadReduction(call));
+  RETURN_IF_ERROR(CopyData(call));
+  return call.inputs[1].dtype == DType::kI64 ? ScatterTuples<T, int64_t>(call, reduction) : ScatterTuples<T, int32_t>(call, reduction);
 }
 
 struct OneHotOf {
