@@ -14,6 +14,9 @@ Result<bool> FoldKnownNodes(Program& program);
 Result<bool> InlineConstantIfs(Program& program);
 // Identity nodes, except where one gives a region's output its own value.
 Result<bool> RemoveIdentities(Program& program);
+// A ScatterND without reduction whose constant indices name a block of the data becomes a Concat of slices and the updates: that is
+// what assigning to a slice is exported as.
+Result<bool> ConcatBlockScatters(Program& program);
 // Of equal pure nodes in a region, and the regions around it, the first stays.
 Result<bool> EliminateCommonNodes(Program& program);
 // Nodes whose outputs nobody reads.

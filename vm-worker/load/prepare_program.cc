@@ -17,6 +17,7 @@ Status PrepareProgram(Program& program) {
     ASSIGN_OR_RETURN(const bool bypassed, RemoveIdentities(program));
     if (!folded && !inlined && !bypassed) break;
   }
+  RETURN_IF_ERROR(ConcatBlockScatters(program));
   RETURN_IF_ERROR(EliminateCommonNodes(program));
   RETURN_IF_ERROR(EliminateDeadNodes(program));
   RETURN_IF_ERROR(DropUnused(program));

@@ -84,6 +84,38 @@ TEST(InlineConstantIfs, LeavesTheBranchThatIsTaken) {
   EXPECT_THAT(text, Not(HasSubstr("If(")));
 }
 
+constexpr std::string_view kAssignedRows = R"(program "p" {
+    constant at : i64[2, 1] = [INDICES]
+    func main(%x: f32[4, 3], %u: f32[2, 3]) -> (%y) {
+      %i : i64[2, 1] = Constant() {value = @at}
+      %y : f32[4, 3] = ScatterND(%x, %i, %u)
+    }
+  })";
+
+std::string AssignedRows(std::string_view indices) {
+  std::string text(kAssignedRows);
+  return text.replace(text.find("INDICES"), 7, indices);
+}
+
+TEST(ConcatBlockScatters, ReplacesRowsInTheMiddle) {
+  const std::string text = After(ConcatBlockScatters, AssignedRows("1, 2"));
+  EXPECT_THAT(text, Not(HasSubstr("ScatterND")));
+  EXPECT_THAT(text, HasSubstr("f32[1, 3] = Slice("));
+  EXPECT_THAT(text, HasSubstr("f32[2, 3] = Reshape("));
+  EXPECT_THAT(text, HasSubstr("axis = 0"));
+}
+
+TEST(ConcatBlockScatters, LeavesOutEmptySlices) {
+  const std::string text = After(ConcatBlockScatters, AssignedRows("-2, -1"));
+  EXPECT_EQ(text.find("Slice("), text.rfind("Slice("));
+  EXPECT_THAT(text, HasSubstr("f32[2, 3] = Slice("));
+}
+
+TEST(ConcatBlockScatters, KeepsOtherOrdersAndGaps) {
+  for (const std::string_view indices : {"2, 1", "0, 2", "1, 1", "3, 4", "-5, -4"})
+    EXPECT_THAT(After(ConcatBlockScatters, AssignedRows(indices), false), HasSubstr("ScatterND")) << indices;
+}
+
 TEST(RemoveIdentities, KeepsTheNamesOfOutputs) {
   const std::string text = After(RemoveIdentities, R"(program "p" {
     func main(%x: f32[2]) -> (%y) {
