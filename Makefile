@@ -3,10 +3,10 @@ BUILD   ?= build/release
 JOBS    ?= $(shell nproc)
 PRESET_FLAGS ?= -DCMAKE_BUILD_TYPE=Release
 
-.PHONY: help build run test bench lint asan tsan clean packages
+.PHONY: help build run test bench lint asan tsan compose-test clean packages
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 packages:
 	@./tools/install_packages.sh build
@@ -38,6 +38,9 @@ asan: ## address and undefined behaviour sanitizers: build and test in build/asa
 
 tsan: ## thread sanitizer: build and test in build/tsan
 	@$(MAKE) test BUILD=build/tsan PRESET_FLAGS="-DCMAKE_BUILD_TYPE=Release -DKILN_SANITIZE=thread"
+
+compose-test: build ## the fleet scenario in containers, as docker-compose.yml says (needs root and a Docker engine in DOCKER_HOST)
+	@./tests/compose/compose_test.sh $(BUILD)
 
 clean: ## removes build/
 	@rm -rf build

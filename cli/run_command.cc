@@ -5,15 +5,18 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
-#include <map>
-#include <random>
+#include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/commands.h"
 #include "cli/fleet/embedded_fleet.h"
 #include "cli/fleet/worker_pool.h"
+#include "cli/run_inputs.h"
 #include "common/base/clock.h"
 #include "common/worker_api/worker_api.h"
-#include "vm-worker/onnx/tensor_proto.h"
+#include "vm-worker/interp/interpreter.h"
+#include "vm-worker/onnx/importer.h"
+#include "vm-worker/tiering/shadow.h"
 
 namespace kiln::cli {
 namespace {
@@ -29,83 +32,45 @@ struct RunFlags {
   std::string name;
   uint64_t seed = 1;
   int repeat = 1;
+  int seconds = 0;                     // > 0: repeats until then
+  bool check = false;
+  bool json = false;
   int64_t deadline_ms = 60'000;
 };
 
-// "a=b" in two parts.
-Result<std::pair<std::string, std::string>> Assignment(const std::string& text, const char* flag) {
-  const size_t equals = text.find('=');
-  if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
-    return Fail(ErrorCode::kInvalidArgument, std::string(flag) + " takes NAME=VALUE, not \"" + text + "\"");
-  return std::pair{text.substr(0, equals), text.substr(equals + 1)};
-}
+// What a series of runs came to. A run that failed or answered wrongly does not end the series.
+struct Series {
+  uint64_t runs = 0, failed = 0, wrong = 0, by_plan = 0;
+  std::vector<double> latencies_ms;
+  std::string first_trouble;
+  std::optional<RunReply> last;
+};
 
-Result<Dims> DimsFor(const ValueInfo& input, const std::map<std::string, int64_t>& sizes) {
-  if (!input.has_rank) return Fail(ErrorCode::kInvalidArgument, "input \"" + input.name + "\" has no declared rank; give it with --input");
-  Dims dims;
-  for (size_t axis = 0; axis < input.dims.size(); ++axis) {
-    const auto it = sizes.find(input.name + "." + std::to_string(axis));
-    if (it != sizes.end()) {
-      dims.push_back(it->second);
-    } else if (input.dims[axis] >= 0) {
-      dims.push_back(input.dims[axis]);
-    } else {
-      return Fail(ErrorCode::kInvalidArgument, "input \"" + input.name + "\" is " + input.text + ": give dim " + std::to_string(axis) + " with --dim " +
-                                                   input.name + "." + std::to_string(axis) + "=SIZE");
-    }
+// The interpreter in this process, which has no plans: what every answer should be.
+class Oracle {
+ public:
+  static Result<Oracle> Load(const std::string& path) {
+    ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnx(path));
+    Oracle oracle;
+    ASSIGN_OR_RETURN(oracle.program_, LoadedProgram::Load(std::move(imported.program)));
+    return oracle;
   }
-  return dims;
-}
+  // "" when the answer is the interpreter's within the tolerance of the default mode.
+  Result<std::string> Difference(const std::vector<NamedTensor>& inputs, const RunReply& reply) {
+    std::vector<TensorRef> refs;
+    for (const NamedTensor& input : inputs) refs.push_back(input.tensor.ref);
+    ASSIGN_OR_RETURN(std::vector<Tensor> expected, context_->Run(*program_, refs));
+    if (expected.size() != reply.outputs.size()) return std::string("another number of outputs");
+    for (size_t i = 0; i < expected.size(); ++i)
+      if (const auto difference = FirstDifference(expected[i].ref, reply.outputs[i].tensor.ref, ToleranceOf(NumericMode::kDefault)))
+        return "output " + reply.outputs[i].name + ": " + *difference;
+    return std::string();
+  }
 
-// Uniform in [-1, 1) for floats, small non-negative integers, random bools.
-Tensor RandomTensor(DType dtype, const Dims& dims, std::mt19937_64& random) {
-  Tensor tensor = Tensor::Allocate(dtype, dims);
-  DispatchDType(dtype, [&]<class T>() {
-    for (T& value : tensor.values<T>()) {
-      if constexpr (std::is_same_v<T, bool>) {
-        value = random() % 2 == 0;
-      } else if constexpr (std::is_integral_v<T>) {
-        value = static_cast<T>(random() % 8);
-      } else {
-        value = static_cast<T>(std::uniform_real_distribution<float>(-1, 1)(random));
-      }
-    }
-  });
-  return tensor;
-}
-
-Result<std::vector<NamedTensor>> MakeInputs(const RunFlags& flags, const LoadReply& model) {
-  std::map<std::string, int64_t> sizes;
-  for (const std::string& text : flags.dims) {
-    ASSIGN_OR_RETURN(auto pair, Assignment(text, "--dim"));
-    char* end = nullptr;
-    const int64_t size = std::strtoll(pair.second.c_str(), &end, 10);
-    if (*end != 0 || size < 0) return Fail(ErrorCode::kInvalidArgument, "--dim " + text + ": the size must be a non-negative integer");
-    sizes[pair.first] = size;
-  }
-  std::map<std::string, std::string> files;
-  for (const std::string& text : flags.inputs) {
-    ASSIGN_OR_RETURN(auto pair, Assignment(text, "--input"));
-    files.insert(pair);
-  }
-  std::mt19937_64 random(flags.seed);
-  std::vector<NamedTensor> inputs;
-  for (const ValueInfo& input : model.inputs) {
-    const auto file = files.find(input.name);
-    if (file != files.end()) {
-      ASSIGN_OR_RETURN(onnx::NamedTensor read, onnx::ReadTensorFile(file->second));
-      inputs.push_back({input.name, MakeContiguous(read.tensor.ref)});
-      files.erase(file);
-      continue;
-    }
-    ASSIGN_OR_RETURN(Dims dims, DimsFor(input, sizes));
-    if (const auto elements = CheckedElements(dims, input.dtype); !elements.has_value())
-      return FailIn("input \"" + input.name + "\"", elements.error());
-    inputs.push_back({input.name, RandomTensor(input.dtype, dims, random)});
-  }
-  if (!files.empty()) return Fail(ErrorCode::kInvalidArgument, "the model has no input \"" + files.begin()->first + "\"");
-  return inputs;
-}
+ private:
+  std::shared_ptr<const LoadedProgram> program_;
+  std::unique_ptr<VmContext> context_ = std::make_unique<VmContext>();
+};
 
 void Print(const RunReply& reply) {
   for (const NamedTensor& output : reply.outputs) {
@@ -130,10 +95,62 @@ void Print(const RunReply& reply) {
              static_cast<double>(t.queue_us) / 1000, t.plan_segments, t.interpreted_segments);
 }
 
+Result<Series> RunSeries(const RunFlags& flags, WorkerPool& pool, const std::string& name, const LoadReply& model, Oracle* oracle) {
+  ASSIGN_OR_RETURN(RunInputs source, RunInputs::Parse(flags.dims, flags.inputs, flags.seed));
+  Series series;
+  const auto trouble = [&series](const std::string& text) {
+    if (series.first_trouble.empty()) series.first_trouble = text;
+  };
+  const int64_t end_ns = SystemClock().NowNs() + int64_t{flags.seconds} * 1'000'000'000;
+  while (flags.seconds > 0 ? SystemClock().NowNs() < end_ns : series.runs < static_cast<uint64_t>(flags.repeat)) {
+    ASSIGN_OR_RETURN(std::vector<NamedTensor> inputs, source.Next(model));
+    const RunRequest request{name, std::move(inputs)};
+    const int64_t start = SystemClock().NowNs();
+    Result<RunReply> reply = pool.Run(request, flags.deadline_ms);
+    series.latencies_ms.push_back(static_cast<double>(SystemClock().NowNs() - start) / 1e6);
+    ++series.runs;
+    if (!reply.has_value()) {
+      ++series.failed;
+      trouble(ToString(reply.error()));
+      continue;
+    }
+    if (reply->timing.plan_segments > 0 && reply->timing.interpreted_segments == 0) ++series.by_plan;
+    if (oracle != nullptr) {
+      ASSIGN_OR_RETURN(const std::string difference, oracle->Difference(request.inputs, *reply));
+      if (!difference.empty()) {
+        ++series.wrong;
+        trouble(difference);
+      }
+    }
+    series.last = std::move(*reply);
+  }
+  std::sort(series.latencies_ms.begin(), series.latencies_ms.end());
+  return series;
+}
+
+void Print(const RunFlags& flags, const Series& series, const WorkerPool& pool) {
+  const auto& sorted = series.latencies_ms;
+  const double p50 = sorted.empty() ? 0 : sorted[sorted.size() / 2], p99 = sorted.empty() ? 0 : sorted[sorted.size() * 99 / 100];
+  if (flags.json) {
+    const nlohmann::json root{{"workers", pool.size()}, {"runs", series.runs}, {"failed", series.failed}, {"wrong", series.wrong}, {"retried", pool.retried()},
+                              {"by_plan", series.by_plan}, {"p50_ms", p50}, {"p99_ms", p99}};
+    fmt::print("{}\n", root.dump());
+    return;
+  }
+  if (series.last.has_value()) Print(*series.last);
+  if (series.runs > 1)
+    fmt::print("{} runs on {} workers: {} failed, {} retried, {} wrong{}, {} by plans alone; p50 {:.3f} ms, p99 {:.3f} ms\n", series.runs, pool.size(), series.failed,
+               pool.retried(), series.wrong, flags.check ? "" : " (not checked)", series.by_plan, p50, p99);
+}
+
 Result<int> Run(const RunFlags& flags) {
   const std::string path = std::filesystem::absolute(flags.model).string();
   const std::string name = flags.name.empty() ? std::filesystem::path(path).stem().string() : flags.name;
   ASSIGN_OR_RETURN(auto loop, Loop::Start("kiln-run"));
+  std::optional<Oracle> oracle;
+  if (flags.check) {
+    ASSIGN_OR_RETURN(oracle, Oracle::Load(path));
+  }
   std::unique_ptr<EmbeddedFleet> fleet;
   std::vector<std::string> endpoints = flags.workers;
   if (endpoints.empty()) {
@@ -144,12 +161,8 @@ Result<int> Run(const RunFlags& flags) {
   }
   ASSIGN_OR_RETURN(auto pool, WorkerPool::Connect(*loop, endpoints, flags.keys));
   ASSIGN_OR_RETURN(LoadReply model, pool->LoadEverywhere({name, path}, kLoadDeadlineMs));
-  ASSIGN_OR_RETURN(std::vector<NamedTensor> inputs, MakeInputs(flags, model));
-  RunReply reply;
-  for (int i = 0; i < flags.repeat; ++i) {
-    ASSIGN_OR_RETURN(reply, pool->Run({name, inputs}, flags.deadline_ms));
-  }
-  Print(reply);
+  ASSIGN_OR_RETURN(Series series, RunSeries(flags, *pool, name, model, oracle.has_value() ? &*oracle : nullptr));
+  Print(flags, series, *pool);
   if (fleet != nullptr) {
     const std::string directory = fleet->directory();
     pool.reset();
@@ -157,7 +170,9 @@ Result<int> Run(const RunFlags& flags) {
     std::error_code ignored;
     std::filesystem::remove_all(directory, ignored);
   }
-  return 0;
+  if (series.failed + series.wrong == 0) return 0;
+  return Fail(ErrorCode::kInternal, fmt::format("{} of {} runs failed, {} answered wrongly; the first: {}", series.failed, series.runs, series.wrong,
+                                                series.first_trouble));
 }
 
 }  // namespace
@@ -167,12 +182,15 @@ void AddRunCommand(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("run", "run a model once or often; without --worker on an embedded fleet");
   command->add_option("model", flags->model, "ONNX model")->required();
   command->add_option("--input", flags->inputs, "NAME=FILE.pb: an input as ONNX TensorProto; inputs that are not given are random");
-  command->add_option("--dim", flags->dims, "NAME.AXIS=SIZE: size of a varying dim of a random input");
+  command->add_option("--dim", flags->dims, "NAME.AXIS=SIZE or LOW..HIGH: size of a varying dim of a random input; a range is drawn anew for each run");
   command->add_option("--worker", flags->workers, "worker endpoints, or tcp://NAME:PORT whose name resolves to several; requests take turns");
   command->add_option("--keys", flags->keys, "key directory; without one the connection is plaintext (loopback and ipc only)");
   command->add_option("--name", flags->name, "name of the model on the workers (default: the file's)");
   command->add_option("--seed", flags->seed, "of random inputs")->capture_default_str();
-  command->add_option("--repeat", flags->repeat, "runs; the last one is printed")->check(CLI::Range(1, 1'000'000))->capture_default_str();
+  command->add_option("--repeat", flags->repeat, "runs; the last answer is printed")->check(CLI::Range(1, 1'000'000))->capture_default_str();
+  command->add_option("--seconds", flags->seconds, "repeat for so long instead")->check(CLI::Range(1, 86'400));
+  command->add_flag("--check", flags->check, "compare every answer with the interpreter of this process");
+  command->add_flag("--json", flags->json, "print one line of JSON instead");
   command->add_option("--deadline-ms", flags->deadline_ms, "per run")->check(CLI::Range(1, 3'600'000))->capture_default_str();
   command->callback([flags, &action] { action = [flags] { return Run(*flags); }; });
 }

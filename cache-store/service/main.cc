@@ -10,7 +10,7 @@
 namespace {
 
 struct Flags {
-  std::vector<std::string> listen{"tcp://127.0.0.1:7300"};
+  std::vector<std::string> listen{"tcp://127.0.0.1:7400"};
   std::string blob_listen;
   std::string hint_listen;
   std::string store = "memory:";

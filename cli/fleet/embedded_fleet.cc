@@ -76,9 +76,11 @@ Result<int> EmbeddedFleet::StartWorker(const WorkerOptions& options) {
   return index;
 }
 
-Result<std::unique_ptr<RpcClient>> ConnectTool(Loop& loop, const std::string& endpoint, const std::string& keys, const std::string& service) {
+Result<std::unique_ptr<RpcClient>> ConnectTool(Loop& loop, const std::string& endpoint, const std::string& keys, const std::string& service,
+                                               int64_t connect_wait_ms) {
   RpcClientOptions options;
   options.endpoint = endpoint;
+  options.connect_wait_ms = connect_wait_ms;
   if (keys.empty()) {
     options.security.insecure = true;
   } else {

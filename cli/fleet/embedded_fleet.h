@@ -57,7 +57,8 @@ class EmbeddedFleet {
   std::vector<std::unique_ptr<ServiceProcess>> workers_;
 };
 
-// A connection of a tool to a service on an ipc or loopback endpoint, or with keys to any.
-Result<std::unique_ptr<RpcClient>> ConnectTool(Loop& loop, const std::string& endpoint, const std::string& keys, const std::string& service);
+// A connection of a tool to a service on an ipc or loopback endpoint, or with keys to any. connect_wait_ms: see RpcClientOptions.
+Result<std::unique_ptr<RpcClient>> ConnectTool(Loop& loop, const std::string& endpoint, const std::string& keys, const std::string& service,
+                                               int64_t connect_wait_ms = 0);
 
 }  // namespace kiln::cli

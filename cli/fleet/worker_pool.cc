@@ -4,6 +4,7 @@
 #include <netdb.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "cli/fleet/embedded_fleet.h"
 
@@ -11,6 +12,8 @@ namespace kiln::cli {
 namespace {
 
 constexpr std::string_view kTcp = "tcp://";
+// Longer than a handshake on any network, shorter than a user's patience with a dead worker.
+constexpr int64_t kConnectWaitMs = 2'000;
 
 bool MayRetry(ErrorCode code) { return code == ErrorCode::kUnavailable || code == ErrorCode::kBusy || code == ErrorCode::kCancelled; }
 
@@ -45,7 +48,7 @@ Result<std::unique_ptr<WorkerPool>> WorkerPool::Connect(Loop& loop, const std::v
   for (const std::string& endpoint : endpoints) {
     ASSIGN_OR_RETURN(std::vector<std::string> resolved, ResolveEndpoints(endpoint));
     for (const std::string& address : resolved) {
-      ASSIGN_OR_RETURN(auto client, ConnectTool(loop, address, keys, "worker"));
+      ASSIGN_OR_RETURN(auto client, ConnectTool(loop, address, keys, "worker", kConnectWaitMs));
       pool->clients_.push_back(std::move(client));
     }
   }
@@ -54,20 +57,31 @@ Result<std::unique_ptr<WorkerPool>> WorkerPool::Connect(Loop& loop, const std::v
 }
 
 Result<LoadReply> WorkerPool::LoadEverywhere(const LoadRequest& request, int64_t deadline_ms) {
-  Result<LoadReply> first = Fail(ErrorCode::kInternal, "no worker");
-  for (size_t i = 0; i < clients_.size(); ++i) {
-    Result<LoadReply> reply = CallLoad(*clients_[i], request, deadline_ms);
-    if (!reply.has_value()) return reply;
-    if (i == 0) first = std::move(reply);
+  std::optional<Result<LoadReply>> first;   // success, once there is one
+  for (const auto& client : clients_) {
+    Result<LoadReply> reply = CallLoad(*client, request, deadline_ms);
+    if (!reply.has_value() && reply.error().code != ErrorCode::kUnavailable) return reply;
+    if (!first.has_value() || (!first->has_value() && reply.has_value())) first = std::move(reply);
   }
-  return first;
+  return std::move(*first);
+}
+
+size_t WorkerPool::NextWorker() {
+  for (size_t tried = 0; tried < clients_.size(); ++tried) {
+    const size_t worker = next_++ % clients_.size();
+    if (clients_[worker]->Stats().connected) return worker;
+  }
+  return next_++ % clients_.size();
 }
 
 Result<RunReply> WorkerPool::Run(const RunRequest& request, int64_t deadline_ms) {
-  RpcClient& client = *clients_[next_++ % clients_.size()];
-  Result<RunReply> reply = CallRun(client, request, deadline_ms);
+  const size_t first = NextWorker();
+  Result<RunReply> reply = CallRun(*clients_[first], request, deadline_ms);
   if (reply.has_value() || !MayRetry(reply.error().code)) return reply;
-  return CallRun(*clients_[next_++ % clients_.size()], request, deadline_ms);
+  ++retried_;
+  size_t second = NextWorker();
+  if (second == first) second = (first + 1) % clients_.size();
+  return CallRun(*clients_[second], request, deadline_ms);
 }
 
 }  // namespace kiln::cli

@@ -18,16 +18,21 @@ class WorkerPool {
   // A tcp endpoint whose host name resolves to several addresses stands for all of them.
   static Result<std::unique_ptr<WorkerPool>> Connect(Loop& loop, const std::vector<std::string>& endpoints, const std::string& keys);
 
-  // On every worker; the reply of the first.
+  // On every worker that can be reached; the reply of the first. Fails when none can, or when one of them cannot load the model.
   Result<LoadReply> LoadEverywhere(const LoadRequest& request, int64_t deadline_ms);
-  // The next worker's answer. A stateless request that ended with Unavailable, Busy or a lost connection is sent once to the next one.
+  // The next connected worker's answer. A stateless request that ended with Unavailable, Busy or a lost connection is sent once to
+  // another one.
   Result<RunReply> Run(const RunRequest& request, int64_t deadline_ms);
   size_t size() const { return clients_.size(); }
+  // Requests that were sent twice.
+  uint64_t retried() const { return retried_; }
 
  private:
   WorkerPool() = default;
+  size_t NextWorker();
   std::vector<std::unique_ptr<RpcClient>> clients_;
   size_t next_ = 0;
+  uint64_t retried_ = 0;
 };
 
 // tcp://name:port for each address of the name; other endpoints as they are.

@@ -32,6 +32,7 @@ struct RpcClient::Core : std::enable_shared_from_this<RpcClient::Core> {
   struct Pending {
     DetailedCallback done;
     Loop::TimerId timer = 0;
+    Loop::TimerId connect_timer = 0;  // 0: none
     bool sent = false;
     std::vector<Bytes> frames;  // until sent
   };
@@ -46,6 +47,7 @@ struct RpcClient::Core : std::enable_shared_from_this<RpcClient::Core> {
   void OnMessage(SocketMessage message);
   void OnMonitor(const SocketMessage& message);
   void OnDeadline(uint64_t id, int64_t deadline_ms);
+  void OnConnectWait(uint64_t id);
   void LoseConnection();
   // Takes the call out and reports. The callback may start new calls.
   void Complete(uint64_t id, std::expected<RpcReply, RpcFailure> outcome);
@@ -131,6 +133,10 @@ void RpcClient::Core::Start(uint16_t method, Message request, int64_t deadline_m
   call.timer = loop.After(deadline_ms, [weak = weak_from_this(), id, deadline_ms] {
     if (auto self = weak.lock()) self->OnDeadline(id, deadline_ms);
   });
+  if (options.connect_wait_ms > 0 && options.connect_wait_ms < deadline_ms)
+    call.connect_timer = loop.After(options.connect_wait_ms, [weak = weak_from_this(), id] {
+      if (auto self = weak.lock()) self->OnConnectWait(id);
+    });
   pending.emplace(id, std::move(call));
   pending_count.store(pending.size());
   if (!waiting.empty())
@@ -232,11 +238,22 @@ void RpcClient::Core::OnDeadline(uint64_t id, int64_t deadline_ms) {
                    RpcFailure{{ErrorCode::kDeadlineExceeded, std::move(text), std::source_location::current()}}));
 }
 
+void RpcClient::Core::OnConnectWait(uint64_t id) {
+  const auto call = pending.find(id);
+  if (call == pending.end() || call->second.sent) return;
+  breaker.OnFailure(options.clock->NowNs());
+  std::string text = "no connection to " + options.endpoint + " within " + std::to_string(options.connect_wait_ms) + " ms";
+  if (!last_trouble.empty()) text += " (" + last_trouble + ")";
+  Complete(id,
+           std::unexpected(RpcFailure{{ErrorCode::kUnavailable, std::move(text), std::source_location::current()}}));
+}
+
 void RpcClient::Core::Complete(uint64_t id, std::expected<RpcReply, RpcFailure> outcome) {
   auto node = pending.extract(id);
   if (node.empty()) return;
   pending_count.store(pending.size());
   loop.Cancel(node.mapped().timer);
+  if (node.mapped().connect_timer != 0) loop.Cancel(node.mapped().connect_timer);
   if (!node.mapped().sent) std::erase(waiting, id);
   node.mapped().done(std::move(outcome));
 }

@@ -25,6 +25,8 @@ struct RpcClientOptions {
   size_t pending_max = limits::kPendingRpcMax;
   size_t part_bytes_max = limits::kEnvelopeBytesMax;
   CircuitBreakerOptions breaker;
+  // A call that found no connection for this long ends with Unavailable; 0: it waits for one until its deadline.
+  int64_t connect_wait_ms = 0;
   int reconnect_min_ms = 50;
   int reconnect_max_ms = 5000;
   TablePrefix table;

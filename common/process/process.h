@@ -20,7 +20,7 @@ struct ProcessOptions {
 Status InitProcess(const ProcessOptions& options);
 
 // Prints "ready" and the details on one line of stdout, for a parent that waits for it: "ready
-// listen=tcp://127.0.0.1:7300".
+// listen=tcp://127.0.0.1:7400".
 void AnnounceReady(std::string_view details);
 
 enum class StopWait : uint8_t { kStop, kReload, kTimeout };

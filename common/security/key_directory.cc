@@ -138,6 +138,16 @@ Result<std::string> KeyDirectory::LoadCurvePublic(std::string_view name) const {
   return key;
 }
 
+Status KeyDirectory::StoreCurvePublic(std::string_view name, std::string_view public_z85) const {
+  RETURN_IF_ERROR(CheckCurveKey(public_z85));
+  if (const auto present = LoadCurvePublic(name); present.has_value() && *present == public_z85) return {};
+  const std::string path = File(name, ".curve.public");
+  ::unlink(path.c_str());
+  return CreateFile(path, std::string(public_z85) + "\n", 0644);
+}
+
+bool KeyDirectory::HasCurve(std::string_view name) const { return ::access(File(name, ".curve.secret").c_str(), F_OK) == 0; }
+
 Result<SigningKey> KeyDirectory::LoadSigning(std::string_view name) const {
   const std::string path = File(name, ".sign.secret");
   ASSIGN_OR_RETURN(const std::string text, ReadSecretFile(path));

@@ -25,8 +25,11 @@ class KeyDirectory {
   Result<CurveKeyPair> LoadOrCreateCurve(std::string_view name) const;
   Result<CurveKeyPair> LoadCurve(std::string_view name) const;
   Result<std::string> LoadCurvePublic(std::string_view name) const;
+  // Keeps the public half of a pair whose secret lies elsewhere; replaces another one of that name.
+  Status StoreCurvePublic(std::string_view name, std::string_view public_z85) const;
   Result<SigningKey> LoadOrCreateSigning(std::string_view name) const;
   Result<SigningKey> LoadSigning(std::string_view name) const;
+  bool HasCurve(std::string_view name) const;
 
   // allow.list and signers.list. A missing file is NotFound.
   Result<AllowList> LoadAllowList() const;

@@ -12,7 +12,7 @@
 namespace kiln::testing {
 namespace {
 
-constexpr int kInner = 8, kOuter = 24;
+constexpr int kInner = 8;
 
 void AddWeight(onnx::GraphProto& graph, const std::string& name, std::vector<int64_t> dims) {
   onnx::TensorProto& weight = *graph.add_initializer();
@@ -49,20 +49,20 @@ void AddValue(onnx::ValueInfoProto& value, const std::string& name, int64_t colu
 
 }  // namespace
 
-SmallModel::SmallModel() {
+SmallModel::SmallModel(int64_t columns) {
   onnx::ModelProto model;
   model.set_ir_version(8);
   model.add_opset_import()->set_version(17);
   onnx::GraphProto& graph = *model.mutable_graph();
   graph.set_name("small");
-  AddWeight(graph, "w", {kInner, kOuter});
-  AddWeight(graph, "b", {kOuter});
+  AddWeight(graph, "w", {kInner, columns});
+  AddWeight(graph, "b", {columns});
   AddNode(graph, "MatMul", {"x", "w"}, "xw");
   AddNode(graph, "Add", {"xw", "b"}, "sum");
   AddNode(graph, "Relu", {"sum"}, "positive");
   AddNode(graph, "Softmax", {"positive"}, "y");
   AddValue(*graph.add_input(), "x", kInner);
-  AddValue(*graph.add_output(), "y", kOuter);
+  AddValue(*graph.add_output(), "y", columns);
   bytes_ = model.SerializeAsString();
   auto imported = ImportOnnxBytes({reinterpret_cast<const uint8_t*>(bytes_.data()), bytes_.size()}, "small");
   EXPECT_TRUE(imported.has_value()) << ToString(imported.error());

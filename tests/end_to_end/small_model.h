@@ -1,4 +1,4 @@
-// y = softmax(relu(x * w + b)) with x : f32[n, 8]: a matmul with epilogue and a row kernel, as an ONNX file.
+// y = softmax(relu(x * w + b)) with x : f32[n, 8], w : f32[8, columns]: a matmul with epilogue and a row kernel, as an ONNX file.
 #pragma once
 
 #include <string>
@@ -10,7 +10,8 @@ namespace kiln::testing {
 
 class SmallModel {
  public:
-  SmallModel();
+  // columns: of the output; another number is another segment.
+  explicit SmallModel(int64_t columns = 24);
   // Writes model.onnx into the directory; returns its path.
   std::string WriteTo(const std::string& directory) const;
   Tensor Input(int64_t rows) const;

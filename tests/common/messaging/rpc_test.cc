@@ -83,6 +83,19 @@ TEST_F(MessagingTest, AbsentServerEndsByDeadlineAndIsReachedWhenItAppears) {
   EXPECT_TRUE(Eventually([&] { return done.load(); }));
 }
 
+TEST_F(MessagingTest, ACallThatMayNotWaitLongForAConnectionIsUnavailableBeforeItsDeadline) {
+  auto client = RpcClient::Connect(
+      *client_loop_, {.endpoint = Ipc("late"), .security = {.insecure = true}, .connect_wait_ms = 50});
+  ASSERT_TRUE(client);
+  EXPECT_EQ((*client)->CallSync(kEcho, {}, 600'000).error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ((*client)->CallSync(kEcho, {}, 20).error().code, ErrorCode::kDeadlineExceeded);
+  std::vector<Replier> held;
+  auto server = StartServer(Ipc("late"), &held);
+  EXPECT_TRUE(Eventually([&] { return Echo(**client, "x") == "x"; }));
+  EXPECT_EQ((*client)->CallSync(kSilent, {}, 200).error().code, ErrorCode::kDeadlineExceeded);  // connected: its deadline counts
+  server_loop_->RunSync([&] { held.clear(); });
+}
+
 TEST_F(MessagingTest, ServerRestartFailsCallsInFlightAtOnceAndServiceResumes) {
   std::vector<Replier> held;
   auto server = StartServer(Ipc("a"), &held);

@@ -1,0 +1,34 @@
+// Inputs of `kiln run`: read from files, or random with sizes from the command line.
+#pragma once
+
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "common/base/result.h"
+#include "common/worker_api/worker_api.h"
+
+namespace kiln::cli {
+
+// Makes the inputs of one run after the other. Not thread-safe.
+class RunInputs {
+ public:
+  // dims: NAME.AXIS=SIZE or NAME.AXIS=LOW..HIGH; files: NAME=FILE.pb. InvalidArgument names the flag that is wrong.
+  static Result<RunInputs> Parse(const std::vector<std::string>& dims, const std::vector<std::string>& files, uint64_t seed);
+
+  // One tensor per declared input, in their order; ranges of dims are drawn anew each time, each on its own.
+  Result<std::vector<NamedTensor>> Next(const LoadReply& model);
+
+ private:
+  struct Sizes {
+    int64_t low = 0, high = 0;
+  };
+  Result<Dims> DimsFor(const ValueInfo& input);
+
+  std::map<std::string, Sizes> sizes_;
+  std::map<std::string, Tensor> read_;
+  std::mt19937_64 random_;
+};
+
+}  // namespace kiln::cli

@@ -1,0 +1,20 @@
+#!/bin/sh
+# build.sh source|prebuilt: leaves the programs in build/release/bin of the current directory.
+set -eu
+case $1 in
+  source)
+    rm -rf build
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends bash make
+    make build
+    ;;
+  prebuilt)
+    for program in kiln kiln-cache kiln-compile kiln-compile-child kiln-validate-child kiln-worker; do
+      [ -x "build/release/bin/$program" ] || { echo "build/release/bin/$program is not in the context: run make build first" >&2; exit 1; }
+    done
+    ;;
+  *)
+    echo "BINARIES is source or prebuilt, not '$1'" >&2
+    exit 2
+    ;;
+esac
