@@ -106,10 +106,10 @@ struct ConvOf {
       Depthwise(g, x.as<T>(), w.as<T>(), y.as<T>());
       return {};
     }
-    const int64_t depth = g.in_channels * g.KernelSize();
+    const int64_t depth = g.Depth();
     T* columns = nullptr;
     if (!g.IsPointwise()) {
-      ASSIGN_OR_RETURN(columns, Scratch<T>(call, depth * g.OutSize()));
+      ASSIGN_OR_RETURN(columns, Scratch<T>(call, g.ColumnElements()));
     }
     for (int64_t image = 0; image < g.batch * g.groups; ++image) {
       const int64_t group = image % g.groups;
@@ -191,8 +191,8 @@ struct ConvTransposeOf {
     ASSIGN_OR_RETURN(const ConvGeometry g, MakeTransposedGeometry(*call.attributes, x.dims, y.dims, w.dims));
     if (y.elements() == 0) return {};
     FillBias(call, 2, y.as<T>(), g.in_channels * g.groups, g.InSize(), g.batch);
-    const int64_t depth = g.in_channels * g.KernelSize();
-    ASSIGN_OR_RETURN(T* columns, Scratch<T>(call, depth * g.OutSize()));
+    const int64_t depth = g.Depth();
+    ASSIGN_OR_RETURN(T* columns, Scratch<T>(call, g.ColumnElements()));
     for (int64_t image = 0; image < g.batch * g.groups; ++image) {
       const int64_t group = image % g.groups;
       // w is [channels of x, depth] per group; columns = w^T * x.

@@ -14,6 +14,9 @@ struct ConvGeometry {
   int64_t InSize() const { return in[0] * in[1] * in[2]; }
   int64_t OutSize() const { return out[0] * out[1] * out[2]; }
   int64_t KernelSize() const { return kernel[0] * kernel[1] * kernel[2]; }
+  // Rows of the im2col matrix, and its elements: saturated, so that scratch of that size is refused.
+  int64_t Depth() const { return in_channels * KernelSize(); }
+  int64_t ColumnElements() const { return CheckedMul(Depth(), OutSize()).value_or(INT64_MAX); }
   // A 1x1 kernel that steps by one without pads reads the input as it lies.
   bool IsPointwise() const;
 };

@@ -112,8 +112,12 @@ void ForEachRun(const Dims& dims, std::span<const TensorRef> refs, InnerLoop loo
 TensorRef BroadcastRef(const TensorRef& ref, const Dims& dims);
 
 // --- memory ---
+// `count` uninitialised elements; LimitExceeded and ResourceExhausted as for tensors.
 template <class T>
 Result<T*> Scratch(KernelCall& call, int64_t count) {
+  if (count > limits::kTensorBytesMax / static_cast<int64_t>(sizeof(T))) {
+    return Fail(ErrorCode::kLimitExceeded, "the op needs scratch for " + std::to_string(count) + " elements; lower the batch");
+  }
   void* memory = call.memory->AllocateScratch(static_cast<size_t>(count > 0 ? count : 1) * sizeof(T));
   if (memory == nullptr) {
     return Fail(ErrorCode::kResourceExhausted, "no memory for " + std::to_string(count * static_cast<int64_t>(sizeof(T))) +

@@ -217,10 +217,10 @@ Status IntegerConv(KernelCall& call, const ProductInputs& at, const Dims& out_di
   const TensorRef& w = call.inputs[at.b];
   ASSIGN_OR_RETURN(const ConvGeometry g, MakeConvGeometry(*call.attributes, x.dims, out_dims, w.dims));
   ASSIGN_OR_RETURN(const int32_t* input, Centered(call, at.a, ZeroPoint(call, at.a_zero), 1, 1));
-  const int64_t depth = g.in_channels * g.KernelSize();
+  const int64_t depth = g.Depth();
   ASSIGN_OR_RETURN(const int32_t* weight,
                    Centered(call, at.b, ZeroPoint(call, at.b_zero), g.out_channels * g.groups, depth));
-  ASSIGN_OR_RETURN(int32_t* columns, Scratch<int32_t>(call, depth * g.OutSize()));
+  ASSIGN_OR_RETURN(int32_t* columns, Scratch<int32_t>(call, g.ColumnElements()));
   for (int64_t image = 0; image < g.batch * g.groups; ++image) {
     Im2Col(g, input + image * g.in_channels * g.InSize(), int32_t{0}, columns);
     RETURN_IF_ERROR(Gemm(call,

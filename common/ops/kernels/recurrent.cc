@@ -170,7 +170,8 @@ template <class T>
 Result<Working<T>> MakeWorking(KernelCall& call, const Cell<T>& cell) {
   Working<T> working{};
   const int64_t wide = cell.gates * cell.hidden;
-  ASSIGN_OR_RETURN(working.inputs, Scratch<T>(call, cell.time * cell.batch * wide));
+  ASSIGN_OR_RETURN(working.inputs,
+                   Scratch<T>(call, CheckedMul(cell.time * cell.batch, wide).value_or(INT64_MAX)));
   ASSIGN_OR_RETURN(working.products, Scratch<T>(call, cell.batch * wide));
   ASSIGN_OR_RETURN(working.state, Scratch<T>(call, cell.batch * cell.hidden));
   ASSIGN_OR_RETURN(working.memory, Scratch<T>(call, cell.batch * cell.hidden));

@@ -319,11 +319,7 @@ Status Clip(InferContext& context) {
   RETURN_IF_ERROR(SameShape(context));
   for (size_t i = 1; i < 3; ++i) {
     RETURN_IF_ERROR(RequireSameType(context, 0, i));
-    const std::optional<int64_t> length = KnownLength(context, i);
-    if (length && *length != 1) {
-      return Fail(ErrorCode::kShapeMismatch,
-                  "input " + std::to_string(i) + " of Clip must hold one element, not " + std::to_string(*length));
-    }
+    RETURN_IF_ERROR(RequireOneElement(context, i));
   }
   if (!context.outputs[0].has_rank() || !FollowKnown(context, *context.outputs[0].dims)) return {};
   std::optional<KnownValues> values = Known(context, 0);

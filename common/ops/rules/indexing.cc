@@ -130,6 +130,7 @@ Status ScatterND(InferContext& context) {
 
 Status OneHot(InferContext& context) {
   SetType(context, In(context, 2).dtype);
+  RETURN_IF_ERROR(RequireOneElement(context, 1));
   if (!Ranked(context, 0)) return {};
   DimList dims = InDims(context, 0);
   ASSIGN_OR_RETURN(const int axis,

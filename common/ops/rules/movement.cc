@@ -85,6 +85,7 @@ Status Tile(InferContext& context) {
 Status Pad(InferContext& context) {
   RETURN_IF_ERROR(RequireInteger(context, 1));
   RETURN_IF_ERROR(RequireSameType(context, 0, 2));
+  RETURN_IF_ERROR(RequireOneElement(context, 2));
   if (!Ranked(context, 0)) return {};
   DimList dims = InDims(context, 0);
   const std::optional<KnownValues> pads = Known(context, 1);
@@ -183,6 +184,7 @@ Status SpaceToDepth(InferContext& context) { return Blocks(context, false); }
 
 Status Trilu(InferContext& context) {
   RETURN_IF_ERROR(RequireRank(context, 0, 2, limits::kRankMax));
+  RETURN_IF_ERROR(RequireOneElement(context, 1));
   return Same(context);
 }
 
@@ -203,6 +205,8 @@ Status ReverseSequence(InferContext& context) {
 }
 
 Status CumSum(InferContext& context) {
+  RETURN_IF_ERROR(RequireInteger(context, 1));
+  RETURN_IF_ERROR(RequireOneElement(context, 1));
   if (Ranked(context, 0)) {
     const std::optional<std::vector<int64_t>> axis = KnownInts(context, 1);
     if (axis && axis->size() == 1) RETURN_IF_ERROR(Axis(axis->front(), In(context, 0).rank()));

@@ -18,8 +18,9 @@ Status SameWithAxis(InferContext& context, int64_t fallback) {
 Status PerChannel(InferContext& context, size_t first, size_t last) {
   for (size_t i = first; i <= last; ++i) {
     RETURN_IF_ERROR(RequireRank(context, i, 1, 1));
-    if (!Ranked(context, i) || !Ranked(context, 0) || In(context, 0).rank() < 2) continue;
-    RETURN_IF_ERROR(RequireEqual(context, InDims(context, 0)[1], InDims(context, i)[0],
+    if (!Ranked(context, i) || !Ranked(context, 0)) continue;
+    const Dim channels = In(context, 0).rank() < 2 ? Dim::Const(1) : InDims(context, 0)[1];
+    RETURN_IF_ERROR(RequireEqual(context, channels, InDims(context, i)[0],
                                  "the channels of the input and the length of input " + std::to_string(i)));
   }
   return Same(context);

@@ -31,6 +31,12 @@ Status CheckScale(InferContext& context) {
                       "dim " + std::to_string(axis) + " of the input and the length of the scale");
 }
 
+// The input's and the output's scale and zero point of a quantised product are single values.
+Status CheckScales(const InferContext& context) {
+  for (const size_t i : {1, 6, 7}) RETURN_IF_ERROR(RequireOneElement(context, i));
+  return {};
+}
+
 }  // namespace
 
 Status QuantizeLinear(InferContext& context) {
@@ -60,11 +66,19 @@ Status DynamicQuantizeLinear(InferContext& context) {
 
 Status QLinearConv(InferContext& context) {
   SetType(context, In(context, 7).dtype);
+  RETURN_IF_ERROR(CheckScales(context));
+  RETURN_IF_ERROR(RequireType(context, 8, DType::kI32));
+  RETURN_IF_ERROR(RequireRank(context, 8, 1, 1));
+  if (Ranked(context, 8) && Ranked(context, 3) && In(context, 3).rank() > 0) {
+    RETURN_IF_ERROR(RequireEqual(context, InDims(context, 3)[0], InDims(context, 8)[0],
+                                 "the output channels of the weight and the length of the bias"));
+  }
   return ConvShape(context, 0, 3);
 }
 
 Status QLinearMatMul(InferContext& context) {
   SetType(context, In(context, 7).dtype);
+  RETURN_IF_ERROR(CheckScales(context));
   return MatMulShape(context, 0, 3);
 }
 

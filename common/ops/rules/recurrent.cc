@@ -16,6 +16,7 @@ Status Recurrent(InferContext& context, int64_t gates) {
   for (size_t i = 0; i < 3; ++i) RETURN_IF_ERROR(RequireRank(context, i, 3, 3));
   RETURN_IF_ERROR(RequireRank(context, 3, 2, 2));
   RETURN_IF_ERROR(RequireType(context, 4, DType::kI32));
+  for (const size_t i : {1, 2, 3, 5, 6, 7}) RETURN_IF_ERROR(RequireSameType(context, 0, i));
   ASSIGN_OR_RETURN(const Dim directions, Directions(context));
   const bool batch_first = context.attributes.Int("layout", 0) != 0;
   Dim time = Ranked(context, 0) ? InDims(context, 0)[batch_first ? 1 : 0] : context.symbols.FreshSymbol();
@@ -51,6 +52,12 @@ Status Recurrent(InferContext& context, int64_t gates) {
                                    "dim " + std::to_string(d) + " of the initial state, input " + std::to_string(i) +
                                        ", and the state"));
     }
+  }
+  if (Ranked(context, 7)) {
+    RETURN_IF_ERROR(RequireRank(context, 7, 2, 2));
+    RETURN_IF_ERROR(RequireEqual(context, InDims(context, 7)[0], directions, "dim 0 of P and the number of directions"));
+    RETURN_IF_ERROR(RequireEqual(context, InDims(context, 7)[1], context.symbols.Mul(hidden, Dim::Const(3)),
+                                 "dim 1 of P and three times `hidden_size`"));
   }
   if (Ranked(context, 4)) {
     RETURN_IF_ERROR(RequireRank(context, 4, 1, 1));

@@ -98,6 +98,13 @@ Status RequireInteger(const InferContext& context, size_t i) {
               "input " + std::to_string(i) + " is " + std::string(DTypeName(dtype)) + "; the op takes i32 or i64");
 }
 
+Status RequireOneElement(const InferContext& context, size_t i) {
+  const std::optional<int64_t> length = KnownLength(context, i);
+  if (!length || *length == 1) return {};
+  return Fail(ErrorCode::kShapeMismatch,
+              "input " + std::to_string(i) + " must hold one element, not " + std::to_string(*length));
+}
+
 Status RequireEqual(InferContext& context, Dim a, Dim b, const std::string& what) {
   if (context.Equal(a, b) != false) return {};
   return Fail(ErrorCode::kShapeMismatch,

@@ -60,6 +60,8 @@ Status RequireRank(const InferContext& context, size_t i, int min_rank, int max_
 Status RequireSameType(const InferContext& context, size_t i, size_t j);
 Status RequireType(const InferContext& context, size_t i, DType dtype);
 Status RequireInteger(const InferContext& context, size_t i);
+// ShapeMismatch unless input i, where present, holds one element (or its shape is not known yet).
+Status RequireOneElement(const InferContext& context, size_t i);
 // ShapeMismatch when a and b are proven (or, under kAssume, taken) to differ. `what` names the two.
 Status RequireEqual(InferContext& context, Dim a, Dim b, const std::string& what);
 // The better known of two equal dims.

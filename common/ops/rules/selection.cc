@@ -8,6 +8,8 @@ namespace kiln::rules {
 Status TopK(InferContext& context) {
   SetType(context, In(context, 0).dtype, 0);
   SetType(context, DType::kI64, 1);
+  RETURN_IF_ERROR(RequireInteger(context, 1));
+  RETURN_IF_ERROR(RequireOneElement(context, 1));
   RETURN_IF_ERROR(RequireRank(context, 0, 1, limits::kRankMax));
   if (!Ranked(context, 0)) return {};
   DimList dims = InDims(context, 0);
@@ -43,6 +45,9 @@ Status NonZero(InferContext& context) {
 }
 
 Status NonMaxSuppression(InferContext& context) {
+  RETURN_IF_ERROR(RequireSameType(context, 0, 1));
+  RETURN_IF_ERROR(RequireSameType(context, 0, 3));
+  RETURN_IF_ERROR(RequireSameType(context, 0, 4));
   RETURN_IF_ERROR(RequireRank(context, 0, 3, 3));
   RETURN_IF_ERROR(RequireRank(context, 1, 3, 3));
   if (Ranked(context, 0) && Ranked(context, 1)) {

@@ -154,6 +154,7 @@ Result<bool> FloatRange(InferContext& context) {
 Status Range(InferContext& context) {
   RETURN_IF_ERROR(RequireSameType(context, 0, 1));
   RETURN_IF_ERROR(RequireSameType(context, 0, 2));
+  for (size_t i = 0; i < 3; ++i) RETURN_IF_ERROR(RequireOneElement(context, i));
   ASSIGN_OR_RETURN(const bool known,
                    IsFloat(In(context, 0).dtype) ? FloatRange(context) : IntegerRange(context));
   if (!known) SetDims(context, {DataDependentDim(context)});

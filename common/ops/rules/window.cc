@@ -138,6 +138,7 @@ Status ConvTranspose(InferContext& context) {
   RETURN_IF_ERROR(RequireSameType(context, 0, 1));
   RETURN_IF_ERROR(RequireSameType(context, 0, 2));
   RETURN_IF_ERROR(RequireRank(context, 0, 3, limits::kRankMax));
+  RETURN_IF_ERROR(RequireRank(context, 2, 1, 1));
   if (!Ranked(context, 0)) return {};
   const int full_rank = In(context, 0).rank();
   RETURN_IF_ERROR(RequireRank(context, 1, full_rank, full_rank));
@@ -160,6 +161,9 @@ Status ConvTranspose(InferContext& context) {
       return Fail(ErrorCode::kShapeMismatch, "the input channels do not divide into " + std::to_string(groups) + " groups");
     }
     dims[1] = symbols.Mul(weight[1], Dim::Const(groups));
+    if (Ranked(context, 2)) {
+      RETURN_IF_ERROR(RequireEqual(context, dims[1], InDims(context, 2)[0], "the output channels and the length of the bias"));
+    }
     ASSIGN_OR_RETURN(has_kernel, KernelFromWeight(context, window, weight));
   } else {
     dims[1] = symbols.FreshSymbol();
