@@ -12,6 +12,8 @@ namespace kiln::passes {
 Result<bool> FoldKnown(ir::Graph& graph);
 // Identity, casts to the same dtype, multiplication by one, reshapes to the same dims.
 Result<bool> RemoveIdentities(ir::Graph& graph);
+// Transposed convolutions of stride 1 become convolutions.
+Result<bool> TurnTransposed(ir::Graph& graph);
 // Rewrites composite ops into views, element-wise ops, reductions and contractions (Softmax, LayerNormalization, Gemm,
 // Split…).
 Result<bool> Decompose(ir::Graph& graph);

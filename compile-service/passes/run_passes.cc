@@ -12,6 +12,7 @@ struct Pass {
 constexpr Pass kPasses[] = {
     {"fold known", FoldKnown, true},
     {"remove dead", RemoveDead, true},
+    {"turn transposed", TurnTransposed, true},
     {"decompose", Decompose, true},
     {"unroll recurrent", UnrollRecurrent, true},
     {"remove identities", RemoveIdentities, true},

@@ -247,6 +247,19 @@ const Case kCases[] = {
         %v : f32[*] = ConvTranspose(%c, %t, %b) {strides = [2, 2]}
         %z : f32[*] = Relu(%v) } })",
      {{2, 3}, {1, 1}, {0, 2}}},
+    {"TransposedWithoutStride",
+     R"(program "p" { symbol n symbol h
+      constant t : f32[4, 3, 2, 3] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8,
+        1.9, 2.0, 2.1, 2.2, 2.3, 2.4, 2.5, 2.6, 2.7, 2.8, 2.9, 3.0, 3.1, 3.2, 3.3, 3.4, 3.5, 3.6,
+        3.7, 3.8, 3.9, 4.0, 4.1, 4.2, 4.3, 4.4, 4.5, 4.6, 4.7, 4.8, 4.9, 5.0, 5.1, 5.2, 5.3, 5.4,
+        5.5, 5.6, 5.7, 5.8, 5.9, 6.0, 6.1, 6.2, 6.3, 6.4, 6.5, 6.6, 6.7, 6.8, 6.9, 7.0, 7.1, 7.2]
+      constant b : f32[6] = [1, 2, 3, 4, 5, 6]
+      func main(%x: f32[n, 4, h, 5]) -> (%y) {
+        %t : f32[4, 3, 2, 3] = Constant() {value = @t}
+        %b : f32[6] = Constant() {value = @b}
+        %v : f32[*] = ConvTranspose(%x, %t, %b) {group = 2, dilations = [3, 1], pads = [3, 1, 0, 2]}
+        %y : f32[*] = Relu(%v) } })",
+     {{2, 3}, {1, 7}, {3, 1}}},
 };
 
 INSTANTIATE_TEST_SUITE_P(Programs, LowerSegmentTest, ::testing::ValuesIn(kCases),
