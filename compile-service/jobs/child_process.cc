@@ -18,6 +18,13 @@ namespace {
 
 constexpr int kExitGraceMs = 200;
 
+// A sanitizer reserves terabytes of address space for its own tables, so a sanitized child cannot be held to a limit of it.
+#ifdef KILN_SANITIZED
+constexpr bool kLimitsAddressSpace = false;
+#else
+constexpr bool kLimitsAddressSpace = true;
+#endif
+
 std::string SystemError(const char* what) { return std::string(what) + ": " + std::strerror(errno); }
 
 Status WriteAll(int socket, const uint8_t* data, size_t size) {
@@ -55,7 +62,7 @@ Status ReadAll(int socket, uint8_t* data, size_t size, int64_t deadline_ns) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  if (limits.address_space_bytes > 0) {
+  if (kLimitsAddressSpace && limits.address_space_bytes > 0) {
     const rlimit limit{static_cast<rlim_t>(limits.address_space_bytes), static_cast<rlim_t>(limits.address_space_bytes)};
     setrlimit(RLIMIT_AS, &limit);
   }
