@@ -18,13 +18,6 @@ namespace {
 
 constexpr int kExitGraceMs = 200;
 
-// A sanitizer reserves terabytes of address space for its own tables, so a sanitized child cannot be held to a limit of it.
-#ifdef KILN_SANITIZED
-constexpr bool kLimitsAddressSpace = false;
-#else
-constexpr bool kLimitsAddressSpace = true;
-#endif
-
 std::string SystemError(const char* what) { return std::string(what) + ": " + std::strerror(errno); }
 
 Status WriteAll(int socket, const uint8_t* data, size_t size) {

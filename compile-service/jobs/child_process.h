@@ -29,9 +29,16 @@ inline constexpr int kChildSocket = 3;
 Status WriteFrame(int socket, const Frame& frame);
 Result<Frame> ReadFrame(int socket, int64_t deadline_ms);
 
+// A sanitizer reserves terabytes of address space for its own tables, so a sanitized child cannot be held to a limit of it.
+#ifdef KILN_SANITIZED
+inline constexpr bool kLimitsAddressSpace = false;
+#else
+inline constexpr bool kLimitsAddressSpace = true;
+#endif
+
 // Limits of a child, set between fork and exec.
 struct ChildLimits {
-  int64_t address_space_bytes = int64_t{8} << 30;
+  int64_t address_space_bytes = int64_t{8} << 30;   // 0: none; see kLimitsAddressSpace
   int64_t cpu_seconds = 0;   // 0: none (the front's deadline rules)
 };
 

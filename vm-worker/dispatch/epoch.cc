@@ -28,13 +28,14 @@ void EpochDomain::Retire(std::shared_ptr<const void> object) {
 }
 
 size_t EpochDomain::Reclaim() {
+  std::vector<Retired> freed;   // destroyed after the lock is gone: destructors unmap code
+  // The readers are looked at under the lock: what is retired after that look might be in use by a reader that entered after it.
+  std::lock_guard lock(mutex_);
   uint64_t oldest = UINT64_MAX;
   for (const ReaderPlace& place : readers_) {
     const uint64_t epoch = place.epoch.load(std::memory_order_seq_cst);
     if (epoch != kIdle) oldest = std::min(oldest, epoch);
   }
-  std::vector<Retired> freed;   // destroyed outside the lock: destructors unmap code
-  std::lock_guard lock(mutex_);
   auto dead = std::partition(retired_.begin(), retired_.end(), [&](const Retired& r) { return r.epoch >= oldest; });
   std::move(dead, retired_.end(), std::back_inserter(freed));
   retired_.erase(dead, retired_.end());

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <thread>
+#include <utility>
 
 namespace kiln {
 namespace {
@@ -75,6 +76,42 @@ TEST(EpochDomain, ReadersNeverSeeAFreedObject) {
   stop.store(true);
   for (std::thread& reader : readers) reader.join();
   EXPECT_EQ(wrong.load(), 0);
+}
+
+// One thread retires while another reclaims: what is retired during a look at the readers waits for the next look.
+TEST(EpochDomain, RetiringAndReclaimingThreadsDoNotMeet) {
+  struct Value {
+    ~Value() { alive = 0; }
+    std::atomic<int> alive{1};
+  };
+  EpochDomain epochs;
+  auto held = std::make_shared<const Value>();
+  std::atomic<const Value*> current{held.get()};
+  std::atomic<bool> stop{false};
+  std::atomic<int> wrong{0};
+  std::thread reader([&] {
+    const int place = epochs.RegisterReader();
+    while (!stop.load()) {
+      EpochScope scope(epochs, place);
+      const Value* value = current.load(std::memory_order_seq_cst);
+      for (int i = 0; i < 8; ++i)
+        if (value->alive.load() != 1) wrong.fetch_add(1);
+    }
+    epochs.UnregisterReader(place);
+  });
+  std::thread reclaimer([&] {
+    while (!stop.load()) epochs.Reclaim();
+  });
+  for (int i = 0; i < 5000; ++i) {
+    auto next = std::make_shared<const Value>();
+    current.store(next.get(), std::memory_order_seq_cst);
+    epochs.Retire(std::exchange(held, std::move(next)));
+  }
+  stop.store(true);
+  reader.join();
+  reclaimer.join();
+  EXPECT_EQ(wrong.load(), 0);
+  EXPECT_EQ(epochs.Reclaim(), 0u);
 }
 
 }  // namespace
