@@ -23,8 +23,8 @@ int main() {
       pause();
     }
     if (order == "memory") {
-      std::string grown;
-      for (;;) grown.append(1 << 20, 'x');
+      std::string grown(size_t{2} << 30, 'x');   // more than the test's pool allows
+      job->payload.assign(grown.begin(), grown.end());
     }
     if (order == "pid") {
       const std::string pid = std::to_string(getpid());
