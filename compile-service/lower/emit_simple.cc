@@ -88,17 +88,29 @@ Status EmitShape(PlanBuilder& b, const Group& group) {
                      Dim::Const(static_cast<int64_t>(entries.size())), {"shape", node.sources});
 }
 
+namespace {
+
+// The node as its reference kernel takes it: reductions made by passes carry their axes in an attribute.
+GraphNode TensorForm(PlanBuilder& b, const GraphNode& node) {
+  if (OpInfo(node.op).family != OpFamily::kReduction || !node.attributes.Has("axes")) return node;
+  GraphNode form = node;
+  const std::span<const int64_t> axes = node.attributes.Ints("axes");
+  form.inputs = {node.inputs[0], b.AddIntegers({axes.begin(), axes.end()})};
+  form.attributes = {};
+  const bool keep = b.graph().value(node.outputs[0]).rank() == b.graph().value(node.inputs[0]).rank();
+  form.attributes.Set("keepdims", int64_t{keep ? 1 : 0});
+  return form;
+}
+
+}  // namespace
+
 Status EmitReference(PlanBuilder& b, const Group& group) {
-  const GraphNode node = b.graph().nodes[static_cast<size_t>(group.nodes.front())];
-  if (OpInfo(node.op).family == OpFamily::kView || node.op == TensorOp::kConstantOfShape) {
-    return Fail(ErrorCode::kUnsupported,
-                std::string(OpInfo(node.op).name) + " with operands that depend on contents is not compiled");
-  }
+  const GraphNode node = TensorForm(b, b.graph().nodes[static_cast<size_t>(group.nodes.front())]);
+  const std::string name(OpInfo(node.op).name);
   ReferenceStep step{node.op, node.attributes, {}, {}};
   for (const Attribute& attribute : node.attributes.all()) {
     if (std::holds_alternative<ConstantId>(attribute.value)) {
-      return Fail(ErrorCode::kUnsupported,
-                  std::string(OpInfo(node.op).name) + " with a constant attribute is not compiled");
+      return Fail(ErrorCode::kUnsupported, name + " with a constant attribute is not compiled");
     }
   }
   for (GraphValueId input : node.inputs) {
@@ -111,6 +123,9 @@ Status EmitReference(PlanBuilder& b, const Group& group) {
     step.inputs.push_back(b.AddPlanValue(place, value.dtype, value.dims));
   }
   for (GraphValueId output : node.outputs) {
+    if (output < 0 && OpInfo(node.op).family == OpFamily::kView) {
+      return Fail(ErrorCode::kUnsupported, name + " with an absent output is not compiled");
+    }
     if (output < 0) {
       step.outputs.push_back(-1);
       continue;
@@ -118,7 +133,7 @@ Status EmitReference(PlanBuilder& b, const Group& group) {
     const GraphValue value = b.graph().value(output);
     step.outputs.push_back(b.AddPlanValue(b.AllocateDense(output, RowMajor(value.rank())), value.dtype, value.dims));
   }
-  b.AddReference(std::move(step), {std::string(OpInfo(node.op).name), node.sources});
+  b.AddReference(std::move(step), {name, node.sources});
   return {};
 }
 

@@ -32,7 +32,8 @@ bool IsRowReduction(const Graph& graph, const GraphNode& node) {
 
 class Fuser {
  public:
-  explicit Fuser(const Graph& graph) : graph_(graph), group_of_node_(graph.nodes.size(), -1) {}
+  Fuser(const Graph& graph, const std::set<int32_t>& reference)
+      : graph_(graph), reference_(reference), group_of_node_(graph.nodes.size(), -1) {}
 
   Result<std::vector<Group>> Run() {
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
@@ -49,6 +50,7 @@ class Fuser {
 
   void Place(int32_t n, const GraphNode& node) {
     const std::vector<Dim>& dims = graph_.value(node.outputs[0]).dims;
+    if (reference_.contains(n)) return Start(GroupKind::kReference, n, dims);
     if (IsScalarNode(graph_, node)) {
       if (!JoinScalar(n)) Start(GroupKind::kElementwise, n, dims);
       return;
@@ -281,6 +283,7 @@ class Fuser {
   }
 
   const Graph& graph_;
+  const std::set<int32_t>& reference_;
   std::vector<int32_t> group_of_node_;
   std::vector<Group> groups_;
 };
@@ -301,8 +304,8 @@ ir::GraphValueId RootOf(const ir::Graph& graph, ir::GraphValueId id) {
   return id;
 }
 
-Result<std::vector<Group>> Fuse(const ir::Graph& graph) {
-  return Fuser(graph).Run();
+Result<std::vector<Group>> Fuse(const ir::Graph& graph, const std::set<int32_t>& reference) {
+  return Fuser(graph, reference).Run();
 }
 
 }  // namespace kiln::lower

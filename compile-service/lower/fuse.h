@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include "common/base/result.h"
@@ -33,7 +34,7 @@ bool IsView(const ir::GraphNode& node);
 // The value whose memory `id` views (itself when its node is no view).
 ir::GraphValueId RootOf(const ir::Graph& graph, ir::GraphValueId id);
 
-// Groups in an order in which each only reads what earlier ones made.
-Result<std::vector<Group>> Fuse(const ir::Graph& graph);
+// Groups in an order in which each only reads what earlier ones made. Nodes of `reference` become reference steps.
+Result<std::vector<Group>> Fuse(const ir::Graph& graph, const std::set<int32_t>& reference = {});
 
 }  // namespace kiln::lower

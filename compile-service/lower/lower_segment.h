@@ -38,6 +38,7 @@ struct Coverage {
   int reference_nodes = 0;  // by reference steps
   int free_nodes = 0;       // views, constants, shape arithmetic, prepacked: no run-time work of their own
   std::vector<std::string> reference_ops;  // one entry per reference step
+  std::vector<std::string> fallbacks;      // why groups that kernels should compute are reference steps
 };
 
 // `plan.kernels` is empty; KernelStep::kernel indexes `specs`. The caller compiles the specs and fills in the ids.
@@ -48,8 +49,8 @@ struct LoweredSegment {
 };
 
 // InvalidArgument when hints or choices do not fit the segment; ShapeMismatch when the hints contradict its shape
-// rules; Unsupported when a shape cannot be expressed over the symbols; LimitExceeded past limits::kPlanKernelsMax
-// kernels.
+// rules; Unsupported when a shape cannot be expressed over the symbols. What no kernel can compute becomes reference
+// steps, and so do the cheapest groups when there would be more than limits::kPlanKernelsMax kernels.
 Result<LoweredSegment> LowerSegment(const LowerRequest& request);
 
 }  // namespace kiln::lower

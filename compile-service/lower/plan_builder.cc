@@ -181,6 +181,8 @@ Result<Place> PlanBuilder::OrderedPlace(GraphValueId id, const Order& order, std
   const GraphValue value = graph_.value(id);
   if (IsOrdered(place, value.dims, order)) return place;
   if (const auto found = copies->find(id); found != copies->end()) return found->second;
+  // A view of weights (a transposed table of embeddings) is made once, not copied in every call.
+  if (value.prepack && SameOrder(value.dims, order, RowMajor(value.rank()))) return Recipe(id);
   const Place copy = AllocateBuffer(value.dtype, value.dims, order);
   RETURN_IF_ERROR(AddCopy(place, copy, value.dtype, value.dims, {"copy", {}}));
   copies->emplace(id, copy);
@@ -247,16 +249,14 @@ Status PlanBuilder::AddKernel(ir::KernelSpec spec, std::vector<int32_t> pointers
   auto found = std::find(specs_.begin(), specs_.end(), spec);
   if (found == specs_.end()) found = specs_.insert(specs_.end(), std::move(spec));
   const auto kernel = static_cast<int32_t>(found - specs_.begin());
-  if (specs_.size() > limits::kPlanKernelsMax) {
-    return Fail(ErrorCode::kLimitExceeded,
-                "the segment needs more than " + std::to_string(limits::kPlanKernelsMax) + " kernels");
-  }
+  step_groups_.push_back(group_);
   plan_.steps.push_back({KernelStep{kernel, std::move(pointers), std::move(arguments.dims), range, cost, kZero},
                          std::move(text.nodes), std::move(text.label)});
   return {};
 }
 
 void PlanBuilder::AddReference(ReferenceStep step, StepText text) {
+  step_groups_.push_back(group_);
   plan_.steps.push_back({std::move(step), std::move(text.nodes), std::move(text.label)});
 }
 
@@ -274,6 +274,7 @@ Status PlanBuilder::PlaceOutput(size_t index) {
 }
 
 Status PlanBuilder::Finish() {
+  group_ = -1;
   for (size_t o = 0; o < graph_.outputs.size(); ++o) RETURN_IF_ERROR(PlaceOutput(o));
   SetLifetimes();
   plan_.symbols = graph_.symbols;

@@ -116,6 +116,9 @@ class PlanBuilder {
   Result<Place> ZeroOf(DType dtype);      // one element
 
   // --- steps ---
+  // Steps that follow are the group's; -1: nobody's.
+  void BeginGroup(int32_t group) { group_ = group; }
+  const std::vector<int32_t>& step_groups() const { return step_groups_; }  // per step
   int32_t AddPlanValue(const Place& place, DType dtype, const std::vector<Dim>& dims);
   Status AddKernel(ir::KernelSpec spec, std::vector<int32_t> pointers, KernelArguments arguments, Dim range, Dim cost,
                    StepText text);
@@ -167,6 +170,8 @@ class PlanBuilder {
   std::vector<int> output_of_;  // per value: the first segment output it is, or -1
   std::vector<bool> output_written_;
   std::vector<std::vector<int32_t>> readers_;  // per value: nodes
+  int32_t group_ = -1;
+  std::vector<int32_t> step_groups_;
   Plan plan_;
   std::vector<ir::KernelSpec> specs_;
 };

@@ -122,15 +122,19 @@ class Decomposer {
     const std::vector<Dim> dims = DimsOf(node.inputs[0]);
     const size_t axis =
         static_cast<size_t>(ir::NormalAxis(node.attributes.Int("axis", 0), static_cast<int>(dims.size())));
+    const std::optional<KnownValues> sizes = Has(node, 1) ? graph_.value(node.inputs[1]).known : std::nullopt;
+    if (Has(node, 1) && (!sizes || sizes->size() != node.outputs.size())) return false;
+    const Dim equal = graph_.symbols.CeilDiv(dims[axis], Dim::Const(static_cast<int64_t>(node.outputs.size())));
     Dim at = Dim::Const(0);
-    for (GraphValueId output : node.outputs) {
-      if (output < 0) return false;
-    }
-    for (GraphValueId output : node.outputs) {
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
       std::vector<Dim> starts(dims.size(), Dim::Const(0));
       starts[axis] = at;
-      at = graph_.symbols.Add(at, DimsOf(output)[axis]);
-      EmitSlice(node.inputs[0], std::move(starts), std::vector<int64_t>(dims.size(), 1), {}, output);
+      if (node.outputs[i] < 0) {
+        at = graph_.symbols.Add(at, sizes ? (*sizes)[i] : equal);
+        continue;
+      }
+      at = graph_.symbols.Add(at, DimsOf(node.outputs[i])[axis]);
+      EmitSlice(node.inputs[0], std::move(starts), std::vector<int64_t>(dims.size(), 1), {}, node.outputs[i]);
     }
     return true;
   }

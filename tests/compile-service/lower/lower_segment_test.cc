@@ -24,6 +24,7 @@ TEST_P(LowerSegmentTest, PlansGiveWhatTheInterpreterGives) {
   const lower::LoweredSegment lowered =
       CheckSegment(segment, {.shapes = GetParam().shapes, .input_scale = GetParam().input_scale});
   EXPECT_EQ(lowered.coverage.reference_nodes, 0) << Describe(lowered);
+  EXPECT_TRUE(lowered.coverage.fallbacks.empty()) << lowered.coverage.fallbacks.front();
 }
 
 const Case kCases[] = {

@@ -85,6 +85,7 @@ TEST_P(ModelsTest, PlansCoverTheModelAndAgreeWithTheInterpreter) {
     total.reference_nodes += lowered->coverage.reference_nodes;
     total.free_nodes += lowered->coverage.free_nodes;
     for (const std::string& op : lowered->coverage.reference_ops) ++reference_ops[op];
+    for (const std::string& reason : lowered->coverage.fallbacks) ADD_FAILURE() << reason;
     specs += lowered->specs.size();
     steps += lowered->plan.steps.size();
     if (std::getenv("KILN_DESCRIBE") != nullptr) std::cout << Describe(*lowered);
