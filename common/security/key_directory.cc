@@ -54,7 +54,10 @@ Status CreateFile(const std::string& path, std::string_view text, mode_t mode) {
 Result<std::string> ReadSecretFile(const std::string& path) {
   struct stat info;
   if (::stat(path.c_str(), &info) != 0) return FailErrno("cannot read secret key", path);
-  if ((info.st_mode & 077) != 0)
+  // A file of ours is ours alone. One that somebody else hands us through a group (a mounted secret of an orchestrator) may be
+  // readable by that group; others never have access.
+  const mode_t refused = info.st_uid == ::geteuid() ? 077 : 027;
+  if ((info.st_mode & refused) != 0)
     return Fail(ErrorCode::kPermissionDenied,
                 "secret key '" + path + "' can be read by group or others; run: chmod 600 '" + path + "'");
   return ReadTextFile(path);

@@ -6,6 +6,11 @@ build=$(realpath "${1:?usage: namespaces_test.sh BUILD}")
 source "$(dirname "$0")/scenario.sh"
 [ "$(id -u)" -eq 0 ] || { echo "SKIPPED: network namespaces need root"; exit 77; }
 command -v ip >/dev/null || { echo "SKIPPED: there is no ip command (package iproute2)"; exit 77; }
+# What a run that was killed left behind; its processes ended with it.
+for name in $(ip netns list | sed -nE 's/^(kiln[0-9]+-[a-z0-9]+).*/\1/p'); do
+  left=${name#kiln}
+  [ -d "/proc/${left%%-*}" ] || ip netns del "$name"
+done
 prefix=kiln$$
 ip netns add "$prefix-switch" 2>/dev/null || { echo "SKIPPED: this system does not let us make network namespaces"; exit 77; }
 

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -68,6 +69,19 @@ TEST_F(KeyDirectoryTest, OpenSecretsAndBrokenFilesAreNamedErrors) {
   EXPECT_NE(keys.LoadOrCreateCurve("cache").error().message.find("cache.curve.secret"), std::string::npos);
   EXPECT_EQ(keys.LoadSigning("absent").error().code, ErrorCode::kNotFound);
   EXPECT_EQ(keys.LoadAllowList().error().code, ErrorCode::kNotFound);
+}
+
+TEST_F(KeyDirectoryTest, ASecretOfAnotherOwnerMayBeReadableByItsGroupButNeverByOthers) {
+  const KeyDirectory keys = Open();
+  ASSERT_TRUE(keys.LoadOrCreateCurve("cache"));
+  const std::string secret = path_ + "/keys/cache.curve.secret";
+  if (::chown(secret.c_str(), ::geteuid() + 1, static_cast<gid_t>(-1)) != 0) GTEST_SKIP() << "giving a file away needs root";
+  ::chmod(secret.c_str(), 0440);
+  EXPECT_TRUE(keys.LoadCurve("cache"));
+  for (const mode_t mode : {0444, 0460}) {
+    ::chmod(secret.c_str(), mode);
+    EXPECT_EQ(keys.LoadCurve("cache").error().code, ErrorCode::kPermissionDenied) << mode;
+  }
 }
 
 TEST_F(KeyDirectoryTest, AllowListAndSignersRoundTrip) {
