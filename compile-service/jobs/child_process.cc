@@ -16,7 +16,7 @@
 namespace kiln {
 namespace {
 
-constexpr int kExitGraceMs = 200;
+constexpr int kExitGraceMs = 2000;
 
 std::string SystemError(const char* what) { return std::string(what) + ": " + std::strerror(errno); }
 
