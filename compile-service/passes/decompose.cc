@@ -246,35 +246,6 @@ class Decomposer {
     return true;
   }
 
-  // Windows that do not overlap: a 1x1 convolution makes kernel_h * kernel_w results per pixel, which are then moved
-  // apart.
-  bool ConvTranspose(const GraphNode& node) {
-    const std::vector<Dim> in = DimsOf(node.inputs[0]), out = DimsOf(Out(node)), w = DimsOf(node.inputs[1]);
-    if (in.size() != 4 || !graph_.value(node.inputs[1]).prepack || node.attributes.Int("group", 1) != 1) return false;
-    const int64_t kernel[] = {w[2].value(), w[3].value()};
-    for (size_t d = 0; d < 2; ++d) {
-      const std::span<const int64_t> strides = node.attributes.Ints("strides");
-      if ((strides.empty() ? 1 : strides[d]) != kernel[d] || Factor(in[d + 2], out[d + 2]) != kernel[d]) return false;
-    }
-    for (const char* zero : {"pads", "output_padding"}) {
-      for (int64_t v : node.attributes.Ints(zero)) {
-        if (v != 0) return false;
-      }
-    }
-    const Dim taps = Dim::Const(kernel[0] * kernel[1]), many = Dim::Const(taps.value() * w[1].value());
-    // Results of one pixel with the channels innermost, as they lie in the output.
-    const GraphValueId weights = r_.Reshape(r_.Transpose(node.inputs[1], {2, 3, 1, 0}), {many, w[0], kOne, kOne});
-    std::vector<GraphValueId> inputs{node.inputs[0], weights};
-    if (Has(node, 2)) {
-      const GraphValueId bias = r_.Emit(TensorOp::kExpand, {r_.Reshape(node.inputs[2], {kOne, w[1]})}, {taps, w[1]});
-      inputs.push_back(r_.Reshape(bias, {many}));
-    }
-    const GraphValueId product = r_.Emit(TensorOp::kConv, std::move(inputs), {in[0], many, in[2], in[3]});
-    const GraphValueId parts = r_.Reshape(product, {in[0], w[2], w[3], w[1], in[2], in[3]});
-    r_.Reshape(r_.Transpose(parts, {0, 3, 4, 1, 5, 2}), {}, Out(node));
-    return true;
-  }
-
   // 1-D operands become matrices, so that products always have rank >= 2.
   bool VectorMatMul(const GraphNode& node) {
     GraphValueId a = node.inputs[0], b = node.inputs[1];
@@ -442,7 +413,6 @@ const Decomposer::Row Decomposer::kRows[] = {
     {TensorOp::kDepthToSpace, false, &Decomposer::DepthToSpace},
     {TensorOp::kSpaceToDepth, false, &Decomposer::SpaceToDepth},
     {TensorOp::kResize, false, &Decomposer::Resize},
-    {TensorOp::kConvTranspose, true, &Decomposer::ConvTranspose},
     {TensorOp::kMatMul, true, &Decomposer::VectorMatMul},
     {TensorOp::kGemm, true, &Decomposer::Gemm},
     {TensorOp::kSoftmax, true, &Decomposer::Softmax},

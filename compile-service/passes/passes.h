@@ -19,6 +19,8 @@ Result<bool> TurnTransposed(ir::Graph& graph);
 Result<bool> Decompose(ir::Graph& graph);
 // LSTM and GRU over a short constant number of time steps, step by step: products and element-wise gates.
 Result<bool> UnrollRecurrent(ir::Graph& graph);
+// ConvTranspose as a convolution that makes the outputs of all phases of its stride, moved apart by views.
+Result<bool> TransposedConvolutions(ir::Graph& graph);
 // Element-wise work on a reshaped tensor moves in front of the reshape, to where the tensor is made.
 Result<bool> SinkReshapes(ir::Graph& graph);
 // Division by something smaller than the result becomes a multiplication by its reciprocal (not in strict mode).

@@ -14,6 +14,7 @@ constexpr Pass kPasses[] = {
     {"remove dead", RemoveDead, true},
     {"turn transposed", TurnTransposed, true},
     {"decompose", Decompose, true},
+    {"transposed convolutions", TransposedConvolutions, true},
     {"unroll recurrent", UnrollRecurrent, true},
     {"remove identities", RemoveIdentities, true},
     {"share common", ShareCommon, true},

@@ -261,6 +261,33 @@ const Case kCases[] = {
         %v : f32[*] = ConvTranspose(%x, %t, %b) {group = 2, dilations = [3, 1], pads = [3, 1, 0, 2]}
         %y : f32[*] = Relu(%v) } })",
      {{2, 3}, {1, 7}, {3, 1}}},
+    {"TransposedConvolutions",
+     R"(program "p" { symbol n symbol h
+      constant s : f32[4, 5, 3, 3] = splat 0.5
+      constant d : f32[4, 1, 3, 2] = splat 0.5
+      constant g : f32[4, 3, 2, 5] = splat 0.5
+      constant f : f32[4, 6, 4, 4] = splat 0.5
+      constant b : f32[6] = splat 0.5
+      func main(%x: f32[n, 4, h, 5]) -> (%p, %q, %r, %t, %u) {
+        %s : f32[4, 5, 3, 3] = Constant() {value = @s}
+        %d : f32[4, 1, 3, 2] = Constant() {value = @d}
+        %g : f32[4, 3, 2, 5] = Constant() {value = @g}
+        %f : f32[4, 6, 4, 4] = Constant() {value = @f}
+        %b : f32[6] = Constant() {value = @b}
+        %p : f32[*] = ConvTranspose(%x, %s) {pads = [1, 0, 1, 2]}
+        %q : f32[*] = ConvTranspose(%x, %d) {group = 4, dilations = [2, 1], pads = [2, 0, 1, 1]}
+        %r : f32[*] = ConvTranspose(%x, %g, %b) {group = 2, strides = [1, 2], pads = [0, 2, 0, 2]}
+        %e : f32[*] = ConvTranspose(%x, %f, %b) {strides = [2, 2], pads = [1, 1, 1, 1]}
+        %t : f32[*] = Relu(%e)
+        %u : f32[*] = ConvTranspose(%x, %g) {group = 2, strides = [3, 3], output_padding = [1, 2]} } })",
+     {{2, 3}, {1, 1}, {0, 2}, {1, 7}}},
+    {"TransposedConvolutionOfRows",
+     R"(program "p" { symbol n symbol w
+      constant f : f32[4, 6, 8] = splat 0.5
+      func main(%x: f32[n, 4, w]) -> (%y) {
+        %f : f32[4, 6, 8] = Constant() {value = @f}
+        %y : f32[*] = ConvTranspose(%x, %f) {strides = [4], pads = [2, 2]} } })",
+     {{2, 3}, {1, 1}, {0, 2}, {1, 7}}},
 };
 
 INSTANTIATE_TEST_SUITE_P(Programs, LowerSegmentTest, ::testing::ValuesIn(kCases),

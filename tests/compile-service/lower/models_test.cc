@@ -50,6 +50,16 @@ std::vector<int64_t> ShapeAt(const Segment& segment, int64_t size) {
   return shape;
 }
 
+// Most bytes of temporaries alive at one step.
+int64_t PeakBytes(const Plan& plan, const std::vector<int64_t>& symbols) {
+  std::vector<int64_t> alive(plan.steps.size() + 1, 0);
+  for (const PlanBuffer& buffer : plan.buffers) {
+    const int64_t bytes = plan.symbols.Evaluate(buffer.bytes, symbols).value_or(0);
+    for (int32_t s = buffer.first_step; s <= buffer.last_step; ++s) alive[static_cast<size_t>(s)] += bytes;
+  }
+  return *std::ranges::max_element(alive);
+}
+
 class ModelsTest : public ::testing::TestWithParam<Model> {};
 
 TEST_P(ModelsTest, PlansCoverTheModelAndAgreeWithTheInterpreter) {
@@ -63,6 +73,7 @@ TEST_P(ModelsTest, PlansCoverTheModelAndAgreeWithTheInterpreter) {
   CompiledRunner compiled(target);
   lower::Coverage total;
   size_t specs = 0, steps = 0, failed = 0;
+  int64_t bytes = 0;
   std::map<std::string, int> reference_ops;
   for (const SegmentSite& site : FindSegments(program)) {
     const Result<Segment> segment = CanonicalSegment(program, site);
@@ -86,6 +97,7 @@ TEST_P(ModelsTest, PlansCoverTheModelAndAgreeWithTheInterpreter) {
     total.free_nodes += lowered->coverage.free_nodes;
     for (const std::string& op : lowered->coverage.reference_ops) ++reference_ops[op];
     for (const std::string& reason : lowered->coverage.fallbacks) ADD_FAILURE() << reason;
+    bytes = std::max(bytes, PeakBytes(lowered->plan, hints));
     specs += lowered->specs.size();
     steps += lowered->plan.steps.size();
     if (std::getenv("KILN_DESCRIBE") != nullptr) std::cout << Describe(*lowered);
@@ -98,7 +110,7 @@ TEST_P(ModelsTest, PlansCoverTheModelAndAgreeWithTheInterpreter) {
   }
   std::cout << model.name << ": nodes in kernels " << total.kernel_nodes << ", in reference steps "
             << total.reference_nodes << ", free " << total.free_nodes << "; steps " << steps << ", kernels " << specs
-            << ", segments not lowered " << failed << "\n";
+            << ", peak of temporaries " << bytes << " bytes, segments not lowered " << failed << "\n";
   for (const auto& [op, count] : reference_ops) std::cout << "  reference " << op << " x" << count << "\n";
   EXPECT_LE(total.reference_nodes, model.reference_nodes_max);
 }
