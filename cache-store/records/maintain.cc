@@ -192,7 +192,11 @@ Result<cache::ReportReply> Records::Handle(const cache::ReportRequest& request, 
   if (plan == nullptr) return Fail(ErrorCode::kNotFound, "plan " + request.plan_key.ShortHex() + " is not stored");
   if (request.kind == cache::ReportKind::kShadowOk) {
     plan->state.shadow_runs += std::min(request.runs, kShadowRunsMax - plan->state.shadow_runs);
-    plan->state_dirty = true;
+    // Written at once: what a fleet proved must outlive the store's process, and reports are rare.
+    KvBatch batch;
+    const std::string state_key = StateKey(request.plan_key);
+    batch.Put(Space::kMeta, state_key, Seal(Space::kMeta, state_key, EncodeState(plan->state)));
+    plan->state_dirty = !Commit(batch);
     Add(Counter::reports_ok);
   } else {
     Add(Counter::reports_bad);
