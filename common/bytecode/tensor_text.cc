@@ -209,7 +209,7 @@ Result<Tensor> ParseTensorData(TextReader& reader, DType dtype, const Dims& dims
     return reader.WrongAt(start, "the list does not have the " + std::to_string(count) + " elements of " + dims.ToString());
   }
   Tensor tensor = Tensor::Allocate(dtype, dims);
-  std::memcpy(tensor.ref.data, bytes.data(), bytes.size());
+  if (!bytes.empty()) std::memcpy(tensor.ref.data, bytes.data(), bytes.size());
   return tensor;
 }
 
