@@ -56,10 +56,12 @@ Result<int> List(const CacheFlags& flags) {
     ASSIGN_OR_RETURN(request.segment, DigestFromHex(flags.segment));
   }
   nlohmann::json rows = nlohmann::json::array();
-  if (!flags.json)
-    fmt::print("{:<14}{:<14}{:<22}{:<9}{:>8}{:>11}{:>8}{:>12}  {}\n", "plan", "segment", "target", "tier", "kernels", "bytes", "uses", "compile ms", "evidence");
+  bool titled = flags.json;
   for (;;) {
     ASSIGN_OR_RETURN(cache::ListReply reply, connection.client->CallSync(request, kDeadlineMs));
+    if (!titled)
+      fmt::print("{:<14}{:<14}{:<22}{:<9}{:>8}{:>11}{:>8}{:>12}  {}\n", "plan", "segment", "target", "tier", "kernels", "bytes", "uses", "compile ms", "evidence");
+    titled = true;
     for (const cache::PlanSummary& plan : reply.plans) {
       request.after = plan.plan_key;
       const std::string_view tier = PlanTierName(static_cast<PlanTier>(plan.tier));

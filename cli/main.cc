@@ -25,12 +25,17 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   try {
-    const kiln::Result<int> status = action();
+    kiln::Result<int> status = action();
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+      if (status.has_value()) status = kiln::Fail(kiln::ErrorCode::kIoError, "standard output cannot be written; is its disk full?");
     if (status.has_value()) return *status;
     std::fprintf(stderr, "kiln: %s\n", kiln::ToString(status.error()).c_str());
     return kiln::ErrorExitCode(status.error().code);
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "kiln: out of memory\n");
     return kiln::ErrorExitCode(kiln::ErrorCode::kResourceExhausted);
+  } catch (const std::exception& exception) {
+    std::fprintf(stderr, "kiln: io_error: %s\n", exception.what());
+    return kiln::ErrorExitCode(kiln::ErrorCode::kIoError);
   }
 }

@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <cstdio>
 #include <fstream>
 #include <set>
@@ -8,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/fleet/scratch_directory.h"
 #include "cli/onnx_test/compiled_runner.h"
 #include "cli/onnx_test/interpreter_runner.h"
 #include "cli/onnx_test/onnx_test.h"
@@ -64,14 +63,18 @@ void PrintResult(const onnx_test::CaseResult& result, const OnnxTestArguments& a
 }
 
 Result<int> RunOnnxTest(const OnnxTestArguments& arguments) {
+  for (const double tolerance : {arguments.options.tolerance.relative, arguments.options.tolerance.absolute})
+    if (!(tolerance >= 0))
+      return Fail(ErrorCode::kInvalidArgument, "a tolerance is " + std::to_string(tolerance) + "; --rtol and --atol take 0 or more");
   ASSIGN_OR_RETURN(const std::vector<onnx_test::VectorCase> cases, Cases(arguments));
   if (cases.empty()) return Fail(ErrorCode::kNotFound, "no model with test_data_set_* directories was found");
   std::vector<onnx_test::RunnerMode> modes;
+  std::unique_ptr<ScratchDirectory> scratch;
   std::unique_ptr<onnx_test::CompiledServices> services;
   if (arguments.mode != "compiled") modes.push_back(onnx_test::InterpretedMode());
   if (arguments.mode != "interpreted") {
-    const auto directory = std::filesystem::temp_directory_path() / ("kiln-onnx-test-" + std::to_string(getpid()));
-    ASSIGN_OR_RETURN(services, onnx_test::CompiledServices::Start(directory.string()));
+    ASSIGN_OR_RETURN(scratch, ScratchDirectory::Make("kiln-onnx-test"));
+    ASSIGN_OR_RETURN(services, onnx_test::CompiledServices::Start(scratch->path()));
     modes.push_back(services->Mode(arguments.exact ? StrictTier::kExact : StrictTier::kGeneric));
   }
   const onnx_test::Summary summary =

@@ -1,6 +1,5 @@
 // `kiln run`: one model, given or random inputs, on running workers or on an embedded fleet.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -10,6 +9,7 @@
 
 #include "cli/commands.h"
 #include "cli/fleet/embedded_fleet.h"
+#include "cli/fleet/scratch_directory.h"
 #include "cli/fleet/worker_pool.h"
 #include "cli/run_inputs.h"
 #include "common/base/clock.h"
@@ -43,6 +43,7 @@ struct Series {
   uint64_t runs = 0, failed = 0, wrong = 0, by_plan = 0;
   std::vector<double> latencies_ms;
   std::string first_trouble;
+  std::optional<Error> first_failure;
   std::optional<RunReply> last;
 };
 
@@ -112,6 +113,7 @@ Result<Series> RunSeries(const RunFlags& flags, WorkerPool& pool, const std::str
     if (!reply.has_value()) {
       ++series.failed;
       trouble(ToString(reply.error()));
+      if (!series.first_failure.has_value()) series.first_failure = reply.error();
       continue;
     }
     if (reply->timing.plan_segments > 0 && reply->timing.interpreted_segments == 0) ++series.by_plan;
@@ -146,6 +148,11 @@ void Print(const RunFlags& flags, const Series& series, const WorkerPool& pool) 
 Result<int> Run(const RunFlags& flags) {
   const std::string path = std::filesystem::absolute(flags.model).string();
   const std::string name = flags.name.empty() ? std::filesystem::path(path).stem().string() : flags.name;
+  // First, so that it goes last: after the services that write into it.
+  std::unique_ptr<ScratchDirectory> scratch;
+  if (flags.workers.empty()) {
+    ASSIGN_OR_RETURN(scratch, ScratchDirectory::Make("kiln-run"));
+  }
   ASSIGN_OR_RETURN(auto loop, Loop::Start("kiln-run"));
   std::optional<Oracle> oracle;
   if (flags.check) {
@@ -154,8 +161,7 @@ Result<int> Run(const RunFlags& flags) {
   std::unique_ptr<EmbeddedFleet> fleet;
   std::vector<std::string> endpoints = flags.workers;
   if (endpoints.empty()) {
-    const std::string directory = (std::filesystem::temp_directory_path() / ("kiln-run-" + std::to_string(getpid()))).string();
-    ASSIGN_OR_RETURN(fleet, EmbeddedFleet::Start({directory, "memory", 2, {}}));
+    ASSIGN_OR_RETURN(fleet, EmbeddedFleet::Start({scratch->path(), "memory", 2, {}}));
     ASSIGN_OR_RETURN(int worker, fleet->StartWorker({}));
     endpoints.push_back(fleet->WorkerEndpoint(worker));
   }
@@ -163,15 +169,10 @@ Result<int> Run(const RunFlags& flags) {
   ASSIGN_OR_RETURN(LoadReply model, pool->LoadEverywhere({name, path}, kLoadDeadlineMs));
   ASSIGN_OR_RETURN(Series series, RunSeries(flags, *pool, name, model, oracle.has_value() ? &*oracle : nullptr));
   Print(flags, series, *pool);
-  if (fleet != nullptr) {
-    const std::string directory = fleet->directory();
-    pool.reset();
-    fleet.reset();
-    std::error_code ignored;
-    std::filesystem::remove_all(directory, ignored);
-  }
   if (series.failed + series.wrong == 0) return 0;
-  return Fail(ErrorCode::kInternal, fmt::format("{} of {} runs failed, {} answered wrongly; the first: {}", series.failed, series.runs, series.wrong,
+  if (series.runs == 1 && series.failed == 1) return std::unexpected(*series.first_failure);
+  // A wrong answer is a defect of ours; a refused one has its own reason.
+  return Fail(series.wrong > 0 ? ErrorCode::kInternal : series.first_failure->code, fmt::format("{} of {} runs failed, {} answered wrongly; the first: {}", series.failed, series.runs, series.wrong,
                                                 series.first_trouble));
 }
 

@@ -38,6 +38,19 @@ Tensor RandomTensor(DType dtype, const Dims& dims, std::mt19937_64& random) {
   return tensor;
 }
 
+// A size that no input takes would be ignored without a word.
+Status CheckNamesDim(const std::string& name, const LoadReply& model) {
+  std::string known;
+  for (const ValueInfo& input : model.inputs) {
+    for (size_t axis = 0; axis < input.dims.size(); ++axis) {
+      const std::string dim = input.name + "." + std::to_string(axis);
+      if (dim == name) return {};
+      known += (known.empty() ? "" : ", ") + dim;
+    }
+  }
+  return Fail(ErrorCode::kInvalidArgument, "--dim " + name + ": no input has this dim; there are " + (known.empty() ? "none" : known));
+}
+
 }  // namespace
 
 Result<RunInputs> RunInputs::Parse(const std::vector<std::string>& dims, const std::vector<std::string>& files, uint64_t seed) {
@@ -84,6 +97,7 @@ Result<std::vector<NamedTensor>> RunInputs::Next(const LoadReply& model) {
   for (const auto& [name, tensor] : read_)
     if (std::none_of(model.inputs.begin(), model.inputs.end(), [&](const ValueInfo& input) { return input.name == name; }))
       return Fail(ErrorCode::kInvalidArgument, "the model has no input \"" + name + "\"");
+  for (const auto& [name, sizes] : sizes_) RETURN_IF_ERROR(CheckNamesDim(name, model));
   std::vector<NamedTensor> inputs;
   for (const ValueInfo& input : model.inputs) {
     if (const auto read = read_.find(input.name); read != read_.end()) {

@@ -10,6 +10,8 @@
 namespace kiln::cli {
 namespace {
 
+constexpr int kLookEveryS = 1;   // at the services: whether all still run
+
 struct UpFlags {
   std::string directory = "kiln-fleet";
   std::string store = "rocksdb";
@@ -34,8 +36,12 @@ Result<int> Up(const UpFlags& flags) {
   }
   fmt::print("logs in {}; stop with Ctrl-C\n", fleet->directory());
   std::fflush(stdout);
-  int signal = 0;
-  sigwait(&stop, &signal);
+  const timespec look_every{kLookEveryS, 0};
+  while (sigtimedwait(&stop, nullptr, &look_every) < 0) {
+    const std::string ended = fleet->FirstEnded();
+    if (!ended.empty())
+      return Fail(ErrorCode::kUnavailable, ended + " ended by itself; its log is in " + fleet->directory() + "; the others are stopped too");
+  }
   fmt::print("stopping\n");
   return 0;
 }

@@ -60,6 +60,14 @@ Status EmbeddedFleet::StartCompile() {
   return {};
 }
 
+std::string EmbeddedFleet::FirstEnded() {
+  if (cache_ != nullptr && !cache_->Running()) return "kiln-cache";
+  if (compile_ != nullptr && !compile_->Running()) return "kiln-compile";
+  for (size_t i = 0; i < workers_.size(); ++i)
+    if (!workers_[i]->Running()) return "kiln-worker (worker" + std::to_string(i) + ")";
+  return {};
+}
+
 std::string EmbeddedFleet::WorkerEndpoint(int worker) const { return Socket("worker" + std::to_string(worker)); }
 
 Result<int> EmbeddedFleet::StartWorker(const WorkerOptions& options) {

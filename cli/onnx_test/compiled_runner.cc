@@ -76,7 +76,7 @@ CompiledServices::~CompiledServices() {
   const std::string directory = parts_->fleet->directory();
   parts_.reset();
   std::error_code ignored;
-  if (std::getenv("KILN_KEEP") == nullptr) std::filesystem::remove_all(directory, ignored);
+  std::filesystem::remove_all(directory, ignored);
 }
 
 cli::PlanServices CompiledServices::plan_services() { return {*parts_->compile, *parts_->source, parts_->packer, parts_->target}; }

@@ -111,6 +111,8 @@ void RpcClient::Core::Start(uint16_t method, Message request, int64_t deadline_m
   if (pending.size() >= options.pending_max)
     return reject(ErrorCode::kBusy,
                   std::to_string(pending.size()) + " calls to " + options.endpoint + " are pending already", 50);
+  if (const Status fits = socket->CheckBounds(request.payload, request.blobs); !fits)
+    return reject(ErrorCode::kLimitExceeded, "the request to " + options.endpoint + ": " + fits.error().message, 0);
   const int64_t now = options.clock->NowNs();
   if (!breaker.Allow(now)) {
     rejected.fetch_add(1);

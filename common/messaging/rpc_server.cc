@@ -208,6 +208,12 @@ void RpcServer::Core::Refuse(Bytes identity, const Envelope& request, const Erro
 }
 
 void RpcServer::Core::SendReply(Bytes identity, Envelope reply, std::vector<Bytes> blobs) {
+  if (const Status fits = socket->CheckBounds(reply.payload, blobs); !fits) {
+    reply.status = static_cast<uint8_t>(fits.error().code);
+    reply.error = "the answer cannot be sent: " + fits.error().message;
+    reply.payload.clear();
+    blobs.clear();
+  }
   reply.table = options.table;
   if (options.log_head) reply.log_head = options.log_head();
   std::vector<Bytes> frames;

@@ -1,7 +1,11 @@
 #include "common/messaging/socket.h"
 
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 #include <zmq.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "common/base/check.h"
@@ -14,8 +18,32 @@ namespace {
 // Messages handled in one turn before other sockets and timers of the loop get theirs.
 constexpr int kMessagesPerTurn = 64;
 
+// Room for the peer's identity and for the envelope around a payload, error text included.
+constexpr size_t kEnvelopeRoomBytes = 4096;
+constexpr size_t kFramesBesidesBlobs = 2;
+
 std::unexpected<Error> FailZmq(const std::string& what) {
   return Fail(ErrorCode::kIoError, what + ": " + zmq_strerror(zmq_errno()));
+}
+
+// The file of an ipc endpoint; empty for other transports, wildcard paths and abstract names.
+std::string SocketPath(const std::string& endpoint) {
+  constexpr std::string_view kIpc = "ipc://";
+  if (!endpoint.starts_with(kIpc)) return {};
+  std::string path = endpoint.substr(kIpc.size());
+  return path == "*" || path.starts_with('@') ? std::string() : path;
+}
+
+bool SomeoneListensOn(const std::string& path) {
+  sockaddr_un address{};
+  if (path.size() >= sizeof address.sun_path) return false;   // the bind says so
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, path.size());
+  const int probe = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (probe < 0) return false;
+  const bool answered = ::connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 || errno == EAGAIN;
+  ::close(probe);
+  return answered;
 }
 
 void FreeBytes(void*, void* hint) {
@@ -107,6 +135,7 @@ struct Socket::Impl : std::enable_shared_from_this<Socket::Impl> {
   std::function<void()> on_writable;
   bool started = false, waiting = false, pump_posted = false, blocked = false;
   std::string zap_domain;
+  std::vector<std::string> socket_paths;   // of the ipc endpoints it listens on
   bool monitored = false;
 };
 
@@ -137,6 +166,7 @@ Socket::~Socket() {
   if (!impl_->zap_domain.empty() && impl_->loop.impl().zap) impl_->loop.impl().zap->Remove(impl_->zap_domain);
   // Events must end before their receiver goes: without one, ZeroMQ's I/O thread blocks on the next event for ever.
   if (impl_->monitored) zmq_socket_monitor(impl_->socket, nullptr, 0);
+  for (const std::string& path : impl_->socket_paths) unlink(path.c_str());   // ZeroMQ leaves them
   zmq_close(impl_->socket);
   impl_->socket = nullptr;
   impl_->loop.impl().live_sockets.fetch_sub(1);
@@ -170,7 +200,12 @@ Result<std::string> Socket::Bind(const std::string& endpoint, const ServerSecuri
     RETURN_IF_ERROR(CheckPlaintextEndpoint(endpoint, security.insecure));
     RETURN_IF_ERROR(CheckSocketDirectory(endpoint));
   }
+  const std::string path = SocketPath(endpoint);
+  // ZeroMQ replaces the file, and the other listener would lose its callers without a word.
+  if (!path.empty() && SomeoneListensOn(path))
+    return Fail(ErrorCode::kBusy, "another process answers on '" + endpoint + "'; stop it, or choose another path");
   if (zmq_bind(impl_->socket, endpoint.c_str()) != 0) return FailZmq("cannot listen on '" + endpoint + "'");
+  if (!path.empty()) impl_->socket_paths.push_back(path);
   char last[512];
   size_t size = sizeof last;
   if (zmq_getsockopt(impl_->socket, ZMQ_LAST_ENDPOINT, last, &size) != 0 || size == 0) return endpoint;
@@ -195,6 +230,25 @@ void Socket::Start(std::function<void(SocketMessage)> on_message, std::function<
   impl_->on_writable = std::move(on_writable);
   impl_->started = true;
   impl_->SchedulePump();
+}
+
+Status Socket::CheckBounds(const Bytes& payload, const std::vector<Bytes>& blobs) const {
+  const SocketLimits& limits = impl_->limits;
+  size_t largest = payload.size() + kEnvelopeRoomBytes, total = largest;
+  for (const Bytes& blob : blobs) {
+    largest = std::max(largest, blob.size());
+    total += blob.size();
+  }
+  if (largest > limits.part_bytes_max)
+    return Fail(ErrorCode::kLimitExceeded, "a part of " + std::to_string(largest) + " bytes passes the limit of " +
+                                               std::to_string(limits.part_bytes_max) + " bytes of a message part");
+  if (total > limits.message_bytes_max)
+    return Fail(ErrorCode::kLimitExceeded, "a message of " + std::to_string(total) + " bytes passes the limit of " +
+                                               std::to_string(limits.message_bytes_max) + " bytes");
+  if (blobs.size() + kFramesBesidesBlobs > limits.parts_max)
+    return Fail(ErrorCode::kLimitExceeded, "a message of " + std::to_string(blobs.size()) + " blobs passes the limit of " +
+                                               std::to_string(limits.parts_max - kFramesBesidesBlobs) + " blobs");
+  return {};
 }
 
 SendOutcome Socket::Send(std::vector<Bytes>& frames) {

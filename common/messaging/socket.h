@@ -46,6 +46,9 @@ class Socket {
 
   // Starts delivery. `on_writable` may be empty; it is called after a kWouldBlock once sending may work again.
   void Start(std::function<void(SocketMessage)> on_message, std::function<void()> on_writable);
+  // Whether the peer, with the same limits, takes this message: LimitExceeded names sizes and limit. A larger one would
+  // cost the connection, and with it every other call.
+  Status CheckBounds(const Bytes& payload, const std::vector<Bytes>& blobs) const;
   // All frames or none. Consumes the frames unless the outcome is kWouldBlock.
   SendOutcome Send(std::vector<Bytes>& frames);
 

@@ -61,6 +61,10 @@ void ChildPool::Feed(std::unique_ptr<ChildProcess> child) {
       job = std::move(next->second);
       jobs_.erase(next);
     }
+    if (child != nullptr && !child->Alive()) {
+      spdlog::warn("{}: a child ended between jobs; another takes its place", options_.binary);
+      child.reset();
+    }
     if (child == nullptr) {
       auto spawned = ChildProcess::Spawn(options_.binary, options_.arguments, options_.limits);
       if (!spawned.has_value()) {

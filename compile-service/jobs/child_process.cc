@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "common/base/clock.h"
@@ -20,10 +21,23 @@ constexpr int kExitGraceMs = 2000;
 
 std::string SystemError(const char* what) { return std::string(what) + ": " + std::strerror(errno); }
 
-Status WriteAll(int socket, const uint8_t* data, size_t size) {
+// Whether the socket is ready for `events` before the deadline (-1: whenever that is).
+Status WaitFor(int socket, short events, int64_t deadline_ns) {
+  for (;;) {
+    const int64_t left_ms = deadline_ns < 0 ? -1 : (deadline_ns - SystemClock().NowNs()) / 1'000'000;
+    pollfd wait{socket, events, 0};
+    const int ready = deadline_ns >= 0 && left_ms < 0 ? 0 : poll(&wait, 1, deadline_ns < 0 ? -1 : static_cast<int>(left_ms) + 1);
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) return Fail(ErrorCode::kDeadlineExceeded, "no answer in time");
+    return {};
+  }
+}
+
+Status WriteAll(int socket, const uint8_t* data, size_t size, int64_t deadline_ns) {
   while (size > 0) {
-    const ssize_t sent = send(socket, data, size, MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
+    RETURN_IF_ERROR(WaitFor(socket, POLLOUT, deadline_ns));
+    const ssize_t sent = send(socket, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (sent <= 0) return Fail(ErrorCode::kUnavailable, SystemError("cannot write to the other end"));
     data += sent;
     size -= static_cast<size_t>(sent);
@@ -33,13 +47,7 @@ Status WriteAll(int socket, const uint8_t* data, size_t size) {
 
 Status ReadAll(int socket, uint8_t* data, size_t size, int64_t deadline_ns) {
   while (size > 0) {
-    if (deadline_ns >= 0) {
-      const int64_t left_ms = (deadline_ns - SystemClock().NowNs()) / 1'000'000;
-      pollfd wait{socket, POLLIN, 0};
-      const int ready = left_ms < 0 ? 0 : poll(&wait, 1, static_cast<int>(left_ms) + 1);
-      if (ready < 0 && errno == EINTR) continue;
-      if (ready <= 0) return Fail(ErrorCode::kDeadlineExceeded, "no answer in time");
-    }
+    RETURN_IF_ERROR(WaitFor(socket, POLLIN, deadline_ns));
     const ssize_t received = recv(socket, data, size, 0);
     if (received < 0 && errno == EINTR) continue;
     if (received <= 0) return Fail(ErrorCode::kUnavailable, "the other end is closed");
@@ -76,15 +84,16 @@ Status ReadAll(int socket, uint8_t* data, size_t size, int64_t deadline_ns) {
 
 }  // namespace
 
-Status WriteFrame(int socket, const Frame& frame) {
+Status WriteFrame(int socket, const Frame& frame, int64_t deadline_ms) {
   if (frame.payload.size() > kFrameBytesMax)
     return Fail(ErrorCode::kLimitExceeded, "frame of " + std::to_string(frame.payload.size()) + " bytes; the limit is " +
                                                std::to_string(kFrameBytesMax));
   const auto size = static_cast<uint32_t>(frame.payload.size());
   const uint8_t head[5] = {static_cast<uint8_t>(size), static_cast<uint8_t>(size >> 8), static_cast<uint8_t>(size >> 16),
                            static_cast<uint8_t>(size >> 24), frame.kind};
-  RETURN_IF_ERROR(WriteAll(socket, head, sizeof head));
-  return WriteAll(socket, frame.payload.data(), frame.payload.size());
+  const int64_t deadline_ns = deadline_ms < 0 ? -1 : SystemClock().NowNs() + deadline_ms * 1'000'000;
+  RETURN_IF_ERROR(WriteAll(socket, head, sizeof head, deadline_ns));
+  return WriteAll(socket, frame.payload.data(), frame.payload.size(), deadline_ns);
 }
 
 Result<Frame> ReadFrame(int socket, int64_t deadline_ms) {
@@ -145,11 +154,22 @@ std::string ChildProcess::Reap(bool expect_exit) {
   return "exited with status " + std::to_string(WEXITSTATUS(status));
 }
 
+bool ChildProcess::Alive() {
+  if (pid_ <= 0) return false;
+  int status = 0;
+  if (waitpid(pid_, &status, WNOHANG) == 0) return true;
+  pid_ = -1;
+  return false;
+}
+
 Result<Frame> ChildProcess::Exchange(const Frame& job, int64_t deadline_ms) {
   if (pid_ <= 0) return Fail(ErrorCode::kUnavailable, "the child is gone");
-  Status sent = WriteFrame(socket_, job);
-  if (!sent.has_value()) return Fail(ErrorCode::kCompileFailed, "the child " + Reap(true));
-  Result<Frame> answer = ReadFrame(socket_, deadline_ms);
+  const int64_t start_ns = SystemClock().NowNs();
+  const Status sent = WriteFrame(socket_, job, deadline_ms);
+  if (!sent.has_value() && sent.error().code != ErrorCode::kDeadlineExceeded)
+    return Fail(ErrorCode::kCompileFailed, "the child " + Reap(true));
+  const int64_t left_ms = std::max<int64_t>(0, deadline_ms - (SystemClock().NowNs() - start_ns) / 1'000'000);
+  Result<Frame> answer = sent.has_value() ? ReadFrame(socket_, left_ms) : Result<Frame>(std::unexpected(sent.error()));
   if (answer.has_value()) return answer;
   if (answer.error().code == ErrorCode::kDeadlineExceeded) {
     Reap(false);

@@ -25,8 +25,9 @@ inline constexpr size_t kFrameBytesMax = size_t{256} << 20;
 // The descriptor on which a child finds its end of the pair.
 inline constexpr int kChildSocket = 3;
 
-// Blocking frame I/O on a socket; deadline_ms < 0 waits for ever. Read fails with Unavailable at end of stream.
-Status WriteFrame(int socket, const Frame& frame);
+// Blocking frame I/O on a socket; deadline_ms < 0 waits for ever. Fails with DeadlineExceeded, or with Unavailable when the other end
+// is closed.
+Status WriteFrame(int socket, const Frame& frame, int64_t deadline_ms = -1);
 Result<Frame> ReadFrame(int socket, int64_t deadline_ms);
 
 // A sanitizer reserves terabytes of address space for its own tables, so a sanitized child cannot be held to a limit of it.
@@ -51,6 +52,8 @@ class ChildProcess {
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
+  // False once it has ended by itself; it is reaped then. Between jobs that is no job's fault.
+  bool Alive();
   // Sends a job and waits for its answer. CompileFailed when the child dies (the message tells the signal or status),
   // DeadlineExceeded when it takes too long (it is killed). After any failure the child is gone: spawn another.
   Result<Frame> Exchange(const Frame& job, int64_t deadline_ms);

@@ -1,6 +1,7 @@
 // The binary itself: forms convert into each other, and bad input gives exit status 2 and a message that names the file.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <array>
@@ -93,6 +94,94 @@ TEST_F(KilnCommand, DamagedFilesGiveStatusTwoAndTheirName) {
   }
   EXPECT_EQ(Kiln("verify " + Path("absent.onnx")).status, 2);
   EXPECT_EQ(Kiln("frobnicate").status, 2);
+}
+
+TEST_F(KilnCommand, ThingsThatAreNoFilesAreRefusedWithoutWaiting) {
+  ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
+  std::ofstream(directory_ / "nothing").flush();
+  for (const char* thing : {"pipe", ".", "nothing", "absent"}) {
+    for (const std::string& command : {std::string("verify "), std::string("dis "), "asm -o " + Path("out") + " ", "import -o " + Path("out") + " "}) {
+      const Invocation run = Kiln(command + Path(thing));
+      EXPECT_EQ(run.status, 2) << command << run.output;
+      EXPECT_THAT(run.output, HasSubstr(Path(thing)));
+    }
+    EXPECT_FALSE(fs::exists(Path("out")));
+  }
+}
+
+TEST_F(KilnCommand, OutputThatCannotBeWrittenIsAnErrorAndLeavesNothing) {
+  ASSERT_EQ(Kiln("import " + Path("model.onnx") + " -o " + Path("a.kp")).status, 0);
+  fs::create_symlink("/dev/full", Path("full"));
+  for (const std::string& target : {Path("full"), Path("absent/out"), directory_.string(), std::string("\"\"")}) {
+    for (const std::string& command : {"import " + Path("model.onnx"), "dis " + Path("a.kp")}) {
+      if (command.starts_with("dis") && target == "\"\"") continue;   // standard output
+      const Invocation run = Kiln(command + " -o " + target);
+      EXPECT_THAT(run.status, testing::AnyOf(2, 3)) << target;
+      EXPECT_THAT(run.output, HasSubstr(target == "\"\"" ? "empty name" : target));
+    }
+  }
+  EXPECT_TRUE(fs::is_symlink(Path("full")));   // written through, not replaced
+  for (const auto& entry : fs::directory_iterator(directory_)) EXPECT_NE(entry.path().extension(), ".partial");
+  EXPECT_EQ(Kiln("dis " + Path("a.kp") + " 2>/dev/null >/dev/full; exit $?; true").status, 3);
+}
+
+TEST_F(KilnCommand, TolerancesAreNumbersFromZero) {
+  for (const char* flag : {"--rtol=nan", "--atol=nan", "--rtol=-1", "--atol=-inf"})
+    EXPECT_EQ(Kiln("onnx-test --mode interpreted " + std::string(flag) + " " + directory_.string()).status, 2) << flag;
+}
+
+// Bad models, sizes, inputs and surroundings of `kiln run`: a message that names the thing, and no directory stays.
+TEST_F(KilnCommand, RunNamesWhatIsWrongAndLeavesNothingBehind) {
+  fs::create_directories(Path("tmp"));
+  const std::string temporary = Path("tmp");
+  struct Case {
+    const char* arguments;
+    int status;
+    const char* text;
+  };
+  const std::string model = Path("model.onnx");
+  for (const Case& c : std::initializer_list<Case>{{"--dim x.0=3", 0, "y : f32[3]"},
+                                                   {"--dim x.0=0", 0, "y : f32[0]"},
+                                                   {"", 2, "--dim x.0=SIZE"},
+                                                   {"--dim x.0=-1", 2, "non-negative"},
+                                                   {"--dim x.0=99999999999999999999", 2, "non-negative"}, {"--dim x.0=9223372036854775807", 2, "limit"},
+                                                   {"--dim x.0=3 --dim y.7=2", 2, "y.7"},
+                                                   {"--dim x.0=40000000", 2, "limit"},
+                                                   {"--input x=absent.pb", 2, "absent.pb"},
+                                                   {"--input q=absent.pb --dim x.0=1", 2, "\"q\""}}) {
+    setenv("TMPDIR", temporary.c_str(), 1);
+    const Invocation run = Kiln("run " + model + " " + c.arguments);
+    unsetenv("TMPDIR");
+    EXPECT_EQ(run.status, c.status) << c.arguments << ": " << run.output;
+    EXPECT_THAT(run.output, HasSubstr(c.text)) << c.arguments;
+    EXPECT_TRUE(fs::is_empty(temporary)) << c.arguments;
+  }
+  setenv("TMPDIR", Path("absent").c_str(), 1);
+  const Invocation run = Kiln("run " + model + " --dim x.0=3");
+  unsetenv("TMPDIR");
+  EXPECT_EQ(run.status, 3);
+  EXPECT_THAT(run.output, HasSubstr("TMPDIR"));
+}
+
+TEST_F(KilnCommand, UpEndsWithAnErrorWhenAServiceEnds) {
+  for (const char* service : {"kiln-cache", "kiln-compile", "kiln-worker"}) {
+    const Invocation run = Kiln("up --store memory --directory " + Path("fleet") + " & pid=$!; until [ -S " + Path("fleet/worker0.sock") +
+                                " ]; do kill -0 $pid || exit 99; sleep 0.1; done; kill -KILL $(pgrep -P $pid -f " + service +
+                                "' '); wait $pid; exit $?; true");
+    EXPECT_EQ(run.status, 3) << run.output;
+    EXPECT_THAT(run.output, HasSubstr(std::string(service) + " "));
+    EXPECT_THAT(run.output, HasSubstr("ended by itself"));
+    fs::remove_all(Path("fleet"));
+  }
+}
+
+TEST_F(KilnCommand, RunThatIsInterruptedLeavesNothingBehind) {
+  fs::create_directories(Path("tmp"));
+  setenv("TMPDIR", Path("tmp").c_str(), 1);
+  const Invocation run = Kiln("run " + Path("model.onnx") + " --dim x.0=1000 --repeat 1000000 & pid=$!; sleep 2; kill -TERM $pid; wait $pid; exit $?; true");
+  unsetenv("TMPDIR");
+  EXPECT_EQ(run.status, 128 + 15) << run.output;
+  EXPECT_TRUE(fs::is_empty(Path("tmp")));
 }
 
 TEST_F(KilnCommand, OnnxTestCountsAndNamesTheFirstDifference) {

@@ -27,7 +27,7 @@ std::unexpected<Error> FailOs(const std::filesystem::path& path, const char* act
 }  // namespace
 
 Result<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::filesystem::path& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);   // a pipe without a writer must not hold us
   if (fd < 0) return FailOs(path, "open", errno);
   struct stat info;
   if (fstat(fd, &info) != 0) {

@@ -83,6 +83,37 @@ TEST_F(MessagingTest, TooManyPartsAndTooLargePartsAreDropped) {
   EXPECT_TRUE(Eventually([&] { return Echo(*client, "alive", 500) == "alive"; }));
 }
 
+// Neither side sends what the other must drop: both ends of a call that is too large hear so at once, and the
+// connection and the other calls on it live on.
+TEST_F(MessagingTest, CallsAndAnswersBeyondTheLimitsFailAtOnceAndNameThem) {
+  auto server = RpcServer::Listen(*server_loop_, {.endpoints = {Ipc("a")}, .security = {.insecure = true}}).value();
+  server->Register(kEcho, kAnyRole, [](const RequestContext&, Message request, Replier reply) {
+    const size_t parts = request.payload.size() == 1 ? 1 : 5, bytes = request.payload.size() == 1 ? 80 : 16;
+    if (request.payload.size() <= 2)
+      return reply.Ok({{}, std::vector<Bytes>(request.payload.empty() ? 2000 : parts,
+                                              Bytes(request.payload.empty() ? 1 : bytes << 20))});
+    reply.Ok(std::move(request));
+  });
+  server->Serve();
+  auto client = StartClient(Ipc("a"));
+  for (size_t kind = 0; kind <= 2; ++kind) {
+    const auto reply = client->CallSync(kEcho, {Bytes(kind), {}}, 60'000);
+    ASSERT_FALSE(reply.has_value()) << kind;
+    EXPECT_EQ(reply.error().code, ErrorCode::kLimitExceeded) << ToString(reply.error());
+    EXPECT_NE(reply.error().message.find("limit of"), std::string::npos) << reply.error().message;
+  }
+  for (const Message& request : {Message{Bytes(80 << 20), {}}, Message{{}, {Bytes(80 << 20)}},
+                                 Message{{}, std::vector<Bytes>(5, Bytes(16 << 20))},
+                                 Message{{}, std::vector<Bytes>(2000, Bytes(1))}}) {
+    const auto reply = client->CallSync(kEcho, request, 60'000);
+    ASSERT_FALSE(reply.has_value());
+    EXPECT_EQ(reply.error().code, ErrorCode::kLimitExceeded) << ToString(reply.error());
+  }
+  EXPECT_EQ(Echo(*client, "still here"), "still here");
+  EXPECT_EQ(client->Stats().lost_connections, 0u);
+  EXPECT_EQ(server->Stats().malformed, 0u);
+}
+
 TEST_F(MessagingTest, ExpiredRequestsAreDroppedAndOtherVersionsRefused) {
   auto server = StartServer(Ipc("a"));
   RawSocket raw(ZMQ_DEALER);

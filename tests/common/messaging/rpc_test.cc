@@ -19,6 +19,21 @@ TEST_F(MessagingTest, PayloadAndBlobsComeBackOverEveryTransport) {
   }
 }
 
+TEST_F(MessagingTest, ASocketPathHasOneListenerAndGoesWithIt) {
+  auto server = StartServer(Ipc("a"));
+  auto client = StartClient(Ipc("a"));
+  EXPECT_EQ(Echo(*client, "x"), "x");
+  const auto second = RpcServer::Listen(*client_loop_, {.endpoints = {Ipc("a")}, .security = {.insecure = true}});
+  ASSERT_FALSE(second.has_value());
+  EXPECT_EQ(second.error().code, ErrorCode::kBusy);
+  EXPECT_NE(second.error().message.find(Ipc("a")), std::string::npos);
+  EXPECT_EQ(Echo(*client, "still the first"), "still the first");
+  server.reset();
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/a"));
+  server = StartServer(Ipc("a"));
+  EXPECT_TRUE(Eventually([&] { return Echo(*client, "again") == "again"; }));
+}
+
 TEST_F(MessagingTest, InprocReachesAPeerOnTheSameLoop) {
   auto server =
       RpcServer::Listen(*server_loop_, {.endpoints = {"inproc://svc"}, .security = {.insecure = true}}).value();

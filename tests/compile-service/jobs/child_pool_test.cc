@@ -1,6 +1,7 @@
 #include "compile-service/jobs/child_pool.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -19,7 +20,7 @@ class ChildPoolTest : public ::testing::Test {
     ChildPoolOptions options;
     options.binary = ECHO_CHILD;
     options.job_deadline_ms = 1'000;
-    options.limits.address_space_bytes = int64_t{1} << 30;
+    options.limits.address_space_bytes = int64_t{1} << 28;
     options.replay_directory = replay_;
     auto pool = ChildPool::Start(options);
     ASSERT_TRUE(pool.has_value()) << ToString(pool.error());
@@ -56,6 +57,31 @@ TEST_F(ChildPoolTest, ACrashCostsOneJobAndLeavesAReplayFile) {
   EXPECT_NE(Text(Do("pid").value()), first);
   EXPECT_EQ(pool_->crashes(), 1u);
   EXPECT_EQ(Replays(), 1u);
+}
+
+TEST_F(ChildPoolTest, AChildThatEndsBetweenJobsCostsNone) {
+  for (int signal : {SIGKILL, SIGTERM, SIGABRT}) {
+    const std::string pid = Text(Do("pid").value());
+    ASSERT_EQ(kill(static_cast<pid_t>(std::stol(pid)), signal), 0);
+    usleep(100'000);
+    const Result<Frame> answer = Do("pid");
+    ASSERT_TRUE(answer.has_value()) << ToString(answer.error());
+    EXPECT_NE(Text(*answer), pid);
+  }
+  EXPECT_EQ(pool_->crashes(), 0u);
+  EXPECT_EQ(Replays(), 0u);
+}
+
+// Small jobs fit into the socket's buffer, large ones wait for the reader: both have the deadline.
+TEST_F(ChildPoolTest, AStoppedChildIsEndedAtTheDeadlineWhateverTheJobsSize) {
+  for (size_t bytes : {size_t{5}, size_t{16} << 20}) {
+    const std::string pid = Text(Do("pid").value());
+    ASSERT_EQ(kill(static_cast<pid_t>(std::stol(pid)), SIGSTOP), 0);
+    const Result<Frame> answer = Do(std::string(bytes, 'x'));
+    ASSERT_FALSE(answer.has_value());
+    EXPECT_EQ(answer.error().code, ErrorCode::kDeadlineExceeded) << ToString(answer.error());
+    EXPECT_NE(Text(Do("pid").value()), pid);
+  }
 }
 
 TEST_F(ChildPoolTest, AHungChildIsEndedAtTheDeadline) {
