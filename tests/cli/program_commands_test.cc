@@ -135,7 +135,7 @@ TEST_F(KilnCommand, RunNamesWhatIsWrongAndLeavesNothingBehind) {
   fs::create_directories(Path("tmp"));
   const std::string temporary = Path("tmp");
   struct Case {
-    const char* arguments;
+    std::string arguments;
     int status;
     const char* text;
   };
@@ -148,7 +148,7 @@ TEST_F(KilnCommand, RunNamesWhatIsWrongAndLeavesNothingBehind) {
                                                    {"--dim x.0=3 --dim y.7=2", 2, "y.7"},
                                                    {"--dim x.0=40000000", 2, "limit"},
                                                    {"--input x=absent.pb", 2, "absent.pb"},
-                                                   {"--input q=absent.pb --dim x.0=1", 2, "\"q\""}}) {
+                                                   {"--dim x.0=1 --input q=" + Path("test_data_set_0/input_0.pb"), 2, "\"q\""}}) {
     setenv("TMPDIR", temporary.c_str(), 1);
     const Invocation run = Kiln("run " + model + " " + c.arguments);
     unsetenv("TMPDIR");
@@ -165,7 +165,7 @@ TEST_F(KilnCommand, RunNamesWhatIsWrongAndLeavesNothingBehind) {
 
 TEST_F(KilnCommand, UpEndsWithAnErrorWhenAServiceEnds) {
   for (const char* service : {"kiln-cache", "kiln-compile", "kiln-worker"}) {
-    const Invocation run = Kiln("up --store memory --directory " + Path("fleet") + " & pid=$!; until [ -S " + Path("fleet/worker0.sock") +
+    const Invocation run = Kiln("up --store memory --directory " + Path("fleet") + " 2>&1 & pid=$!; until [ -S " + Path("fleet/worker0.sock") +
                                 " ]; do kill -0 $pid || exit 99; sleep 0.1; done; kill -KILL $(pgrep -P $pid -f " + service +
                                 "' '); wait $pid; exit $?; true");
     EXPECT_EQ(run.status, 3) << run.output;

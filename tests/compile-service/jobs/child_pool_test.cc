@@ -20,7 +20,7 @@ class ChildPoolTest : public ::testing::Test {
     ChildPoolOptions options;
     options.binary = ECHO_CHILD;
     options.job_deadline_ms = 1'000;
-    options.limits.address_space_bytes = int64_t{1} << 28;
+    options.limits.address_space_bytes = int64_t{1} << 30;
     options.replay_directory = replay_;
     auto pool = ChildPool::Start(options);
     ASSERT_TRUE(pool.has_value()) << ToString(pool.error());
