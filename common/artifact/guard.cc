@@ -45,6 +45,39 @@ Tolerance ToleranceOf(NumericMode mode) {
   return {};
 }
 
+std::optional<NumericMode> NumericModeFromNumber(uint8_t number) {
+  switch (static_cast<NumericMode>(number)) {
+#define KILN_NUMERIC_MODE(value, name, rtol, atol, doc) \
+  case NumericMode::k##name:                            \
+    return NumericMode::k##name;
+#include "common/artifact/numeric_modes.def"
+#undef KILN_NUMERIC_MODE
+  }
+  return std::nullopt;
+}
+
+std::string_view PlanTierName(PlanTier tier) {
+  switch (tier) {
+#define KILN_PLAN_TIER(value, name, text, doc) \
+  case PlanTier::k##name:                      \
+    return text;
+#include "common/artifact/plan_tiers.def"
+#undef KILN_PLAN_TIER
+  }
+  return "unknown";
+}
+
+std::optional<PlanTier> PlanTierFromNumber(uint8_t number) {
+  switch (static_cast<PlanTier>(number)) {
+#define KILN_PLAN_TIER(value, name, text, doc) \
+  case PlanTier::k##name:                      \
+    return PlanTier::k##name;
+#include "common/artifact/plan_tiers.def"
+#undef KILN_PLAN_TIER
+  }
+  return std::nullopt;
+}
+
 bool Guard::is_exact() const {
   return std::all_of(symbols.begin(), symbols.end(), [](const SymbolGuard& s) { return s.min == s.max; });
 }

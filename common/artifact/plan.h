@@ -23,7 +23,7 @@ using KernelId = Digest;    // hash of the code bytes: what plans name
 using KernelKey = Digest;   // hash of spec, target, codegen id: for lookup and single flight
 using PlanKey = Digest;
 
-// Numeric modes (closed table, DESIGN §6.2).
+// How far a plan's floats may be from the interpreter's (closed table).
 enum class NumericMode : uint8_t {
 #define KILN_NUMERIC_MODE(value, name, rtol, atol, doc) k##name = value,
 #include "common/artifact/numeric_modes.def"
@@ -31,6 +31,18 @@ enum class NumericMode : uint8_t {
 };
 struct Tolerance { double rtol, atol; };
 Tolerance ToleranceOf(NumericMode mode);
+// From the number in numeric_modes.def, as plans and requests carry it.
+std::optional<NumericMode> NumericModeFromNumber(uint8_t number);
+
+// How specific a plan is to shapes.
+enum class PlanTier : uint8_t {
+#define KILN_PLAN_TIER(value, name, text, doc) k##name = value,
+#include "common/artifact/plan_tiers.def"
+#undef KILN_PLAN_TIER
+};
+std::string_view PlanTierName(PlanTier tier);
+// From the number in plan_tiers.def, as records and requests carry it.
+std::optional<PlanTier> PlanTierFromNumber(uint8_t number);
 
 // --- guard ---
 
@@ -143,7 +155,7 @@ Result<Plan> DecodePlan(std::span<const uint8_t> bytes);
 // Structure and meaning against the segment it claims to be for.
 Status VerifyPlan(const Plan& plan, const Segment& segment);
 
-// PlanKey = SegmentId, canonical guard, target, numeric mode, keyed options, ABI (DESIGN §5).
+// PlanKey = SegmentId, canonical guard, target, numeric mode, ABI (docs/design.md).
 PlanKey ComputePlanKey(const Plan& plan);
 
 }  // namespace kiln

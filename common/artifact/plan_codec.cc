@@ -2,6 +2,7 @@
 
 #include "common/artifact/plan.h"
 #include "common/base/byte_io.h"
+#include "common/base/flatbuffer.h"
 #include "common/bytecode/attribute_bytes.h"
 #include "common/bytecode/program_codec.h"
 #include "schemas/plan_generated.h"
@@ -90,10 +91,6 @@ std::vector<int32_t> Ints(const flatbuffers::Vector<int32_t>* list) {
   return list == nullptr ? std::vector<int32_t>() : std::vector<int32_t>(list->begin(), list->end());
 }
 
-std::span<const uint8_t> Raw(const flatbuffers::Vector<uint8_t>* bytes) {
-  return bytes == nullptr ? std::span<const uint8_t>() : std::span<const uint8_t>(bytes->data(), bytes->size());
-}
-
 Result<PlanStep> DecodeStep(const fbs::PlanStep& table, const DecodedPool& pool, SymbolTable& symbols) {
   PlanStep step;
   step.nodes = Ints(table.nodes());
@@ -113,7 +110,7 @@ Result<PlanStep> DecodeStep(const fbs::PlanStep& table, const DecodedPool& pool,
   const std::optional<TensorOp> op = TensorOpFromNumber(table.op());
   if (!op) return Fail(ErrorCode::kUnsupported, "plan step uses tensor op " + std::to_string(table.op()) + ", which this build lacks");
   node.op = *op;
-  ASSIGN_OR_RETURN(node.attributes, DecodeAttributes(Raw(table.attributes()), symbols));
+  ASSIGN_OR_RETURN(node.attributes, DecodeAttributes(BytesOf(table.attributes()), symbols));
   node.inputs = Ints(table.inputs());
   node.outputs = Ints(table.outputs());
   step.step = std::move(node);
@@ -185,19 +182,13 @@ Result<Plan> DecodePlan(std::span<const uint8_t> bytes) {
   if (root.version() != kPlanVersion)
     return Fail(ErrorCode::kUnsupported, "plan has format version " + std::to_string(root.version()) + "; this build reads 1");
   Plan plan;
-  ASSIGN_OR_RETURN(plan.segment, DigestFromBytes(Raw(root.segment())));
+  ASSIGN_OR_RETURN(plan.segment, DigestFromBytes(BytesOf(root.segment())));
   if (root.target() != nullptr) plan.target = root.target()->str();
   plan.abi = root.abi();
-  switch (static_cast<NumericMode>(root.numeric_mode())) {
-#define KILN_NUMERIC_MODE(value, name, rtol, atol, doc) \
-  case NumericMode::k##name:                            \
-    plan.numeric_mode = NumericMode::k##name;           \
-    break;
-#include "common/artifact/numeric_modes.def"
-#undef KILN_NUMERIC_MODE
-  }
-  if (static_cast<uint8_t>(plan.numeric_mode) == 0) return Fail(ErrorCode::kMalformed, "plan has an unknown numeric mode");
-  ASSIGN_OR_RETURN(plan.guard, DecodeGuard(Raw(root.guard()), &plan.symbols));
+  const std::optional<NumericMode> mode = NumericModeFromNumber(root.numeric_mode());
+  if (!mode) return Fail(ErrorCode::kMalformed, "plan has unknown numeric mode " + std::to_string(root.numeric_mode()));
+  plan.numeric_mode = *mode;
+  ASSIGN_OR_RETURN(plan.guard, DecodeGuard(BytesOf(root.guard()), &plan.symbols));
   DecodedPool pool;
   if (root.dims() != nullptr)
     for (const fbs::DimCode* code : *root.dims()) {
@@ -205,7 +196,7 @@ Result<Plan> DecodePlan(std::span<const uint8_t> bytes) {
       ASSIGN_OR_RETURN(Dim dim, plan.symbols.Decode({code->code()->data(), code->code()->size()}));
       pool.dims.push_back(dim);
     }
-  const auto kernels = Raw(root.kernels());
+  const auto kernels = BytesOf(root.kernels());
   if (kernels.size() % kDigestBytes != 0) return Fail(ErrorCode::kMalformed, "plan's kernel list is cut");
   for (size_t i = 0; i < kernels.size(); i += kDigestBytes) {
     ASSIGN_OR_RETURN(KernelId id, DigestFromBytes(kernels.subspan(i, kDigestBytes)));
@@ -220,7 +211,7 @@ Result<Plan> DecodePlan(std::span<const uint8_t> bytes) {
   if (root.recipes() != nullptr)
     for (const fbs::PrepackRecipe* table : *root.recipes()) {
       PrepackRecipe recipe;
-      const std::span<const uint8_t> nested = Raw(table->program());
+      const std::span<const uint8_t> nested = BytesOf(table->program());
       const std::vector<uint8_t> aligned(nested.begin(), nested.end());   // nested bytes have no alignment of their own
       ASSIGN_OR_RETURN(recipe.program, DecodeProgram(aligned));
       recipe.weights = Ints(table->weights());

@@ -27,6 +27,11 @@ Result<const Table*> VerifiedRoot(std::span<const uint8_t> bytes, const char* wh
   return flatbuffers::GetRoot<Table>(bytes.data());
 }
 
+// The bytes of a vector field, in place; empty where the field is absent.
+inline std::span<const uint8_t> BytesOf(const flatbuffers::Vector<uint8_t>* field) {
+  return field == nullptr ? std::span<const uint8_t>() : std::span<const uint8_t>(field->data(), field->size());
+}
+
 inline Bytes FinishedBytes(const flatbuffers::FlatBufferBuilder& builder) {
   return Bytes(builder.GetBufferPointer(), builder.GetBufferPointer() + builder.GetSize());
 }

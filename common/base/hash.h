@@ -1,4 +1,4 @@
-// Content identity: BLAKE2b-256 over a canonical field list (DESIGN §5).
+// Content identity: BLAKE2b-256 over a canonical field list (docs/design.md).
 //
 // Every field is written little-endian, variable-length fields with their length in front, so that two different
 // field lists never feed the same bytes. The first field of every hash is a domain tag with a version.

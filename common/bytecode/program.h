@@ -103,7 +103,7 @@ struct Program {
   std::vector<Function> functions;
 
   const Function& entry() const { return functions.front(); }
-  // Whether a constant must be part of canonical forms by value (DESIGN §2): integers, or at most kImmediateElementsMax elements.
+  // Whether a constant must be part of canonical forms by value (docs/design.md): integers, or at most kImmediateElementsMax elements.
   static bool IsImmediate(const Tensor& tensor);
 };
 

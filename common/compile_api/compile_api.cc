@@ -5,47 +5,6 @@
 #include "schemas/compile_generated.h"
 
 namespace kiln {
-namespace {
-
-std::span<const uint8_t> Raw(const flatbuffers::Vector<uint8_t>* bytes) {
-  return bytes == nullptr ? std::span<const uint8_t>() : std::span<const uint8_t>(bytes->data(), bytes->size());
-}
-
-Result<NumericMode> NumericModeFromNumber(uint8_t number) {
-  switch (static_cast<NumericMode>(number)) {
-#define KILN_NUMERIC_MODE(value, name, rtol, atol, doc) \
-  case NumericMode::k##name:                            \
-    return NumericMode::k##name;
-#include "common/artifact/numeric_modes.def"
-#undef KILN_NUMERIC_MODE
-  }
-  return Fail(ErrorCode::kMalformed, "unknown numeric mode " + std::to_string(number));
-}
-
-Result<PlanTier> PlanTierFromNumber(uint8_t number) {
-  switch (static_cast<PlanTier>(number)) {
-#define KILN_PLAN_TIER(value, name, text, doc) \
-  case PlanTier::k##name:                      \
-    return PlanTier::k##name;
-#include "common/artifact/plan_tiers.def"
-#undef KILN_PLAN_TIER
-  }
-  return Fail(ErrorCode::kMalformed, "unknown plan tier " + std::to_string(number));
-}
-
-}  // namespace
-
-std::string_view PlanTierName(PlanTier tier) {
-  switch (tier) {
-#define KILN_PLAN_TIER(value, name, text, doc) \
-  case PlanTier::k##name:                      \
-    return text;
-#include "common/artifact/plan_tiers.def"
-#undef KILN_PLAN_TIER
-  }
-  return "unknown";
-}
-
 Digest CompileRequest::Key() const {
   FieldHasher hasher("kiln.compile-request.v1");
   hasher.Bytes(segment).Text(target).U8(static_cast<uint8_t>(numeric_mode)).U8(static_cast<uint8_t>(tier)).Int64s(hints);
@@ -68,11 +27,15 @@ Message EncodeCompileRequest(const CompileRequest& request) {
 Result<CompileRequest> DecodeCompileRequest(const Message& message) {
   ASSIGN_OR_RETURN(const fbs::CompileRequest* root, VerifiedRoot<fbs::CompileRequest>(message.payload, "compile request"));
   CompileRequest request;
-  const auto segment = Raw(root->segment());
+  const auto segment = BytesOf(root->segment());
   request.segment.assign(segment.begin(), segment.end());
   if (root->target() != nullptr) request.target = root->target()->str();
-  ASSIGN_OR_RETURN(request.numeric_mode, NumericModeFromNumber(root->numeric_mode()));
-  ASSIGN_OR_RETURN(request.tier, PlanTierFromNumber(root->tier()));
+  const std::optional<NumericMode> mode = NumericModeFromNumber(root->numeric_mode());
+  if (!mode) return Fail(ErrorCode::kMalformed, "unknown numeric mode " + std::to_string(root->numeric_mode()));
+  request.numeric_mode = *mode;
+  const std::optional<PlanTier> tier = PlanTierFromNumber(root->tier());
+  if (!tier) return Fail(ErrorCode::kMalformed, "unknown plan tier " + std::to_string(root->tier()));
+  request.tier = *tier;
   request.priority = root->priority();
   if (root->symbols() != nullptr)
     for (const fbs::SymbolBinding* symbol : *root->symbols()) {
@@ -96,7 +59,7 @@ Message EncodeCompileReply(const CompileReply& reply) {
 Result<CompileReply> DecodeCompileReply(const Message& message) {
   ASSIGN_OR_RETURN(const fbs::CompileReply* root, VerifiedRoot<fbs::CompileReply>(message.payload, "compile reply"));
   CompileReply reply;
-  ASSIGN_OR_RETURN(reply.plan_key, DigestFromBytes(Raw(root->plan_key())));
+  ASSIGN_OR_RETURN(reply.plan_key, DigestFromBytes(BytesOf(root->plan_key())));
   reply.already_there = root->already_there();
   reply.kernels = root->kernels();
   reply.kernels_compiled = root->kernels_compiled();

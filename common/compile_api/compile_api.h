@@ -14,13 +14,6 @@ namespace kiln {
 
 class RpcClient;
 
-enum class PlanTier : uint8_t {
-#define KILN_PLAN_TIER(value, name, text, doc) k##name = value,
-#include "common/artifact/plan_tiers.def"
-#undef KILN_PLAN_TIER
-};
-std::string_view PlanTierName(PlanTier tier);
-
 enum class CompileMethod : uint16_t {
 #define KILN_COMPILE_METHOD(value, name, doc) k##name = value,
 #include "common/compile_api/compile_methods.def"

@@ -1,6 +1,6 @@
 // How one call of a segment looks: dtype, dims, strides, alignment and view flag of every run-time input, and the parameters.
 //
-// Signatures are flat words, hashed for speed and always compared in full (DESIGN §2, §5). Strides of dims of size 1 are
+// Signatures are flat words, hashed for speed and always compared in full (docs/design.md). Strides of dims of size 1 are
 // written as 0, so that they never tell two calls apart.
 #pragma once
 

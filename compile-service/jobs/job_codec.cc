@@ -60,13 +60,7 @@ Result<T> Finish(ByteReader& reader, T value) {
 }
 
 Result<Target> TargetFrom(uint8_t number) {
-  switch (static_cast<Target>(number)) {
-#define KILN_TARGET(value, name, text, architecture, rung, vector_bytes, cpu, features, doc) \
-  case Target::k##name:                                                                      \
-    return Target::k##name;
-#include "common/artifact/targets.def"
-#undef KILN_TARGET
-  }
+  if (const std::optional<Target> target = TargetFromNumber(number)) return *target;
   return Fail(ErrorCode::kMalformed, "unknown target number " + std::to_string(number));
 }
 

@@ -96,7 +96,7 @@ TEST(LinkContents, EachBinaryLinksOnlyWhatItsRoleNeeds) {
   EXPECT_EQ(symbols, "0\n") << "the cache store links no ops";
 }
 
-// DESIGN's sizes: binary and its own libraries at most 40 MB, idle resident at most 40 MB.
+// The worker is light: binary and its own libraries at most 40 MB, idle resident at most 40 MB.
 TEST(WorkerSize, BinaryAndItsOwnLibrariesAreSmall) {
   int64_t bytes = static_cast<int64_t>(fs::file_size(KILN_BIN_DIR "/kiln-worker"));
   std::istringstream lines(OutputOf("ldd " KILN_BIN_DIR "/kiln-worker | awk '$3 ~ /^\\// {print $3}'"));

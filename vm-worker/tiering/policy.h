@@ -1,4 +1,4 @@
-// When to ask for which plan: pure decisions over a segment's profile (DESIGN §7). No clocks, no I/O.
+// When to ask for which plan: pure decisions over a segment's profile. No clocks, no I/O.
 #pragma once
 
 #include <cstdint>
