@@ -17,6 +17,7 @@ namespace {
 constexpr int64_t kStoreDeadlineMs = 5'000;
 constexpr uint32_t kLeaseMs = 30'000;
 constexpr int64_t kLeasePollMs = 20;
+constexpr int64_t kClaimWaitMs = 2 * int64_t{kLeaseMs};   // a holder that died, and one that took over from it
 
 // What the stages hand on.
 struct JobState {
@@ -61,7 +62,8 @@ Result<bool> IsPublished(JobState& job) {
 // Takes the lease on the plan; false when somebody else published it meanwhile.
 Result<bool> ClaimPlan(JobState& job) {
   const cache::ClaimRequest claim{cache::ClaimKind::kPlan, {job.plan_key}, kLeaseMs, job.workshop.holder};
-  for (;;) {
+  const int64_t give_up_ns = job.workshop.clock.NowNs() + kClaimWaitMs * 1'000'000;
+  while (job.workshop.clock.NowNs() < give_up_ns) {
     ASSIGN_OR_RETURN(cache::ClaimReply reply, job.workshop.store.CallSync(claim, kStoreDeadlineMs));
     if (reply.entries.size() != 1) return Fail(ErrorCode::kMalformed, "the cache store answered a claim with the wrong number of entries");
     switch (reply.entries[0].state) {
@@ -69,8 +71,17 @@ Result<bool> ClaimPlan(JobState& job) {
       case cache::ClaimState::kPresent: return false;
       case cache::ClaimState::kHeld: break;
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(kLeasePollMs));   // bounded by the other's lease
+    std::this_thread::sleep_for(std::chrono::milliseconds(kLeasePollMs));
   }
+  return Fail(ErrorCode::kBusy, "other compile services hold the lease on plan " + job.plan_key.ShortHex() + " for more than " +
+                                    std::to_string(kClaimWaitMs) + " ms; retry later");
+}
+
+// After a failure: the next replica need not wait for the lease to expire. Publishing ends the lease by itself.
+void ReleasePlan(JobState& job) {
+  const cache::ReleaseRequest release{cache::ClaimKind::kPlan, {job.plan_key}, job.workshop.holder};
+  if (const auto reply = job.workshop.store.CallSync(release, kStoreDeadlineMs); !reply.has_value())
+    spdlog::warn("the lease on plan {} stays for {} ms: {}", job.plan_key.ShortHex(), kLeaseMs, ToString(reply.error()));
 }
 
 Status FindKnownKernels(JobState& job) {
@@ -150,19 +161,41 @@ Status Publish(JobState& job, int64_t started_ns) {
   return {};
 }
 
+// Wall time since the last call, microseconds.
+class StageTimer {
+ public:
+  explicit StageTimer(const Clock& clock) : clock_(clock), last_ns_(clock.NowNs()) {}
+  uint64_t LapUs() {
+    const int64_t now = clock_.NowNs();
+    return static_cast<uint64_t>((now - std::exchange(last_ns_, now)) / 1000);
+  }
+
+ private:
+  const Clock& clock_;
+  int64_t last_ns_;
+};
+
+// What follows the claim.
+Status Bake(JobState& job, int64_t started_ns, StageTimer& timer, CompileOutcome& outcome) {
+  RETURN_IF_ERROR(FindKnownKernels(job));
+  RETURN_IF_ERROR(CompileMissing(job));
+  outcome.kernels_us = timer.LapUs();
+  RETURN_IF_ERROR(ValidateFresh(job));
+  outcome.validate_us = timer.LapUs();
+  RETURN_IF_ERROR(Publish(job, started_ns));
+  outcome.publish_us = timer.LapUs();
+  return {};
+}
+
 }  // namespace
 
 Result<CompileOutcome> RunCompileJob(const CompileRequest& request, CompileWorkshop& workshop) {
   const int64_t started_ns = workshop.clock.NowNs();
   JobState job{request, workshop, {}, {}, {}, {}, {}, {}, {}, true, 0, 0};
   CompileOutcome outcome;
-  int64_t last_ns = started_ns;
-  const auto lap = [&] {
-    const int64_t now = workshop.clock.NowNs();
-    return static_cast<uint64_t>((now - std::exchange(last_ns, now)) / 1000);
-  };
+  StageTimer timer(workshop.clock);
   RETURN_IF_ERROR(Lower(job));
-  outcome.lower_us = lap();
+  outcome.lower_us = timer.LapUs();
   outcome.reply.plan_key = job.plan_key;
   outcome.reply.kernels = static_cast<uint32_t>(job.ids.size());
   outcome.reply.generated_nodes = job.lowered.generated_nodes;
@@ -173,13 +206,10 @@ Result<CompileOutcome> RunCompileJob(const CompileRequest& request, CompileWorks
     outcome.reply.already_there = !claimed;
   }
   if (!outcome.reply.already_there) {
-    RETURN_IF_ERROR(FindKnownKernels(job));
-    RETURN_IF_ERROR(CompileMissing(job));
-    outcome.kernels_us = lap();
-    RETURN_IF_ERROR(ValidateFresh(job));
-    outcome.validate_us = lap();
-    RETURN_IF_ERROR(Publish(job, started_ns));
-    outcome.publish_us = lap();
+    if (const Status baked = Bake(job, started_ns, timer, outcome); !baked.has_value()) {
+      ReleasePlan(job);
+      return std::unexpected(baked.error());
+    }
   }
   outcome.reply.kernels_compiled = job.compiled;
   outcome.kernels_reused = job.reused;

@@ -32,7 +32,8 @@ struct CompileOutcome {
 };
 
 // Blocks the calling thread; must not run on the store client's loop thread. Errors: those of lowering (Unsupported, ShapeMismatch,
-// Malformed…), CompileFailed (a child died or a kernel gave wrong results), Unavailable and DeadlineExceeded (the store).
+// Malformed…), CompileFailed (a child died or a kernel gave wrong results), Unavailable and DeadlineExceeded (the store),
+// Busy (other replicas hold the lease).
 Result<CompileOutcome> RunCompileJob(const CompileRequest& request, CompileWorkshop& workshop);
 
 }  // namespace kiln
