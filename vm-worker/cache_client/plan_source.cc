@@ -29,6 +29,9 @@ Result<FetchedPlan> PlanSource::Fetch(const PlanKey& key, const SegmentId& segme
         fetched->from_disk = true;
         return fetched;
       }
+      // A store that is away says nothing about the record.
+      if (fetched.error().code == ErrorCode::kUnavailable || fetched.error().code == ErrorCode::kDeadlineExceeded)
+        return std::unexpected(fetched.error());
       disk_->DropRecord(key);
     }
   ASSIGN_OR_RETURN(cache::GetPlanReply reply, store_.CallSync(cache::GetPlanRequest{key}, deadline_ms));

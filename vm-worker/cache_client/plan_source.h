@@ -26,6 +26,7 @@ struct FetchedPlan {
   bool from_disk = false;
 };
 
+// Used by one thread at a time (the tier controller's).
 class PlanSource {
  public:
   // `disk` may be null. Both outlive this.
