@@ -29,7 +29,7 @@ bench: build ## benchmarks: kernels, interpreter, models beside other runtimes (
 	@$(BUILD)/bench-bin/interp_bench
 	@python3 bench/models/peers.py --build $(BUILD) $(BENCH_FLAGS)
 
-lint: ## clang-format and clang-tidy over what changed
+lint: ## clang-format over all sources
 	@./tools/install_packages.sh lint
 	@git ls-files '*.cc' '*.h' | xargs clang-format-19 --dry-run -Werror
 

@@ -14,7 +14,6 @@ find_program(FLATC flatc REQUIRED)
 pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq)
-pkg_check_modules(HIREDIS IMPORTED_TARGET hiredis)
 
 # LLVM only ever reaches compile-service/codegen/llvm and what links it.
 find_package(LLVM 19.1 REQUIRED CONFIG HINTS /usr/lib/llvm-19)

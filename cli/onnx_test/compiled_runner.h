@@ -13,7 +13,7 @@ namespace kiln::onnx_test {
 // A cache store (in memory) and a compile service of its own, and what plans need on this side. Not thread-safe.
 class CompiledServices {
  public:
-  // `directory` holds sockets, keys and logs; removed at the end.
+  // `directory` holds sockets, keys and logs; removed at the end, unless KILN_KEEP is in the environment.
   // `binaries`: where the services lie; empty: beside this program.
   static Result<std::unique_ptr<CompiledServices>> Start(const std::string& directory, const std::string& binaries = {});
   ~CompiledServices();

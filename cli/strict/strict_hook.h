@@ -23,8 +23,7 @@ struct StrictCoverage {
   std::map<SegmentEnd, uint32_t> ends;   // of the programs' segments, by reason
 };
 
-// One per program run, not thread-safe. Plans are kept by segment (generic) or by segment and symbol values (exact), in `cache`, which
-// several hooks may share one after another.
+// One per loaded program, which must stay the same: plans are kept by its segments' indices for later runs. Not thread-safe.
 class StrictHook final : public SegmentHook {
  public:
   using Services = PlanServices;

@@ -1,9 +1,8 @@
 // CacheClient: the cache store as its clients see it. Asynchronous, every call ends by its deadline (see RpcClient for
 // the error codes).
 //
-//   client.Call(cache::VariantsRequest{segment, targets}, 2000, [](Result<cache::VariantsReply> reply) { … });   // on
-//   the loop thread Result<cache::ListReply> reply = client.CallSync(cache::ListRequest{}, 2000); // not on the loop
-//   thread
+//   client.Call(request, 2'000, [](Result<cache::VariantsReply> reply) { … });   // `done` runs on the loop thread
+//   const auto reply = client.CallSync(request, 2'000);                           // not on the loop thread
 //
 // Kernels use their own connection and are moved in chunks of at most 1 MiB; what comes back is checked against its
 // KernelId here.

@@ -23,14 +23,13 @@ struct WorkerServiceOptions {
 class WorkerService {
  public:
   WorkerService(ModelRegistry& registry, TierController& tiers, EpochDomain& epochs, WorkerServiceOptions options);
-  ~WorkerService();   // running requests finish, waiting ones are answered with Unavailable
+  ~WorkerService();   // running and waiting requests are answered first
 
   // Registers the methods; call before server.Serve().
   void RegisterOn(RpcServer& server);
 
  private:
-  // One unit for a request thread. `run` is given the thread's own state.
-  struct Thread;
+  struct Thread;   // what a request thread owns
   struct Work {
     int64_t deadline_ns = 0;
     int64_t queued_ns = 0;

@@ -12,7 +12,7 @@ namespace kiln::testing {
 namespace {
 
 uint64_t BaseSeed() {
-  const char* seed = std::getenv("KILN_SEED");
+  const char* seed = std::getenv("KILN_TEST_SEED");
   return seed == nullptr ? 1 : std::strtoull(seed, nullptr, 10);
 }
 
