@@ -331,6 +331,12 @@ void TierController::Install(ModelState& state, Group& group, const PlanKey& key
   stats_.fetched_from_disk += fetched->from_disk ? 1 : 0;
   PlanEntry entry;
   entry.exact = IsExactPlan(*fetched->plan, *group.segment);
+  // Other workers' exact plans for shapes of theirs must not fill the slot; general plans always find room beside them.
+  const auto held = std::count_if(group.plans.begin(), group.plans.end(), [](const auto& p) { return p.second.state != PlanState::kRejected; });
+  if (static_cast<size_t>(held) >= (entry.exact ? options_.policy.plans_max : limits::kSlotPlansMax)) {
+    group.plans[key] = {};
+    return;
+  }
   if (Status linked = Link(state, group, *fetched, entry); !linked.has_value()) {
     ++stats_.rejected;
     group.plans[key] = {};
