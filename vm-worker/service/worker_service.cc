@@ -52,11 +52,21 @@ struct WorkerService::Thread {
 WorkerService::WorkerService(ModelRegistry& registry, TierController& tiers, EpochDomain& epochs, WorkerServiceOptions options)
     : registry_(registry), tiers_(tiers), epochs_(epochs), queue_(options.queue_max) {
   for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { RunThread(); });
+  questioner_ = std::thread([this] {
+    while (auto question = questions_.Pop()) (*question)();
+  });
 }
 
 WorkerService::~WorkerService() {
   queue_.Close();
   for (std::thread& thread : threads_) thread.join();
+  questions_.Close();
+  questioner_.join();
+}
+
+void WorkerService::Ask(const Replier& reply, std::function<Result<Message>()> answer) {
+  std::function<void()> question = [reply, answer = std::move(answer)] { reply.Done(answer()); };
+  if (!questions_.Push(question)) reply.Fail({ErrorCode::kBusy, "too many questions wait; retry later", {}}, kBusyRetryMs);
 }
 
 void WorkerService::RegisterOn(RpcServer& server) {
@@ -70,14 +80,17 @@ void WorkerService::RegisterOn(RpcServer& server) {
     Enqueue(context, std::move(message), reply, true);
   });
   on(WorkerMethod::kUnload, [this](const RequestContext&, Message message, Replier reply) {
-    UnloadRequest request;
-    Status status = Decode(message, request);
-    if (status.has_value()) status = registry_.Unload(request.name);
-    if (!status.has_value()) return reply.Fail(status.error());
-    reply.Ok({});
+    Ask(reply, [this, message = std::move(message)]() -> Result<Message> {
+      UnloadRequest request;
+      RETURN_IF_ERROR(Decode(message, request));
+      RETURN_IF_ERROR(registry_.Unload(request.name));
+      return Message{};
+    });
   });
   on(WorkerMethod::kList, [this](const RequestContext&, Message, Replier reply) { reply.Ok(Encode(ListReply{registry_.Names()})); });
-  on(WorkerMethod::kStats, [this](const RequestContext&, Message message, Replier reply) { reply.Done(StatsOf(message)); });
+  on(WorkerMethod::kStats, [this](const RequestContext&, Message message, Replier reply) { 
+    Ask(reply, [this, message = std::move(message)] { return StatsOf(message); });
+  });
   on(WorkerMethod::kPing, [](const RequestContext&, Message, Replier reply) { reply.Ok({}); });
 }
 

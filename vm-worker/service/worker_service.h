@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -38,6 +39,7 @@ class WorkerService {
     bool is_load = false;
   };
 
+  void Ask(const Replier& reply, std::function<Result<Message>()> answer);
   void Enqueue(const RequestContext& context, Message message, const Replier& reply, bool is_load);
   void RunThread();
   Result<Message> Run(Thread& thread, const Work& work);
@@ -51,6 +53,10 @@ class WorkerService {
   RequestQueue<Work> queue_;
   std::atomic<uint64_t> requests_{0}, errors_{0}, busy_{0}, expired_{0};
   std::vector<std::thread> threads_;
+  // Questions about tiers and models wait for the control thread, which may itself wait for an answer that the loop brings: they are
+  // answered on a thread of their own, never on the loop.
+  RequestQueue<std::function<void()>> questions_{limits::kRequestQueueDefault};
+  std::thread questioner_;
 };
 
 }  // namespace kiln
