@@ -20,6 +20,18 @@ struct UpFlags {
   std::vector<std::string> models;
 };
 
+// Workers answer without these two, so what ended may end again: each look tries once.
+void StartAgain(EmbeddedFleet& fleet) {
+  const auto start = [&fleet](ServiceProcess& process, const char* name, Status (EmbeddedFleet::*again)()) {
+    if (process.Running()) return;
+    const Status status = (fleet.*again)();
+    fmt::print(stderr, "kiln: {} ended by itself; its log is in {}; {}\n", name, fleet.directory(),
+               status.has_value() ? "it runs again" : "starting it again failed: " + status.error().message);
+  };
+  start(fleet.cache(), "kiln-cache", &EmbeddedFleet::StartCache);
+  start(fleet.compile(), "kiln-compile", &EmbeddedFleet::StartCompile);
+}
+
 Result<int> Up(const UpFlags& flags) {
   sigset_t stop;
   sigemptyset(&stop);
@@ -38,9 +50,10 @@ Result<int> Up(const UpFlags& flags) {
   std::fflush(stdout);
   const timespec look_every{kLookEveryS, 0};
   while (sigtimedwait(&stop, nullptr, &look_every) < 0) {
-    const std::string ended = fleet->FirstEnded();
-    if (!ended.empty())
-      return Fail(ErrorCode::kUnavailable, ended + " ended by itself; its log is in " + fleet->directory() + "; the others are stopped too");
+    const std::string worker = fleet->FirstEndedWorker();
+    if (!worker.empty())
+      return Fail(ErrorCode::kUnavailable, worker + " ended by itself; its log is in " + fleet->directory() + "; the others are stopped too");
+    StartAgain(*fleet);
   }
   fmt::print("stopping\n");
   return 0;

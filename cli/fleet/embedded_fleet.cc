@@ -60,9 +60,7 @@ Status EmbeddedFleet::StartCompile() {
   return {};
 }
 
-std::string EmbeddedFleet::FirstEnded() {
-  if (cache_ != nullptr && !cache_->Running()) return "kiln-cache";
-  if (compile_ != nullptr && !compile_->Running()) return "kiln-compile";
+std::string EmbeddedFleet::FirstEndedWorker() {
   for (size_t i = 0; i < workers_.size(); ++i)
     if (!workers_[i]->Running()) return "kiln-worker (worker" + std::to_string(i) + ")";
   return {};

@@ -45,8 +45,8 @@ class EmbeddedFleet {
   std::string StoreEndpoint() const { return Socket("cache"); }
   std::string BlobEndpoint() const { return Socket("blobs"); }
   std::string CompileEndpoint() const { return Socket("compile"); }
-  // The name of a service that ended without being stopped; empty: none.
-  std::string FirstEnded();
+  // The name of a worker that ended without being stopped; empty: none.
+  std::string FirstEndedWorker();
   const std::string& directory() const { return options_.directory; }
 
  private:
