@@ -16,6 +16,8 @@ int main(int argc, char** argv) {
   kiln::cli::AddUpCommand(app, action);
   kiln::cli::AddRunCommand(app, action);
   kiln::cli::AddCacheCommand(app, action);
+  kiln::cli::AddExplainCommand(app, action);
+  kiln::cli::AddReplayCommand(app, action);
   kiln::cli::AddKeysCommand(app, action);
   kiln::cli::AddPingCommand(app, action);
   kiln::cli::AddJobCommand(app, action);

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "cli/commands.h"
+#include "cli/compare/compare_run.h"
 #include "cli/fleet/embedded_fleet.h"
 #include "cli/fleet/scratch_directory.h"
 #include "cli/fleet/worker_pool.h"
@@ -25,17 +26,17 @@ constexpr int64_t kLoadDeadlineMs = 120'000;
 
 struct RunFlags {
   std::string model;
-  std::vector<std::string> inputs;     // NAME=FILE.pb
-  std::vector<std::string> dims;       // NAME.AXIS=SIZE
+  InputFlags inputs;
   std::vector<std::string> workers;    // endpoints
   std::string keys;
   std::string name;
-  uint64_t seed = 1;
   int repeat = 1;
   int seconds = 0;                     // > 0: repeats until then
   bool check = false;
   bool json = false;
   int64_t deadline_ms = 60'000;
+  bool compare = false;
+  CompareFlags comparing;
 };
 
 // What a series of runs came to. A run that failed or answered wrongly does not end the series.
@@ -97,7 +98,7 @@ void Print(const RunReply& reply) {
 }
 
 Result<Series> RunSeries(const RunFlags& flags, WorkerPool& pool, const std::string& name, const LoadReply& model, Oracle* oracle) {
-  ASSIGN_OR_RETURN(RunInputs source, RunInputs::Parse(flags.dims, flags.inputs, flags.seed));
+  ASSIGN_OR_RETURN(RunInputs source, RunInputs::Parse(flags.inputs.dims, flags.inputs.files, flags.inputs.seed));
   Series series;
   const auto trouble = [&series](const std::string& text) {
     if (series.first_trouble.empty()) series.first_trouble = text;
@@ -147,6 +148,12 @@ void Print(const RunFlags& flags, const Series& series, const WorkerPool& pool) 
 
 Result<int> Run(const RunFlags& flags) {
   const std::string path = std::filesystem::absolute(flags.model).string();
+  if (flags.compare) {
+    CompareFlags comparing = flags.comparing;
+    comparing.model = path;
+    comparing.inputs = flags.inputs;
+    return RunCompare(comparing);
+  }
   const std::string name = flags.name.empty() ? std::filesystem::path(path).stem().string() : flags.name;
   // First, so that it goes last: after the services that write into it.
   std::unique_ptr<ScratchDirectory> scratch;
@@ -182,18 +189,26 @@ void AddRunCommand(CLI::App& app, Action& action) {
   auto flags = std::make_shared<RunFlags>();
   CLI::App* command = app.add_subcommand("run", "run a model once or often; without --worker on an embedded fleet");
   command->add_option("model", flags->model, "ONNX model")->required();
-  command->add_option("--input", flags->inputs, "NAME=FILE.pb: an input as ONNX TensorProto; inputs that are not given are random");
-  command->add_option("--dim", flags->dims, "NAME.AXIS=SIZE or LOW..HIGH: size of a varying dim of a random input; a range is drawn anew for each run");
+  flags->inputs.AddOptions(*command);
   command->add_option("--worker", flags->workers, "worker endpoints, or tcp://NAME:PORT whose name resolves to several; requests take turns");
   command->add_option("--keys", flags->keys, "key directory; without one the connection is plaintext (loopback and ipc only)");
   command->add_option("--name", flags->name, "name of the model on the workers (default: the file's)");
-  command->add_option("--seed", flags->seed, "of random inputs")->capture_default_str();
   command->add_option("--repeat", flags->repeat, "runs; the last answer is printed")->check(CLI::Range(1, 1'000'000))->capture_default_str();
   command->add_option("--seconds", flags->seconds, "repeat for so long instead")->check(CLI::Range(1, 86'400));
   command->add_flag("--check", flags->check, "compare every answer with the interpreter of this process");
   command->add_flag("--json", flags->json, "print one line of JSON instead");
   command->add_option("--deadline-ms", flags->deadline_ms, "per run")->check(CLI::Range(1, 3'600'000))->capture_default_str();
+  command->add_flag("--compare", flags->compare, "run every segment by plan and by interpreter side by side and name the first step that differs");
+  command->add_option("--replay", flags->comparing.replay, "with --compare: where a call that differs is written")->capture_default_str();
+  command->add_flag("--keep-tensors", flags->comparing.keep_tensors, "with --compare: put the values of inputs and weights into the replay file");
   command->callback([flags, &action] { action = [flags] { return Run(*flags); }; });
+}
+
+void AddReplayCommand(CLI::App& app, Action& action) {
+  auto path = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand("replay", "run the call of a replay file again; it runs the kernels in the file");
+  command->add_option("file", *path, "replay file of `run --compare`")->required();
+  command->callback([path, &action] { action = [path] { return RunReplay(*path); }; });
 }
 
 }  // namespace kiln::cli

@@ -1,5 +1,6 @@
 #include "cli/run_inputs.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 
@@ -21,7 +22,21 @@ bool ParseSize(std::string_view text, int64_t& size) {
   return error == std::errc() && end == text.data() + text.size() && size >= 0;
 }
 
-// Uniform in [-1, 1) for floats, small non-negative integers, random bools.
+// A size that no input takes would be ignored without a word.
+Status CheckNamesDim(const std::string& name, const LoadReply& model) {
+  std::string known;
+  for (const ValueInfo& input : model.inputs) {
+    for (size_t axis = 0; axis < input.dims.size(); ++axis) {
+      const std::string dim = input.name + "." + std::to_string(axis);
+      if (dim == name) return {};
+      known += (known.empty() ? "" : ", ") + dim;
+    }
+  }
+  return Fail(ErrorCode::kInvalidArgument, "--dim " + name + ": no input has this dim; there are " + (known.empty() ? "none" : known));
+}
+
+}  // namespace
+
 Tensor RandomTensor(DType dtype, const Dims& dims, std::mt19937_64& random) {
   Tensor tensor = Tensor::Allocate(dtype, dims);
   DispatchDType(dtype, [&]<class T>() {
@@ -38,20 +53,11 @@ Tensor RandomTensor(DType dtype, const Dims& dims, std::mt19937_64& random) {
   return tensor;
 }
 
-// A size that no input takes would be ignored without a word.
-Status CheckNamesDim(const std::string& name, const LoadReply& model) {
-  std::string known;
-  for (const ValueInfo& input : model.inputs) {
-    for (size_t axis = 0; axis < input.dims.size(); ++axis) {
-      const std::string dim = input.name + "." + std::to_string(axis);
-      if (dim == name) return {};
-      known += (known.empty() ? "" : ", ") + dim;
-    }
-  }
-  return Fail(ErrorCode::kInvalidArgument, "--dim " + name + ": no input has this dim; there are " + (known.empty() ? "none" : known));
+void InputFlags::AddOptions(CLI::App& command) {
+  command.add_option("--input", files, "NAME=FILE.pb: an input as ONNX TensorProto; inputs that are not given are random");
+  command.add_option("--dim", dims, "NAME.AXIS=SIZE or LOW..HIGH: size of a varying dim of a random input; a range is drawn anew for each run");
+  command.add_option("--seed", seed, "of random inputs")->capture_default_str();
 }
-
-}  // namespace
 
 Result<RunInputs> RunInputs::Parse(const std::vector<std::string>& dims, const std::vector<std::string>& files, uint64_t seed) {
   RunInputs inputs;

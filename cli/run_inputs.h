@@ -9,7 +9,23 @@
 #include "common/base/result.h"
 #include "common/worker_api/worker_api.h"
 
+namespace CLI {
+class App;
+}
+
 namespace kiln::cli {
+
+// What the command line says about inputs.
+struct InputFlags {
+  std::vector<std::string> files;   // NAME=FILE.pb
+  std::vector<std::string> dims;    // NAME.AXIS=SIZE or NAME.AXIS=LOW..HIGH
+  uint64_t seed = 1;                // of random inputs
+  // --input, --dim, --seed.
+  void AddOptions(CLI::App& command);
+};
+
+// Uniform in [-1, 1) for floats, small non-negative integers, random bools.
+Tensor RandomTensor(DType dtype, const Dims& dims, std::mt19937_64& random);
 
 // Makes the inputs of one run after the other. Not thread-safe.
 class RunInputs {

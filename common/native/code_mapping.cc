@@ -42,6 +42,7 @@ Result<std::unique_ptr<CodeMapping>> CodeMapping::Map(std::span<const KernelId> 
     std::memcpy(next, views[i].bytes.data(), views[i].bytes.size());
     if (HashBytes({next, views[i].bytes.size()}) != ids[i])
       return Fail(ErrorCode::kIntegrityFailure, "kernel " + ids[i].ShortHex() + " does not have the contents its id names");
+    mapping->blobs_.push_back({next, views[i].bytes.size()});
     mapping->entries_.push_back(reinterpret_cast<KilnKernel>(next + views[i].entry_offset));
     next += Aligned(views[i].bytes.size());
   }

@@ -28,6 +28,9 @@ class CodeMapping {
 
   KilnKernel entry(size_t kernel) const { return entries_[kernel]; }
   size_t size() const { return size_; }
+  size_t kernels() const { return entries_.size(); }
+  // The blob of a kernel as it lies in the mapping.
+  std::span<const uint8_t> blob(size_t kernel) const { return blobs_[kernel]; }
   // Whether an instruction address lies in this mapping; for fault attribution.
   bool Contains(const void* address) const;
 
@@ -36,6 +39,7 @@ class CodeMapping {
   void* base_;
   size_t size_;
   std::vector<KilnKernel> entries_;
+  std::vector<std::span<const uint8_t>> blobs_;
 };
 
 }  // namespace kiln

@@ -90,9 +90,17 @@ void Dispatcher::Resolve(const SegmentEntry& entry, const PlanList& list, Memo& 
 }
 
 Status Dispatcher::RunPlan(const SegmentEntry& entry, PlanInstance& instance, SegmentCounters& counters) {
+  SegmentRuntime& runtime = *runtimes_[static_cast<size_t>(entry.segment)];
+  const bool timed = runtime.timing_wanted.load(std::memory_order_relaxed) > 0;
+  StepTiming timing;
+  if (timed) timing.step_ns.assign(instance.linked().plan().steps.size(), 0);
   const int64_t start = SystemClock().NowNs();
-  ASSIGN_OR_RETURN(const SegmentCallResult call, RunOnEntry(instance, entry, tables_));
+  ASSIGN_OR_RETURN(const SegmentCallResult call, RunOnEntry(instance, entry, tables_, timed ? &timing : nullptr));
   const int64_t total = SystemClock().NowNs() - start;
+  if (timed) {
+    runtime.timing_wanted.fetch_sub(1, std::memory_order_relaxed);
+    observer_.Timed(entry.segment, entry, instance, timing);
+  }
   Count(counters.kernel_ns, static_cast<uint64_t>(total - call.reference_ns));
   Count(counters.reference_ns, static_cast<uint64_t>(call.reference_ns));
   if (call.input_copies > 0) Count(counters.input_copies, call.input_copies);

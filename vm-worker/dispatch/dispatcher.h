@@ -22,6 +22,8 @@ class CallObserver {
   virtual void Interpreted(int segment, const Signature& signature, int64_t elapsed_ns) = 0;
   // The interpreter answered a call that the shadowed plan admits: inputs and outputs may be copied now.
   virtual void ShadowCandidate(int segment, const SegmentEntry& entry, const LinkedPlan& plan) = 0;
+  // A call that explain asked to measure: time per step of the plan that answered it.
+  virtual void Timed(int /*segment*/, const SegmentEntry& /*entry*/, const PlanInstance& /*instance*/, const StepTiming& /*timing*/) {}
 };
 
 struct DispatcherOptions {

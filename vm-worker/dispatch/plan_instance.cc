@@ -233,7 +233,8 @@ Status PlanInstance::Run(const PlanCall& call) {
   const Clock& clock = SystemClock();
   for (size_t s = 0; s < steps_.size(); ++s) {
     const Step step = steps_[s];
-    const bool timed = call.timing != nullptr || (!step.is_kernel && call.reference_ns != nullptr);
+    const bool watched = call.timing != nullptr || call.watcher != nullptr;
+    const bool timed = watched || (!step.is_kernel && call.reference_ns != nullptr);
     const int64_t start = timed ? clock.NowNs() : 0;
     if (step.is_kernel) {
       const KernelCallStep& kernel = kernels_[static_cast<size_t>(step.index)];
@@ -243,11 +244,24 @@ Status PlanInstance::Run(const PlanCall& call) {
       RETURN_IF_ERROR(RunReference(references_[static_cast<size_t>(step.index)], call));
     }
     if (!timed) continue;
-    const int64_t elapsed = clock.NowNs() - start;
-    if (!step.is_kernel && call.reference_ns != nullptr) *call.reference_ns += elapsed;
-    if (call.timing != nullptr) call.timing->step_ns[s] += elapsed;
+    if (!step.is_kernel && call.reference_ns != nullptr) *call.reference_ns += clock.NowNs() - start;
+    if (watched) Watch(s, call, start);
   }
   return {};
+}
+
+void PlanInstance::Watch(size_t s, const PlanCall& call, int64_t start_ns) const {
+  if (call.timing != nullptr) call.timing->step_ns[s] += SystemClock().NowNs() - start_ns;
+  if (call.watcher == nullptr) return;
+  const Step step = steps_[s];
+  const auto index = static_cast<size_t>(step.index);
+  const std::span<void* const> table(pointer_table_);
+  if (step.is_kernel) {
+    call.watcher->AfterStep(s, table.subspan(static_cast<size_t>(kernels_[index].first_pointer), static_cast<size_t>(kernels_[index].pointers)));
+  } else {
+    const ReferenceCallStep& reference = references_[index];
+    call.watcher->AfterStep(s, table.subspan(static_cast<size_t>(reference.first_value), reference.inputs.size() + reference.outputs.size()));
+  }
 }
 
 Status PlanInstance::RunReference(ReferenceCallStep& step, const PlanCall& call) {

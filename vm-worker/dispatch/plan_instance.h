@@ -29,6 +29,15 @@ struct StepTiming {
   std::vector<int64_t> step_ns;
 };
 
+// Looks at a run between its steps; for compare mode. Not on the path of requests.
+class StepWatcher {
+ public:
+  virtual ~StepWatcher() = default;
+  // Step `step` has run. `pointers`: where its values lie, in the order of KernelStep::pointers, or inputs then outputs of a
+  // ReferenceStep (nullptr where absent).
+  virtual void AfterStep(size_t step, std::span<void* const> pointers) = 0;
+};
+
 // Memory of one call: `arena` has at least arena_bytes(), 64-byte aligned.
 struct PlanCall {
   std::span<const TensorRef> inputs;     // contiguous, as the guard demands
@@ -37,6 +46,7 @@ struct PlanCall {
   KernelMemory* memory;                  // for reference steps' scratch
   int64_t* reference_ns = nullptr;       // when not null: time in reference steps is added (the rest is kernels)
   StepTiming* timing = nullptr;          // when not null: time per step is added; for explain, costs a clock read a step
+  StepWatcher* watcher = nullptr;        // when not null: called after every step
 };
 
 // Bound to a LinkedPlan, which it keeps alive. Holds per-call tables, hence not thread-safe: one per worker thread.
@@ -88,6 +98,7 @@ class PlanInstance {
 
   Status BuildSteps(std::span<const int64_t> symbol_values, std::span<const TensorRef> values, std::span<const Address> addresses);
   Status RunReference(ReferenceCallStep& step, const PlanCall& call);
+  void Watch(size_t step, const PlanCall& call, int64_t start_ns) const;
 
   std::shared_ptr<const LinkedPlan> linked_;
   std::vector<Output> outputs_;

@@ -34,6 +34,8 @@ struct SegmentRuntime {
   // interpreter and handed to the shadow queue. Retired through the epochs like plans in the slot.
   std::atomic<const LinkedPlan*> shadowed{nullptr};
   std::atomic<int> shadow_wanted{0};
+  // While positive, calls answered by a plan measure their steps and hand the times to the observer; armed by explain.
+  std::atomic<int> timing_wanted{0};
 };
 
 }  // namespace kiln

@@ -32,6 +32,7 @@ struct Flags {
   size_t plans_max = TierPolicy{}.plans_max;
   std::string log_level = "info";
   bool die_with_parent = false;
+  bool perf_map = false;
 };
 
 TierOptions TierOptionsFrom(const Flags& flags) {
@@ -94,6 +95,11 @@ Status Serve(const Flags& flags) {
     }
   }
 
+  std::unique_ptr<PerfMap> perf_map;
+  if (flags.perf_map) {
+    ASSIGN_OR_RETURN(perf_map, PerfMap::Open(PerfMap::DefaultPath()));
+    tier_options.perf_map = perf_map.get();
+  }
   EpochDomain epochs;
   TierController tiers(epochs, store.get(), source.get(), compile.get(), InterpretRecipe, tier_options);
   controller->store(&tiers);
@@ -145,6 +151,7 @@ int Main(int argc, char** argv) {
   app.add_option("--hot-runs", flags.hot_runs, "runs before a segment is hot")->capture_default_str();
   app.add_option("--hot-ms", flags.hot_ms, "interpreter time before a segment is hot")->capture_default_str();
   app.add_option("--plans", flags.plans_max, "plans per segment")->check(CLI::Range(size_t{1}, limits::kSlotPlansMax))->capture_default_str();
+  app.add_flag("--perf-map", flags.perf_map, "name generated kernels for perf in /tmp/perf-PID.map");
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error, off")->capture_default_str();
   app.add_flag("--die-with-parent", flags.die_with_parent, "end when the parent process ends");
   CLI11_PARSE(app, argc, argv);

@@ -6,8 +6,6 @@
 #include "vm-worker/onnx/importer.h"
 
 namespace kiln {
-namespace {
-
 ValueInfo InfoOfValue(const std::string& name, const TensorDesc& desc, const SymbolTable& symbols) {
   ValueInfo info;
   info.name = name;
@@ -18,8 +16,6 @@ ValueInfo InfoOfValue(const std::string& name, const TensorDesc& desc, const Sym
   info.text = ToString(desc, symbols);
   return info;
 }
-
-}  // namespace
 
 ModelRegistry::~ModelRegistry() {
   for (auto& [name, entry] : entries_) tiers_.RemoveModel(entry.served->model);

@@ -12,6 +12,9 @@
 
 namespace kiln {
 
+// How a declared value is described to callers.
+ValueInfo InfoOfValue(const std::string& name, const TensorDesc& desc, const SymbolTable& symbols);
+
 // A loaded model with its interface. Immutable but for what Model counts.
 struct ServedModel {
   std::shared_ptr<Model> model;

@@ -5,12 +5,14 @@
 #include <algorithm>
 
 #include "common/base/clock.h"
+#include "vm-worker/explain/explain_model.h"
 #include "vm-worker/interp/interpreter.h"
 
 namespace kiln {
 namespace {
 
 constexpr uint32_t kBusyRetryMs = 20;
+constexpr size_t kQuestionsMax = 64;
 
 // The tensors in the order of the model's inputs. Errors name the input and what the model declares.
 Result<std::vector<TensorRef>> BindInputs(const ServedModel& served, const RunRequest& request) {
@@ -50,23 +52,18 @@ struct WorkerService::Thread {
 };
 
 WorkerService::WorkerService(ModelRegistry& registry, TierController& tiers, EpochDomain& epochs, WorkerServiceOptions options)
-    : registry_(registry), tiers_(tiers), epochs_(epochs), queue_(options.queue_max) {
-  for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { RunThread(); });
-  questioner_ = std::thread([this] {
-    while (auto question = questions_.Pop()) (*question)();
+    : registry_(registry), tiers_(tiers), epochs_(epochs), queue_(options.queue_max), questions_(kQuestionsMax) {
+  questions_thread_ = std::thread([this] {
+    while (std::optional<std::function<void()>> question = questions_.Pop()) (*question)();
   });
+  for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { RunThread(); });
 }
 
 WorkerService::~WorkerService() {
   queue_.Close();
-  for (std::thread& thread : threads_) thread.join();
   questions_.Close();
-  questioner_.join();
-}
-
-void WorkerService::Ask(const Replier& reply, std::function<Result<Message>()> answer) {
-  std::function<void()> question = [reply, answer = std::move(answer)] { reply.Done(answer()); };
-  if (!questions_.Push(question)) reply.Fail({ErrorCode::kBusy, "too many questions wait; retry later", {}}, kBusyRetryMs);
+  for (std::thread& thread : threads_) thread.join();
+  questions_thread_.join();
 }
 
 void WorkerService::RegisterOn(RpcServer& server) {
@@ -79,26 +76,33 @@ void WorkerService::RegisterOn(RpcServer& server) {
   on(WorkerMethod::kLoad, [this](const RequestContext& context, Message message, Replier reply) {
     Enqueue(context, std::move(message), reply, true);
   });
-  on(WorkerMethod::kUnload, [this](const RequestContext&, Message message, Replier reply) {
-    Ask(reply, [this, message = std::move(message)]() -> Result<Message> {
-      UnloadRequest request;
-      RETURN_IF_ERROR(Decode(message, request));
-      RETURN_IF_ERROR(registry_.Unload(request.name));
-      return Message{};
-    });
-  });
   on(WorkerMethod::kList, [this](const RequestContext&, Message, Replier reply) { reply.Ok(Encode(ListReply{registry_.Names()})); });
-  on(WorkerMethod::kStats, [this](const RequestContext&, Message message, Replier reply) { 
-    Ask(reply, [this, message = std::move(message)] { return StatsOf(message); });
-  });
+  const auto ask = [&](WorkerMethod method, Result<Message> (WorkerService::*answer)(const Message&)) {
+    on(method, [this, answer](const RequestContext&, Message message, Replier reply) { Ask(std::move(message), reply, answer); });
+  };
+  ask(WorkerMethod::kUnload, &WorkerService::Unload);
+  ask(WorkerMethod::kStats, &WorkerService::StatsOf);
+  ask(WorkerMethod::kExplain, &WorkerService::Explain);
   on(WorkerMethod::kPing, [](const RequestContext&, Message, Replier reply) { reply.Ok({}); });
 }
 
 void WorkerService::Enqueue(const RequestContext& context, Message message, const Replier& reply, bool is_load) {
-  Work work{context.deadline_ns, SystemClock().NowNs(), std::move(message), reply, is_load};
+  Work work{context.deadline_ns, SystemClock().NowNs(), std::move(message), reply, is_load, context.trace_id};
   if (queue_.Push(work)) return;
   ++busy_;
   reply.Fail({ErrorCode::kBusy, "the worker's request queue is full (" + std::to_string(queue_.size()) + " waiting); retry later", {}}, kBusyRetryMs);
+}
+
+void WorkerService::Ask(Message message, const Replier& reply, Result<Message> (WorkerService::*answer)(const Message&)) {
+  std::function<void()> question = [this, message = std::move(message), reply, answer] { reply.Done((this->*answer)(message)); };
+  if (!questions_.Push(question)) reply.Fail({ErrorCode::kBusy, "too many questions are waiting; retry later", {}}, kBusyRetryMs);
+}
+
+Result<Message> WorkerService::Unload(const Message& message) {
+  UnloadRequest request;
+  RETURN_IF_ERROR(Decode(message, request));
+  RETURN_IF_ERROR(registry_.Unload(request.name));
+  return Message{};
 }
 
 void WorkerService::RunThread() {
@@ -113,7 +117,10 @@ void WorkerService::RunThread() {
     }
     ++requests_;
     Result<Message> answer = Run(thread, *work);
-    if (!answer.has_value()) ++errors_;
+    if (!answer.has_value()) {
+      ++errors_;
+      spdlog::info("request {:016x} failed: {}", work->trace_id, ToString(answer.error()));
+    }
     work->reply->Done(std::move(answer));
   }
   thread.models.clear();
@@ -134,6 +141,8 @@ Result<Message> WorkerService::Run(Thread& thread, const Work& work) {
   RunReply reply;
   reply.timing.queue_us = static_cast<uint64_t>((start - work.queued_ns) / 1000);
   ASSIGN_OR_RETURN(reply.outputs, Execute(thread, served, request, reply.timing));
+  spdlog::debug("request {:016x} of model {}: {} us, segments {} by plan, {} interpreted", work.trace_id, request.model, reply.timing.run_us,
+                reply.timing.plan_segments, reply.timing.interpreted_segments);
   return Encode(reply);
 }
 
@@ -188,7 +197,15 @@ Result<std::vector<NamedTensor>> WorkerService::Execute(Thread& thread, const st
   return named;
 }
 
-Result<Message> WorkerService::StatsOf(const Message& message) const {
+Result<Message> WorkerService::Explain(const Message& message) {
+  ExplainRequest request;
+  RETURN_IF_ERROR(Decode(message, request));
+  ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> served, registry_.Find(request.model));
+  ASSIGN_OR_RETURN(const ExplainReply reply, ExplainModel(*served->model, tiers_, request));
+  return Encode(reply);
+}
+
+Result<Message> WorkerService::StatsOf(const Message& message) {
   WorkerStatsRequest request;
   RETURN_IF_ERROR(Decode(message, request));
   WorkerStatsReply reply;
@@ -209,8 +226,11 @@ Result<Message> WorkerService::StatsOf(const Message& message) const {
     add("shadow_clean", tiers.shadow_clean);
     add("shadow_mismatches", tiers.shadow_mismatches);
     add("quarantined", tiers.quarantined);
-    for (size_t i = 1; i < tiers.misses.size(); ++i)
-      add("miss_" + std::string(MissReasonText(static_cast<MissReason>(i))), tiers.misses[i]);
+    for (size_t i = 1; i < kMissReasons; ++i) {
+      const std::string reason(MissReasonText(static_cast<MissReason>(i)));
+      add("miss_" + reason, tiers.misses.calls[i]);
+      add("miss_ns_" + reason, tiers.misses.ns[i]);
+    }
     return Encode(reply);
   }
   ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> served, registry_.Find(request.model));

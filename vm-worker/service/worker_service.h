@@ -37,15 +37,19 @@ class WorkerService {
     Message message;
     std::optional<Replier> reply;
     bool is_load = false;
+    uint64_t trace_id = 0;
   };
 
-  void Ask(const Replier& reply, std::function<Result<Message>()> answer);
   void Enqueue(const RequestContext& context, Message message, const Replier& reply, bool is_load);
   void RunThread();
+  // `answer` runs on the questions thread.
+  void Ask(Message message, const Replier& reply, Result<Message> (WorkerService::*answer)(const Message&));
+  Result<Message> Unload(const Message& message);
   Result<Message> Run(Thread& thread, const Work& work);
   Result<std::vector<NamedTensor>> Execute(Thread& thread, const std::shared_ptr<const ServedModel>& served, const RunRequest& request,
                                            RunTiming& timing);
-  Result<Message> StatsOf(const Message& message) const;
+  Result<Message> Explain(const Message& message);
+  Result<Message> StatsOf(const Message& message);
 
   ModelRegistry& registry_;
   TierController& tiers_;
@@ -53,10 +57,9 @@ class WorkerService {
   RequestQueue<Work> queue_;
   std::atomic<uint64_t> requests_{0}, errors_{0}, busy_{0}, expired_{0};
   std::vector<std::thread> threads_;
-  // Questions about tiers and models wait for the control thread, which may itself wait for an answer that the loop brings: they are
-  // answered on a thread of their own, never on the loop.
-  RequestQueue<std::function<void()>> questions_{limits::kRequestQueueDefault};
-  std::thread questioner_;
+  // Questions about the worker wait for the control thread, which may wait for the loop: never answered on the loop.
+  RequestQueue<std::function<void()>> questions_;
+  std::thread questions_thread_;
 };
 
 }  // namespace kiln

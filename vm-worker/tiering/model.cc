@@ -46,6 +46,22 @@ std::vector<ModelThread*> Model::threads() const {
   return list;
 }
 
+void Model::AddTiming(size_t segment, PlanTiming timing) {
+  std::lock_guard lock(mutex_);
+  PlanTiming& kept = timings_[segment];
+  if (kept.plan == timing.plan && kept.step_ns.size() == timing.step_ns.size()) {
+    timing.calls += kept.calls;
+    for (size_t i = 0; i < timing.step_ns.size(); ++i) timing.step_ns[i] += kept.step_ns[i];
+  }
+  kept = std::move(timing);
+}
+
+std::optional<PlanTiming> Model::TimingOf(size_t segment) const {
+  std::lock_guard lock(mutex_);
+  const auto it = timings_.find(segment);
+  return it == timings_.end() ? std::nullopt : std::optional(it->second);
+}
+
 Model::Totals Model::SumCounters(size_t segment) const {
   Totals totals;
   for (ModelThread* thread : threads()) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -43,6 +44,15 @@ struct ModelThread {
   ShapeHistogram shapes;
 };
 
+// Measured steps of one plan of one segment, summed over the calls that were measured.
+struct PlanTiming {
+  PlanKey plan;
+  uint64_t calls = 0;
+  std::vector<int64_t> step_ns;
+  std::vector<int64_t> symbol_values;   // of the last measured call
+  int64_t arena_bytes = 0;              // of the last measured call
+};
+
 class Model {
  public:
   Model(std::string name, std::shared_ptr<const LoadedProgram> program, EpochDomain& epochs);
@@ -60,13 +70,17 @@ class Model {
   };
   Totals SumCounters(size_t segment) const;
   std::vector<ModelThread*> threads() const;
+  // Sums are kept per segment and plan, the plan measured last. Thread-safe.
+  void AddTiming(size_t segment, PlanTiming timing);
+  std::optional<PlanTiming> TimingOf(size_t segment) const;
 
  private:
   std::string name_;
   std::shared_ptr<const LoadedProgram> program_;
   std::vector<std::unique_ptr<SegmentRuntime>> runtimes_;
-  mutable std::mutex mutex_;   // guards threads_
+  mutable std::mutex mutex_;   // guards threads_, timings_
   std::vector<std::unique_ptr<ModelThread>> threads_;
+  std::unordered_map<size_t, PlanTiming> timings_;
 };
 
 }  // namespace kiln

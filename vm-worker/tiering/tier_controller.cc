@@ -43,6 +43,13 @@ class ThreadObserver final : public CallObserver {
     if (shadow_.Offer(std::move(sample))) model_->runtime(static_cast<size_t>(segment)).shadow_wanted.fetch_sub(1);
   }
 
+  void Timed(int segment, const SegmentEntry& entry, const PlanInstance& instance, const StepTiming& timing) override {
+    PlanTiming own{instance.linked().key(), 1, timing.step_ns, {}, instance.arena_bytes()};
+    own.symbol_values.assign(instance.linked().segment().symbols.size(), -1);
+    if (BindSymbols(instance.linked().segment(), entry.inputs, entry.parameters, own.symbol_values).has_value())
+      model_->AddTiming(static_cast<size_t>(segment), std::move(own));
+  }
+
  private:
   std::shared_ptr<Model> model_;
   ModelThread& thread_;
@@ -60,6 +67,11 @@ std::string_view MissReasonText(MissReason reason) {
 #undef KILN_MISS
   }
   return "unknown";
+}
+
+void MissLedger::Add(MissReason reason, uint64_t more_calls, uint64_t more_ns) {
+  calls[static_cast<size_t>(reason)] += more_calls;
+  ns[static_cast<size_t>(reason)] += more_ns;
 }
 
 TierController::TierController(EpochDomain& epochs, cache::CacheClient* store, PlanSource* source, RpcClient* compile,
@@ -99,6 +111,7 @@ void TierController::Run() {
       events.swap(mailbox_->events);
     }
     std::lock_guard lock(state_mutex_);
+    for (ModelState& state : models_) CollectProfile(state);   // before reasons change: calls are booked under the one they met
     for (Mailbox::Event& event : events) event();
     Tick();
   }
@@ -170,7 +183,15 @@ std::vector<SegmentStatus> TierController::Segments(const Model& model) const {
     for (const auto& [id, group] : state.groups)
       for (size_t site : group.sites) {
         SegmentStatus status{site, id, model.program().sites()[site].end_reason, group.reason, group.detail, {}, {}, model.SumCounters(site)};
+        status.misses = group.misses;
+        status.last_interpreted = group.last_interpreted;
+        if (!group.profile.shapes.empty()) status.top_shape = group.profile.shapes.front();
+        status.request_pending = group.request_pending;
+        status.retry_in_ms = std::max<int64_t>(0, (group.retry_ns - SystemClock().NowNs()) / 1'000'000);
+        const auto place = static_cast<size_t>(std::find(group.sites.begin(), group.sites.end(), site) - group.sites.begin());
         for (const auto& [key, entry] : group.plans) {
+          if (entry.state != PlanState::kRejected)
+            status.plans.push_back({key, entry.state == PlanState::kPublished, entry.clean, entry.linked[place]});
           if (entry.state == PlanState::kPublished) status.published.push_back(key);
           if (entry.state == PlanState::kShadowing) status.shadowing.push_back(key);
         }
@@ -194,7 +215,6 @@ void TierController::Tick() {
     next_log_read_ns_ = SystemClock().NowNs() + options_.change_log_ms * 1'000'000;
   }
   for (ModelState& state : models_) {
-    CollectProfile(state);
     for (auto& [id, group] : state.groups) {
       if (store_ == nullptr) continue;
       RefreshShadow(state, group);
@@ -211,7 +231,7 @@ void TierController::CollectProfile(ModelState& state) {
   std::vector<std::unordered_map<int, std::vector<ShapeHistogram::Entry>>> taken;
   for (ModelThread* thread : state.model->threads()) taken.push_back(thread->shapes.Take());
   for (auto& [id, group] : state.groups) {
-    const uint64_t before = group.profile.interpreted_calls;
+    const uint64_t before = group.profile.interpreted_calls, before_ns = group.profile.interpreted_ns;
     SegmentProfile& profile = group.profile;
     profile.interpreted_calls = profile.interpreted_ns = profile.plan_calls = 0;
     for (size_t site : group.sites) {
@@ -230,10 +250,12 @@ void TierController::CollectProfile(ModelState& state) {
           std::vector<int64_t> values(group.segment->symbols.size(), -1);
           if (!BindSymbols(*group.segment, inputs, parts->parameters, values).has_value()) continue;
           if (group.shapes.size() < kShapesPerSegmentMax || group.shapes.contains(values)) group.shapes[values] += entry.calls;
+          group.last_interpreted = SeenCall{std::move(values), parts->inputs};
         }
       }
     }
-    stats_.misses[static_cast<size_t>(group.reason)] += profile.interpreted_calls - before;
+    stats_.misses.Add(group.reason, profile.interpreted_calls - before, profile.interpreted_ns - before_ns);
+    group.misses.Add(group.reason, profile.interpreted_calls - before, profile.interpreted_ns - before_ns);
     profile.shapes.clear();
     for (const auto& [values, calls] : group.shapes) profile.shapes.push_back({values, calls});
     std::stable_sort(profile.shapes.begin(), profile.shapes.end(), [](const auto& a, const auto& b) { return a.calls > b.calls; });
@@ -342,6 +364,7 @@ void TierController::Install(ModelState& state, Group& group, const PlanKey& key
     group.plans[key] = {};
     return BackOff(group, MissReason::kCompileFailed, linked.error());
   }
+  if (options_.perf_map != nullptr) options_.perf_map->Add(state.model->name(), *fetched->plan, *fetched->code);
   // Another worker's clean runs count; the plan's own signature vouches for the record, the store for the reports.
   const bool proven = static_cast<int>(std::max(evidence.shadow_runs, fetched->evidence.shadow_runs)) >= options_.shadow_runs;
   PlanEntry& kept = group.plans[key] = std::move(entry);

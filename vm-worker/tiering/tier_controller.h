@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -16,8 +17,10 @@
 
 #include "common/cache_api/client.h"
 #include "common/compile_api/compile_api.h"
+#include "common/signature/signature.h"
 #include "vm-worker/cache_client/plan_source.h"
 #include "vm-worker/dispatch/epoch.h"
+#include "vm-worker/dispatch/perf_map.h"
 #include "vm-worker/tiering/model.h"
 #include "vm-worker/tiering/policy.h"
 #include "vm-worker/tiering/shadow.h"
@@ -43,13 +46,34 @@ struct TierOptions {
   int64_t store_deadline_ms = limits::kLookupTimeoutMs;
   int64_t compile_deadline_ms = 120'000;
   std::string reporter;                      // unique per worker process
+  PerfMap* perf_map = nullptr;               // told of every plan's code; outlives the controller
+};
+
+// Interpreted calls by MissReason, and the interpreter's time in them.
+struct MissLedger {
+  std::array<uint64_t, kMissReasons> calls{}, ns{};
+  void Add(MissReason reason, uint64_t more_calls, uint64_t more_ns);
 };
 
 // Counters since the start; a snapshot.
 struct TierStats {
   uint64_t compile_requests = 0, compiled = 0, compile_failures = 0, fetched = 0, fetched_from_disk = 0, rejected = 0, published = 0,
            shadow_clean = 0, shadow_mismatches = 0, quarantined = 0;
-  std::array<uint64_t, kMissReasons> misses{};   // interpreted calls by MissReason
+  MissLedger misses;
+};
+
+// A plan of a segment as this worker sees it.
+struct PlanStatus {
+  PlanKey key;
+  bool published = false;                    // else it is in its shadow runs
+  int clean_runs = 0;
+  std::shared_ptr<const LinkedPlan> plan;    // as linked to the site that was asked about
+};
+
+// The shape of an interpreted call.
+struct SeenCall {
+  std::vector<int64_t> symbol_values;        // per symbol of the segment, -1 inside
+  std::vector<SignatureInput> inputs;
 };
 
 // How one segment of a model runs now; for stats and explain.
@@ -61,6 +85,12 @@ struct SegmentStatus {
   std::string detail;                        // the last failure, if any
   std::vector<PlanKey> published, shadowing;
   Model::Totals totals;
+  std::vector<PlanStatus> plans;             // published and shadowing
+  MissLedger misses;                         // of all sites with this SegmentId together
+  std::optional<SeenCall> last_interpreted;  // the most recent one the control thread has seen
+  std::optional<ShapeCount> top_shape;       // the most frequent interpreted one
+  bool request_pending = false;
+  int64_t retry_in_ms = 0;                   // before the services are asked again
 };
 
 // Thread-safe. Start it before models are loaded; destroy it before what it refers to.
@@ -83,6 +113,7 @@ class TierController {
 
   TierStats Stats() const;
   std::vector<SegmentStatus> Segments(const Model& model) const;
+  const TierOptions& options() const { return options_; }
   int64_t packed_bytes() const { return packer_.bytes(); }
 
  private:
@@ -101,6 +132,8 @@ class TierController {
     std::map<PlanKey, PlanEntry> plans;
     SegmentProfile profile;
     std::map<std::vector<int64_t>, uint64_t> shapes;
+    MissLedger misses;
+    std::optional<SeenCall> last_interpreted;
     std::vector<std::vector<int64_t>> exact_asked;
     bool request_pending = false;
     bool variants_known = false, variants_pending = false;

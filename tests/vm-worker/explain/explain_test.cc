@@ -1,0 +1,159 @@
+// What explain says about a model, in the source's names and with the figures.
+#include <gmock/gmock.h>
+
+#include <thread>
+
+#include "common/base/clock.h"
+#include "tests/vm-worker/dispatch/plan_fixture.h"
+#include "vm-worker/explain/explain_model.h"
+#include "vm-worker/explain/explain_plan.h"
+#include "vm-worker/interp/interpreter.h"
+
+namespace kiln {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr const char* kModel = R"(program "p" {
+  symbol rows in [0, 4096]
+  func main(%x: f32[rows, 4]) -> (%y) {
+    %r : f32[rows, 4] = Relu(%x)
+    %y : f32[rows, 4] = Neg(%r)
+  }
+})";
+
+std::shared_ptr<Model> LoadModel(EpochDomain& epochs) {
+  auto program = ParseProgram(kModel);
+  EXPECT_TRUE(program.has_value()) << (program.has_value() ? "" : ToString(program.error()));
+  program->functions[0].regions[0].nodes[0].name = "first";
+  program->functions[0].regions[0].nodes[1].name = "second";
+  return std::make_shared<Model>("m", LoadedProgram::Load(std::move(*program)).value(), epochs);
+}
+
+// A worker without services, and one thread of it.
+struct Worker {
+  EpochDomain epochs;
+  TierController tiers{epochs, nullptr, nullptr, nullptr, [](const Program&, std::span<const TensorRef>) -> Result<Tensor> {
+                         return Fail(ErrorCode::kInternal, "no recipes here");
+                       }, {}};
+  std::shared_ptr<Model> model = LoadModel(epochs);
+  ModelThread& thread = model->AddThread();
+  std::unique_ptr<CallObserver> observer = tiers.MakeObserver(model, thread);
+  Dispatcher dispatcher{model->runtimes(), thread.counters, *observer};
+  VmContext context;
+  int reader = epochs.RegisterReader();
+  Worker() { tiers.AddModel(model); }
+
+  void Run(int64_t rows) {
+    const Tensor x = Tensor::Zeros(DType::kF32, {rows, 4});
+    EpochScope scope(epochs, reader);
+    RunOptions options;
+    options.hook = &dispatcher;
+    ASSERT_TRUE(context.Run(model->program(), {&x.ref, 1}, options).has_value());
+  }
+};
+
+std::vector<std::string> NodeNames(const ExplainedSegment& segment) {
+  std::vector<std::string> names;
+  for (const ExplainedNode& node : segment.nodes) names.push_back(node.op + " " + node.name);
+  return names;
+}
+
+TEST(Explain, NamesNodesInputsAndSizesOfTheSource) {
+  Worker worker;
+  const auto reply = ExplainModel(*worker.model, worker.tiers, {"m", "", "", false});
+  ASSERT_TRUE(reply.has_value()) << ToString(reply.error());
+  ASSERT_EQ(reply->segments.size(), 1u);
+  const ExplainedSegment& segment = reply->segments[0];
+  EXPECT_THAT(NodeNames(segment), ElementsAre("Relu first", "Neg second"));
+  EXPECT_THAT(segment.inputs, ElementsAre("x : f32[rows, 4]"));
+  EXPECT_THAT(segment.symbols, ElementsAre("rows: dim 0 of x"));
+  EXPECT_EQ(segment.end_reason, SegmentEndText(SegmentEnd::kRegionEnd));
+  EXPECT_EQ(segment.reason, "disabled");
+  EXPECT_THAT(segment.remedies, ElementsAre(HasSubstr("--store")));
+  EXPECT_EQ(segment.state, "not called yet");
+  EXPECT_THAT(reply->outside, IsEmpty());
+}
+
+TEST(Explain, CountsInterpretedCallsUnderTheirReasonWithTheirTime) {
+  Worker worker;
+  for (int i = 0; i < 7; ++i) worker.Run(3);
+  ExplainReply reply;
+  for (int i = 0; i < 500; ++i) {   // the control thread collects on its tick
+    reply = ExplainModel(*worker.model, worker.tiers, {"m", "0", "second", false}).value();
+    if (!reply.misses.empty() && reply.misses[0].calls == 7) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  ASSERT_EQ(reply.misses.size(), 1u);
+  EXPECT_EQ(reply.misses[0].reason, "disabled");
+  EXPECT_EQ(reply.misses[0].calls, 7u);
+  EXPECT_GT(reply.misses[0].ns, 0u);
+  EXPECT_EQ(reply.segments.at(0).interpreted_calls, 7u);
+  EXPECT_EQ(reply.segments.at(0).last_shape, "rows=3");
+  EXPECT_EQ(reply.segments.at(0).state, "interpreted");
+}
+
+TEST(Explain, AnUnknownSegmentOrNodeIsNotFound) {
+  Worker worker;
+  EXPECT_EQ(ExplainModel(*worker.model, worker.tiers, {"m", "7", "", false}).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(ExplainModel(*worker.model, worker.tiers, {"m", "", "third", false}).error().code, ErrorCode::kNotFound);
+}
+
+// A program whose canonical segment is that of plan_fixture.h.
+std::shared_ptr<const LoadedProgram> ReluProgram() {
+  return LoadedProgram::Load(ParseProgram(R"(program "p" {
+    symbol n in [0, 4096]
+    func main(%x: f32[n, 4]) -> (%y) {
+      %y : f32[n, 4] = Relu(%x)
+    }
+  })").value()).value();
+}
+
+TEST(GuardMismatch, NamesDimValueAndWhatThePlanHoldsFor) {
+  const auto program = ReluProgram();
+  const SegmentNames names(*program, 0);
+  Plan plan = testing::ReluPlan(48, 192);
+  plan.guard.symbols[0].divisor = 8;
+  const auto at = [](int64_t rows) { return SeenCall{{rows}, {{DType::kF32, {rows, 4}, {4, 1}, LayoutClass::kContiguous, AlignmentClass::k64}}}; };
+  EXPECT_THAT(GuardMismatch(plan, names, at(320)), ElementsAre("n: dim 0 of x is 320; the plan holds for 48 to 192, multiples of 8"));
+  EXPECT_THAT(GuardMismatch(plan, names, at(64)), IsEmpty());
+  plan.guard.max_elements = 100;
+  EXPECT_THAT(GuardMismatch(plan, names, at(50)), ElementsAre(HasSubstr("is 50"), HasSubstr("has 200 elements")));
+}
+
+TEST(ExplainPlan, ListsReferenceStepsAndMeasuredTimes) {
+  const auto program = ReluProgram();
+  const SegmentNames names(*program, 0);
+  const PlanStatus status{{}, true, 3, testing::Linked(testing::ReluPlan(1, 64))};
+  const ExplainedPlan plan = ExplainPlan(status, names, PlanTiming{{}, 2, {500}, {5}, 64}, true, 3);
+  EXPECT_EQ(plan.state, "published");
+  EXPECT_EQ(plan.reference_steps, 1u);
+  EXPECT_EQ(plan.generated_steps, 0u);
+  ASSERT_EQ(plan.steps.size(), 1u);
+  EXPECT_EQ(plan.steps[0].op, "Relu");
+  EXPECT_EQ(plan.steps[0].ns, 500u);
+  EXPECT_EQ(plan.timed_calls, 2u);
+  EXPECT_EQ(plan.timed_shape, "n=5");
+  EXPECT_THAT(plan.guard, ElementsAre("n: 1 to 64", HasSubstr("contiguous")));
+}
+
+TEST(ExplainMessages, SurviveTheWireAndRejectBadNodeIndices) {
+  ExplainReply reply{"m", {}, {{"nz", "NonZero"}}, {{"cold", 3, 99}}};
+  ExplainedSegment& segment = reply.segments.emplace_back();
+  segment.index = 4;
+  segment.nodes = {{"first", "Relu"}};
+  segment.remedies = {"wait"};
+  segment.plans.push_back({.key = "ab", .steps = {{"relu", "k", "", "n", {0}, 12}}, .mismatch = {"n is 3"}, .guard_bytes = {1, 2}});
+  ExplainReply back;
+  ASSERT_TRUE(Decode(Encode(reply), back).has_value());
+  EXPECT_EQ(Encode(back).payload, Encode(reply).payload);
+  EXPECT_EQ(back.segments.at(0).plans.at(0).steps.at(0).ns, 12u);
+  segment.plans[0].steps[0].nodes = {1};
+  EXPECT_EQ(Decode(Encode(reply), back).error().code, ErrorCode::kMalformed);
+  EXPECT_FALSE(Decode(Message{{1, 2, 3}, {}}, back).has_value());
+}
+
+}  // namespace
+}  // namespace kiln
