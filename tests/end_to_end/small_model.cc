@@ -49,7 +49,7 @@ void AddValue(onnx::ValueInfoProto& value, const std::string& name, int64_t colu
 
 }  // namespace
 
-SmallModel::SmallModel(int64_t columns) {
+SmallModel::SmallModel(int64_t columns, const std::string& activation) {
   onnx::ModelProto model;
   model.set_ir_version(8);
   model.add_opset_import()->set_version(17);
@@ -59,7 +59,7 @@ SmallModel::SmallModel(int64_t columns) {
   AddWeight(graph, "b", {columns});
   AddNode(graph, "MatMul", {"x", "w"}, "xw");
   AddNode(graph, "Add", {"xw", "b"}, "sum");
-  AddNode(graph, "Relu", {"sum"}, "positive");
+  AddNode(graph, activation, {"sum"}, "positive");
   AddNode(graph, "Softmax", {"positive"}, "y");
   AddValue(*graph.add_input(), "x", kInner);
   AddValue(*graph.add_output(), "y", columns);

@@ -10,10 +10,11 @@ namespace kiln::testing {
 
 class SmallModel {
  public:
-  // columns: of the output; another number is another segment.
-  explicit SmallModel(int64_t columns = 24);
+  // columns: of the output; another number, or another activation, is another segment.
+  explicit SmallModel(int64_t columns = 24, const std::string& activation = "Relu");
   // Writes model.onnx into the directory; returns its path.
   std::string WriteTo(const std::string& directory) const;
+  const std::shared_ptr<const LoadedProgram>& program() const { return program_; }
   Tensor Input(int64_t rows) const;
   // "" when `actual` is the interpreter's answer for Input(rows).
   std::string Difference(int64_t rows, const Tensor& actual);
