@@ -17,7 +17,7 @@ constexpr uint32_t kPageSize = 500;
 
 struct CacheFlags {
   std::string store = "tcp://127.0.0.1:7400";
-  std::string keys;   // empty: plaintext
+  std::string keys;  // empty: plaintext
   std::string segment;
   bool json = false;
 };
@@ -60,20 +60,29 @@ Result<int> List(const CacheFlags& flags) {
   for (;;) {
     ASSIGN_OR_RETURN(cache::ListReply reply, connection.client->CallSync(request, kDeadlineMs));
     if (!titled)
-      fmt::print("{:<14}{:<14}{:<22}{:<9}{:>8}{:>11}{:>8}{:>12}  {}\n", "plan", "segment", "target", "tier", "kernels", "bytes", "uses", "compile ms", "evidence");
+      fmt::print("{:<14}{:<14}{:<22}{:<9}{:>8}{:>11}{:>8}{:>12}  {}\n", "plan", "segment", "target", "tier", "kernels",
+                 "bytes", "uses", "compile ms", "evidence");
     titled = true;
     for (const cache::PlanSummary& plan : reply.plans) {
       request.after = plan.plan_key;
       const std::string_view tier = PlanTierName(static_cast<PlanTier>(plan.tier));
       if (flags.json) {
-        rows.push_back({{"plan", plan.plan_key.Hex()}, {"segment", plan.segment.Hex()}, {"target", plan.target}, {"tier", tier},
-                        {"kernels", plan.kernels}, {"bytes", plan.bytes}, {"uses", plan.uses}, {"compile_us", plan.compile_us},
-                        {"shadow_runs", plan.evidence.shadow_runs}, {"pinned", plan.pinned}, {"quarantined", plan.quarantined}});
+        rows.push_back({{"plan", plan.plan_key.Hex()},
+                        {"segment", plan.segment.Hex()},
+                        {"target", plan.target},
+                        {"tier", tier},
+                        {"kernels", plan.kernels},
+                        {"bytes", plan.bytes},
+                        {"uses", plan.uses},
+                        {"compile_us", plan.compile_us},
+                        {"shadow_runs", plan.evidence.shadow_runs},
+                        {"pinned", plan.pinned},
+                        {"quarantined", plan.quarantined}});
         continue;
       }
-      fmt::print("{:<14}{:<14}{:<22}{:<9}{:>8}{:>11}{:>8}{:>12.1f}  {} shadow runs{}\n", plan.plan_key.ShortHex(), plan.segment.ShortHex(),
-                 plan.target, tier, plan.kernels, plan.bytes, plan.uses, static_cast<double>(plan.compile_us) / 1000,
-                 plan.evidence.shadow_runs, Marks(plan));
+      fmt::print("{:<14}{:<14}{:<22}{:<9}{:>8}{:>11}{:>8}{:>12.1f}  {} shadow runs{}\n", plan.plan_key.ShortHex(),
+                 plan.segment.ShortHex(), plan.target, tier, plan.kernels, plan.bytes, plan.uses,
+                 static_cast<double>(plan.compile_us) / 1000, plan.evidence.shadow_runs, Marks(plan));
     }
     if (reply.plans.size() < kPageSize) break;
   }
@@ -100,12 +109,15 @@ void AddCacheCommand(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("cache", "what a cache store holds");
   command->require_subcommand(1);
   command->add_option("--store", flags->store, "cache store endpoint")->capture_default_str();
-  command->add_option("--keys", flags->keys, "key directory; without one the connection is plaintext (loopback and ipc only)");
+  command->add_option("--keys", flags->keys,
+                      "key directory; without one the connection is plaintext (loopback and ipc only)");
   command->add_flag("--json", flags->json, "machine-readable output");
   CLI::App* list = command->add_subcommand("ls", "plans with target, tier, size, use and evidence");
   list->add_option("--segment", flags->segment, "only plans of this segment id (64 hex digits)");
   list->callback([flags, &action] { action = [flags] { return List(*flags); }; });
-  command->add_subcommand("stats", "counters and sizes")->callback([flags, &action] { action = [flags] { return Stats(*flags); }; });
+  command->add_subcommand("stats", "counters and sizes")->callback([flags, &action] {
+    action = [flags] { return Stats(*flags); };
+  });
 }
 
 }  // namespace kiln::cli

@@ -14,15 +14,15 @@ namespace kiln::cli {
 // Exit status of a command that ran; an error becomes ErrorExitCode and its message on stderr.
 using Action = std::function<Result<int>()>;
 
-void AddProgramCommands(CLI::App& app, Action& action);    // import, asm, dis, verify
-void AddOnnxTestCommand(CLI::App& app, Action& action);    // onnx-test
-void AddUpCommand(CLI::App& app, Action& action);          // up
-void AddRunCommand(CLI::App& app, Action& action);         // run
-void AddCacheCommand(CLI::App& app, Action& action);       // cache ls, cache stats
-void AddExplainCommand(CLI::App& app, Action& action);     // explain
-void AddReplayCommand(CLI::App& app, Action& action);      // replay
-void AddKeysCommand(CLI::App& app, Action& action);        // keys
-void AddPingCommand(CLI::App& app, Action& action);        // ping
-void AddJobCommand(CLI::App& app, Action& action);         // job
+void AddProgramCommands(CLI::App& app, Action& action);  // import, asm, dis, verify
+void AddOnnxTestCommand(CLI::App& app, Action& action);  // onnx-test
+void AddUpCommand(CLI::App& app, Action& action);        // up
+void AddRunCommand(CLI::App& app, Action& action);       // run
+void AddCacheCommand(CLI::App& app, Action& action);     // cache ls, cache stats
+void AddExplainCommand(CLI::App& app, Action& action);   // explain
+void AddReplayCommand(CLI::App& app, Action& action);    // replay
+void AddKeysCommand(CLI::App& app, Action& action);      // keys
+void AddPingCommand(CLI::App& app, Action& action);      // ping
+void AddJobCommand(CLI::App& app, Action& action);       // job
 
 }  // namespace kiln::cli

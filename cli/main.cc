@@ -1,8 +1,7 @@
 // kiln: the command line.
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
-
-#include <CLI/CLI.hpp>
 
 #include "cli/commands.h"
 
@@ -29,7 +28,8 @@ int main(int argc, char** argv) {
   try {
     kiln::Result<int> status = action();
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-      if (status.has_value()) status = kiln::Fail(kiln::ErrorCode::kIoError, "standard output cannot be written; is its disk full?");
+      if (status.has_value())
+        status = kiln::Fail(kiln::ErrorCode::kIoError, "standard output cannot be written; is its disk full?");
     if (status.has_value()) return *status;
     std::fprintf(stderr, "kiln: %s\n", kiln::ToString(status.error()).c_str());
     return kiln::ErrorExitCode(status.error().code);

@@ -1,9 +1,8 @@
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fstream>
-#include <set>
-
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "cli/commands.h"
 #include "cli/fleet/scratch_directory.h"
@@ -65,7 +64,8 @@ void PrintResult(const onnx_test::CaseResult& result, const OnnxTestArguments& a
 Result<int> RunOnnxTest(const OnnxTestArguments& arguments) {
   for (const double tolerance : {arguments.options.tolerance.relative, arguments.options.tolerance.absolute})
     if (!(tolerance >= 0))
-      return Fail(ErrorCode::kInvalidArgument, "a tolerance is " + std::to_string(tolerance) + "; --rtol and --atol take 0 or more");
+      return Fail(ErrorCode::kInvalidArgument,
+                  "a tolerance is " + std::to_string(tolerance) + "; --rtol and --atol take 0 or more");
   ASSIGN_OR_RETURN(const std::vector<onnx_test::VectorCase> cases, Cases(arguments));
   if (cases.empty()) return Fail(ErrorCode::kNotFound, "no model with test_data_set_* directories was found");
   std::vector<onnx_test::RunnerMode> modes;
@@ -77,15 +77,18 @@ Result<int> RunOnnxTest(const OnnxTestArguments& arguments) {
     ASSIGN_OR_RETURN(services, onnx_test::CompiledServices::Start(scratch->path()));
     modes.push_back(services->Mode(arguments.exact ? StrictTier::kExact : StrictTier::kGeneric));
   }
-  const onnx_test::Summary summary =
-      RunCases(cases, modes, arguments.options, [&](const onnx_test::CaseResult& result) { PrintResult(result, arguments); });
+  const onnx_test::Summary summary = RunCases(
+      cases, modes, arguments.options, [&](const onnx_test::CaseResult& result) { PrintResult(result, arguments); });
   if (services != nullptr) {
     const StrictCoverage& coverage = services->coverage();
-    std::fprintf(arguments.json ? stderr : stdout,
-                 "compiled: %u segments, %u nodes by generated kernels, %u by reference steps, %u kernels (%u compiled here)\n",
-                 coverage.segments, coverage.generated_nodes, coverage.reference_nodes, coverage.kernels, coverage.kernels_compiled);
+    std::fprintf(
+        arguments.json ? stderr : stdout,
+        "compiled: %u segments, %u nodes by generated kernels, %u by reference steps, %u kernels (%u compiled here)\n",
+        coverage.segments, coverage.generated_nodes, coverage.reference_nodes, coverage.kernels,
+        coverage.kernels_compiled);
     for (const auto& [reason, count] : coverage.ends)
-      std::fprintf(arguments.json ? stderr : stdout, "segments that end because %s: %u\n", std::string(SegmentEndText(reason)).c_str(), count);
+      std::fprintf(arguments.json ? stderr : stdout, "segments that end because %s: %u\n",
+                   std::string(SegmentEndText(reason)).c_str(), count);
   }
   std::fprintf(arguments.json ? stderr : stdout, "%zu passed, %zu failed, %zu skipped\n", summary.passed,
                summary.failed, summary.skipped);
@@ -97,13 +100,17 @@ Result<int> RunOnnxTest(const OnnxTestArguments& arguments) {
 void AddOnnxTestCommand(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("onnx-test", "Run models on their test vectors and compare the outputs");
   const auto arguments = std::make_shared<OnnxTestArguments>();
-  command->add_option("directories", arguments->directories, "Searched for model.onnx with test_data_set_*")->required();
+  command->add_option("directories", arguments->directories, "Searched for model.onnx with test_data_set_*")
+      ->required();
   command->add_option("--model", arguments->model, "The model of all data sets below the directories");
   command->add_option("--list", arguments->list, "Run only the cases named in this file, one a line");
-  command->add_option("--mode", arguments->mode, "What executes: interpreted, compiled (strict: no interpreter fallback) or both")
+  command
+      ->add_option("--mode", arguments->mode,
+                   "What executes: interpreted, compiled (strict: no interpreter fallback) or both")
       ->check(CLI::IsMember({"interpreted", "compiled", "both"}))
       ->capture_default_str();
-  command->add_flag("--exact", arguments->exact, "Compiled plans for exactly the data set's shapes instead of generic ones");
+  command->add_flag("--exact", arguments->exact,
+                    "Compiled plans for exactly the data set's shapes instead of generic ones");
   command->add_option("--rtol", arguments->options.tolerance.relative, "Relative tolerance")->capture_default_str();
   command->add_option("--atol", arguments->options.tolerance.absolute, "Absolute tolerance")->capture_default_str();
   command->add_flag("--dynamic", arguments->options.dynamic,

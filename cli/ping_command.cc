@@ -22,7 +22,7 @@ struct PingFlags {
 
 struct PingTarget {
   std::string_view service;
-  const char* endpoint;     // of its default
+  const char* endpoint;  // of its default
   uint16_t method;
 };
 constexpr PingTarget kTargets[] = {
@@ -32,7 +32,8 @@ constexpr PingTarget kTargets[] = {
 };
 
 Result<int> Ping(const PingFlags& flags) {
-  const auto& target = *std::find_if(std::begin(kTargets), std::end(kTargets), [&](const PingTarget& t) { return t.service == flags.service; });
+  const auto& target = *std::find_if(std::begin(kTargets), std::end(kTargets),
+                                     [&](const PingTarget& t) { return t.service == flags.service; });
   ASSIGN_OR_RETURN(auto loop, Loop::Start("kiln-ping"));
   RpcClientOptions options;
   options.endpoint = flags.endpoint.empty() ? target.endpoint : flags.endpoint;
@@ -47,7 +48,8 @@ Result<int> Ping(const PingFlags& flags) {
   const int64_t start = SystemClock().NowNs();
   const Result<RpcReply> reply = client->CallSync(target.method, {}, flags.deadline_ms);
   if (!reply.has_value()) return FailIn(flags.service, reply.error());
-  fmt::print("{} {} answers in {:.1f} ms\n", flags.service, endpoint, static_cast<double>(SystemClock().NowNs() - start) / 1e6);
+  fmt::print("{} {} answers in {:.1f} ms\n", flags.service, endpoint,
+             static_cast<double>(SystemClock().NowNs() - start) / 1e6);
   return 0;
 }
 
@@ -56,10 +58,15 @@ Result<int> Ping(const PingFlags& flags) {
 void AddPingCommand(CLI::App& app, Action& action) {
   auto flags = std::make_shared<PingFlags>();
   CLI::App* command = app.add_subcommand("ping", "whether a service answers; exit status 0 when it does");
-  command->add_option("service", flags->service, "cache, compile or worker")->required()->check(CLI::IsMember({"cache", "compile", "worker"}));
+  command->add_option("service", flags->service, "cache, compile or worker")
+      ->required()
+      ->check(CLI::IsMember({"cache", "compile", "worker"}));
   command->add_option("endpoint", flags->endpoint, "default: the service's default on this machine");
-  command->add_option("--keys", flags->keys, "key directory; without one the connection is plaintext (loopback and ipc only)");
-  command->add_option("--deadline-ms", flags->deadline_ms, "for the answer")->check(CLI::Range(1, 60'000))->capture_default_str();
+  command->add_option("--keys", flags->keys,
+                      "key directory; without one the connection is plaintext (loopback and ipc only)");
+  command->add_option("--deadline-ms", flags->deadline_ms, "for the answer")
+      ->check(CLI::Range(1, 60'000))
+      ->capture_default_str();
   command->callback([flags, &action] { action = [flags] { return Ping(*flags); }; });
 }
 

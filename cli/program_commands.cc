@@ -1,8 +1,7 @@
 // import, asm, dis, verify: programs from one form to another.
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
-
-#include <CLI/CLI.hpp>
 
 #include "cli/commands.h"
 #include "cli/program_file.h"
@@ -37,7 +36,9 @@ Status WriteOut(const std::string& text, const std::string& path) {
   return {};
 }
 
-Status WriteText(const Program& program, const std::string& path) { return WriteOut(PrintProgram(program), path); }
+Status WriteText(const Program& program, const std::string& path) {
+  return WriteOut(PrintProgram(program), path);
+}
 
 size_t NodeCount(const Program& program) {
   size_t nodes = 0;

@@ -27,11 +27,11 @@ constexpr int64_t kLoadDeadlineMs = 120'000;
 struct RunFlags {
   std::string model;
   InputFlags inputs;
-  std::vector<std::string> workers;    // endpoints
+  std::vector<std::string> workers;  // endpoints
   std::string keys;
   std::string name;
   int repeat = 1;
-  int seconds = 0;                     // > 0: repeats until then
+  int seconds = 0;  // > 0: repeats until then
   bool check = false;
   bool json = false;
   int64_t deadline_ms = 60'000;
@@ -64,7 +64,8 @@ class Oracle {
     ASSIGN_OR_RETURN(std::vector<Tensor> expected, context_->Run(*program_, refs));
     if (expected.size() != reply.outputs.size()) return std::string("another number of outputs");
     for (size_t i = 0; i < expected.size(); ++i)
-      if (const auto difference = FirstDifference(expected[i].ref, reply.outputs[i].tensor.ref, ToleranceOf(NumericMode::kDefault)))
+      if (const auto difference =
+              FirstDifference(expected[i].ref, reply.outputs[i].tensor.ref, ToleranceOf(NumericMode::kDefault)))
         return "output " + reply.outputs[i].name + ": " + *difference;
     return std::string();
   }
@@ -92,12 +93,16 @@ void Print(const RunReply& reply) {
     fmt::print("{} : {}{} ={}\n", output.name, DTypeName(ref.dtype), ref.dims.ToString(), values);
   }
   const RunTiming& t = reply.timing;
-  fmt::print("{:.3f} ms ({:.3f} in kernels, {:.3f} in reference steps), waited {:.3f} ms; segments: {} by plan, {} interpreted\n",
-             static_cast<double>(t.run_us) / 1000, static_cast<double>(t.kernel_us) / 1000, static_cast<double>(t.reference_us) / 1000,
-             static_cast<double>(t.queue_us) / 1000, t.plan_segments, t.interpreted_segments);
+  fmt::print(
+      "{:.3f} ms ({:.3f} in kernels, {:.3f} in reference steps), waited {:.3f} ms; segments: {} by plan, {} "
+      "interpreted\n",
+      static_cast<double>(t.run_us) / 1000, static_cast<double>(t.kernel_us) / 1000,
+      static_cast<double>(t.reference_us) / 1000, static_cast<double>(t.queue_us) / 1000, t.plan_segments,
+      t.interpreted_segments);
 }
 
-Result<Series> RunSeries(const RunFlags& flags, WorkerPool& pool, const std::string& name, const LoadReply& model, Oracle* oracle) {
+Result<Series> RunSeries(const RunFlags& flags, WorkerPool& pool, const std::string& name, const LoadReply& model,
+                         Oracle* oracle) {
   ASSIGN_OR_RETURN(RunInputs source, RunInputs::Parse(flags.inputs.dims, flags.inputs.files, flags.inputs.seed));
   Series series;
   const auto trouble = [&series](const std::string& text) {
@@ -133,17 +138,21 @@ Result<Series> RunSeries(const RunFlags& flags, WorkerPool& pool, const std::str
 
 void Print(const RunFlags& flags, const Series& series, const WorkerPool& pool) {
   const auto& sorted = series.latencies_ms;
-  const double p50 = sorted.empty() ? 0 : sorted[sorted.size() / 2], p99 = sorted.empty() ? 0 : sorted[sorted.size() * 99 / 100];
+  const double p50 = sorted.empty() ? 0 : sorted[sorted.size() / 2],
+               p99 = sorted.empty() ? 0 : sorted[sorted.size() * 99 / 100];
   if (flags.json) {
-    const nlohmann::json root{{"workers", pool.size()}, {"runs", series.runs}, {"failed", series.failed}, {"wrong", series.wrong}, {"retried", pool.retried()},
-                              {"by_plan", series.by_plan}, {"p50_ms", p50}, {"p99_ms", p99}};
+    const nlohmann::json root{
+        {"workers", pool.size()},    {"runs", series.runs},       {"failed", series.failed}, {"wrong", series.wrong},
+        {"retried", pool.retried()}, {"by_plan", series.by_plan}, {"p50_ms", p50},           {"p99_ms", p99}};
     fmt::print("{}\n", root.dump());
     return;
   }
   if (series.last.has_value()) Print(*series.last);
   if (series.runs > 1)
-    fmt::print("{} runs on {} workers: {} failed, {} retried, {} wrong{}, {} by plans alone; p50 {:.3f} ms, p99 {:.3f} ms\n", series.runs, pool.size(), series.failed,
-               pool.retried(), series.wrong, flags.check ? "" : " (not checked)", series.by_plan, p50, p99);
+    fmt::print(
+        "{} runs on {} workers: {} failed, {} retried, {} wrong{}, {} by plans alone; p50 {:.3f} ms, p99 {:.3f} ms\n",
+        series.runs, pool.size(), series.failed, pool.retried(), series.wrong, flags.check ? "" : " (not checked)",
+        series.by_plan, p50, p99);
 }
 
 Result<int> Run(const RunFlags& flags) {
@@ -179,8 +188,9 @@ Result<int> Run(const RunFlags& flags) {
   if (series.failed + series.wrong == 0) return 0;
   if (series.runs == 1 && series.failed == 1) return std::unexpected(*series.first_failure);
   // A wrong answer is a defect of ours; a refused one has its own reason.
-  return Fail(series.wrong > 0 ? ErrorCode::kInternal : series.first_failure->code, fmt::format("{} of {} runs failed, {} answered wrongly; the first: {}", series.failed, series.runs, series.wrong,
-                                                series.first_trouble));
+  return Fail(series.wrong > 0 ? ErrorCode::kInternal : series.first_failure->code,
+              fmt::format("{} of {} runs failed, {} answered wrongly; the first: {}", series.failed, series.runs,
+                          series.wrong, series.first_trouble));
 }
 
 }  // namespace
@@ -190,23 +200,33 @@ void AddRunCommand(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("run", "run a model once or often; without --worker on an embedded fleet");
   command->add_option("model", flags->model, "ONNX model")->required();
   flags->inputs.AddOptions(*command);
-  command->add_option("--worker", flags->workers, "worker endpoints, or tcp://NAME:PORT whose name resolves to several; requests take turns");
-  command->add_option("--keys", flags->keys, "key directory; without one the connection is plaintext (loopback and ipc only)");
+  command->add_option("--worker", flags->workers,
+                      "worker endpoints, or tcp://NAME:PORT whose name resolves to several; requests take turns");
+  command->add_option("--keys", flags->keys,
+                      "key directory; without one the connection is plaintext (loopback and ipc only)");
   command->add_option("--name", flags->name, "name of the model on the workers (default: the file's)");
-  command->add_option("--repeat", flags->repeat, "runs; the last answer is printed")->check(CLI::Range(1, 1'000'000))->capture_default_str();
+  command->add_option("--repeat", flags->repeat, "runs; the last answer is printed")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
   command->add_option("--seconds", flags->seconds, "repeat for so long instead")->check(CLI::Range(1, 86'400));
   command->add_flag("--check", flags->check, "compare every answer with the interpreter of this process");
   command->add_flag("--json", flags->json, "print one line of JSON instead");
-  command->add_option("--deadline-ms", flags->deadline_ms, "per run")->check(CLI::Range(1, 3'600'000))->capture_default_str();
-  command->add_flag("--compare", flags->compare, "run every segment by plan and by interpreter side by side and name the first step that differs");
-  command->add_option("--replay", flags->comparing.replay, "with --compare: where a call that differs is written")->capture_default_str();
-  command->add_flag("--keep-tensors", flags->comparing.keep_tensors, "with --compare: put the values of inputs and weights into the replay file");
+  command->add_option("--deadline-ms", flags->deadline_ms, "per run")
+      ->check(CLI::Range(1, 3'600'000))
+      ->capture_default_str();
+  command->add_flag("--compare", flags->compare,
+                    "run every segment by plan and by interpreter side by side and name the first step that differs");
+  command->add_option("--replay", flags->comparing.replay, "with --compare: where a call that differs is written")
+      ->capture_default_str();
+  command->add_flag("--keep-tensors", flags->comparing.keep_tensors,
+                    "with --compare: put the values of inputs and weights into the replay file");
   command->callback([flags, &action] { action = [flags] { return Run(*flags); }; });
 }
 
 void AddReplayCommand(CLI::App& app, Action& action) {
   auto path = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand("replay", "run the call of a replay file again; it runs the kernels in the file");
+  CLI::App* command =
+      app.add_subcommand("replay", "run the call of a replay file again; it runs the kernels in the file");
   command->add_option("file", *path, "replay file of `run --compare`")->required();
   command->callback([path, &action] { action = [path] { return RunReplay(*path); }; });
 }

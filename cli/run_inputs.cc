@@ -32,7 +32,8 @@ Status CheckNamesDim(const std::string& name, const LoadReply& model) {
       known += (known.empty() ? "" : ", ") + dim;
     }
   }
-  return Fail(ErrorCode::kInvalidArgument, "--dim " + name + ": no input has this dim; there are " + (known.empty() ? "none" : known));
+  return Fail(ErrorCode::kInvalidArgument,
+              "--dim " + name + ": no input has this dim; there are " + (known.empty() ? "none" : known));
 }
 
 }  // namespace
@@ -54,12 +55,16 @@ Tensor RandomTensor(DType dtype, const Dims& dims, std::mt19937_64& random) {
 }
 
 void InputFlags::AddOptions(CLI::App& command) {
-  command.add_option("--input", files, "NAME=FILE.pb: an input as ONNX TensorProto; inputs that are not given are random");
-  command.add_option("--dim", dims, "NAME.AXIS=SIZE or LOW..HIGH: size of a varying dim of a random input; a range is drawn anew for each run");
+  command.add_option("--input", files,
+                     "NAME=FILE.pb: an input as ONNX TensorProto; inputs that are not given are random");
+  command.add_option(
+      "--dim", dims,
+      "NAME.AXIS=SIZE or LOW..HIGH: size of a varying dim of a random input; a range is drawn anew for each run");
   command.add_option("--seed", seed, "of random inputs")->capture_default_str();
 }
 
-Result<RunInputs> RunInputs::Parse(const std::vector<std::string>& dims, const std::vector<std::string>& files, uint64_t seed) {
+Result<RunInputs> RunInputs::Parse(const std::vector<std::string>& dims, const std::vector<std::string>& files,
+                                   uint64_t seed) {
   RunInputs inputs;
   inputs.random_.seed(seed);
   for (const std::string& text : dims) {
@@ -67,11 +72,12 @@ Result<RunInputs> RunInputs::Parse(const std::vector<std::string>& dims, const s
     const std::string_view value = pair.second;
     const size_t dots = value.find("..");
     Sizes sizes;
-    const bool parsed = dots == std::string_view::npos
-                            ? ParseSize(value, sizes.low) && ParseSize(value, sizes.high)
-                            : ParseSize(value.substr(0, dots), sizes.low) && ParseSize(value.substr(dots + 2), sizes.high);
+    const bool parsed = dots == std::string_view::npos ? ParseSize(value, sizes.low) && ParseSize(value, sizes.high)
+                                                       : ParseSize(value.substr(0, dots), sizes.low) &&
+                                                             ParseSize(value.substr(dots + 2), sizes.high);
     if (!parsed || sizes.high < sizes.low)
-      return Fail(ErrorCode::kInvalidArgument, "--dim " + text + ": the size must be a non-negative integer or LOW..HIGH");
+      return Fail(ErrorCode::kInvalidArgument,
+                  "--dim " + text + ": the size must be a non-negative integer or LOW..HIGH");
     inputs.sizes_[pair.first] = sizes;
   }
   for (const std::string& text : files) {
@@ -83,7 +89,8 @@ Result<RunInputs> RunInputs::Parse(const std::vector<std::string>& dims, const s
 }
 
 Result<Dims> RunInputs::DimsFor(const ValueInfo& input) {
-  if (!input.has_rank) return Fail(ErrorCode::kInvalidArgument, "input \"" + input.name + "\" has no declared rank; give it with --input");
+  if (!input.has_rank)
+    return Fail(ErrorCode::kInvalidArgument, "input \"" + input.name + "\" has no declared rank; give it with --input");
   Dims dims;
   for (size_t axis = 0; axis < input.dims.size(); ++axis) {
     const auto it = sizes_.find(input.name + "." + std::to_string(axis));
@@ -92,8 +99,9 @@ Result<Dims> RunInputs::DimsFor(const ValueInfo& input) {
     } else if (input.dims[axis] >= 0) {
       dims.push_back(input.dims[axis]);
     } else {
-      return Fail(ErrorCode::kInvalidArgument, "input \"" + input.name + "\" is " + input.text + ": give dim " + std::to_string(axis) + " with --dim " +
-                                                   input.name + "." + std::to_string(axis) + "=SIZE");
+      return Fail(ErrorCode::kInvalidArgument, "input \"" + input.name + "\" is " + input.text + ": give dim " +
+                                                   std::to_string(axis) + " with --dim " + input.name + "." +
+                                                   std::to_string(axis) + "=SIZE");
     }
   }
   return dims;
@@ -101,7 +109,8 @@ Result<Dims> RunInputs::DimsFor(const ValueInfo& input) {
 
 Result<std::vector<NamedTensor>> RunInputs::Next(const LoadReply& model) {
   for (const auto& [name, tensor] : read_)
-    if (std::none_of(model.inputs.begin(), model.inputs.end(), [&](const ValueInfo& input) { return input.name == name; }))
+    if (std::none_of(model.inputs.begin(), model.inputs.end(),
+                     [&](const ValueInfo& input) { return input.name == name; }))
       return Fail(ErrorCode::kInvalidArgument, "the model has no input \"" + name + "\"");
   for (const auto& [name, sizes] : sizes_) RETURN_IF_ERROR(CheckNamesDim(name, model));
   std::vector<NamedTensor> inputs;

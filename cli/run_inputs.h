@@ -17,9 +17,9 @@ namespace kiln::cli {
 
 // What the command line says about inputs.
 struct InputFlags {
-  std::vector<std::string> files;   // NAME=FILE.pb
-  std::vector<std::string> dims;    // NAME.AXIS=SIZE or NAME.AXIS=LOW..HIGH
-  uint64_t seed = 1;                // of random inputs
+  std::vector<std::string> files;  // NAME=FILE.pb
+  std::vector<std::string> dims;   // NAME.AXIS=SIZE or NAME.AXIS=LOW..HIGH
+  uint64_t seed = 1;               // of random inputs
   // --input, --dim, --seed.
   void AddOptions(CLI::App& command);
 };
@@ -31,7 +31,8 @@ Tensor RandomTensor(DType dtype, const Dims& dims, std::mt19937_64& random);
 class RunInputs {
  public:
   // dims: NAME.AXIS=SIZE or NAME.AXIS=LOW..HIGH; files: NAME=FILE.pb. InvalidArgument names the flag that is wrong.
-  static Result<RunInputs> Parse(const std::vector<std::string>& dims, const std::vector<std::string>& files, uint64_t seed);
+  static Result<RunInputs> Parse(const std::vector<std::string>& dims, const std::vector<std::string>& files,
+                                 uint64_t seed);
 
   // One tensor per declared input, in their order; ranges of dims are drawn anew each time, each on its own.
   Result<std::vector<NamedTensor>> Next(const LoadReply& model);

@@ -10,7 +10,7 @@
 namespace kiln::cli {
 namespace {
 
-constexpr int kLookEveryS = 1;   // at the services: whether all still run
+constexpr int kLookEveryS = 1;  // at the services: whether all still run
 
 struct UpFlags {
   std::string directory = "kiln-fleet";
@@ -52,7 +52,8 @@ Result<int> Up(const UpFlags& flags) {
   while (sigtimedwait(&stop, nullptr, &look_every) < 0) {
     const std::string worker = fleet->FirstEndedWorker();
     if (!worker.empty())
-      return Fail(ErrorCode::kUnavailable, worker + " ended by itself; its log is in " + fleet->directory() + "; the others are stopped too");
+      return Fail(ErrorCode::kUnavailable,
+                  worker + " ended by itself; its log is in " + fleet->directory() + "; the others are stopped too");
     StartAgain(*fleet);
   }
   fmt::print("stopping\n");
@@ -63,11 +64,16 @@ Result<int> Up(const UpFlags& flags) {
 
 void AddUpCommand(CLI::App& app, Action& action) {
   auto flags = std::make_shared<UpFlags>();
-  CLI::App* command = app.add_subcommand("up", "cache store, compile service and workers on this machine, over ipc sockets");
+  CLI::App* command =
+      app.add_subcommand("up", "cache store, compile service and workers on this machine, over ipc sockets");
   command->add_option("--directory", flags->directory, "sockets, keys, logs and the store")->capture_default_str();
-  command->add_option("--store", flags->store, "rocksdb (kept in the directory) or memory")->check(CLI::IsMember({"rocksdb", "memory"}))->capture_default_str();
+  command->add_option("--store", flags->store, "rocksdb (kept in the directory) or memory")
+      ->check(CLI::IsMember({"rocksdb", "memory"}))
+      ->capture_default_str();
   command->add_option("--workers", flags->workers, "workers")->check(CLI::Range(1, 64))->capture_default_str();
-  command->add_option("--threads", flags->threads, "request threads per worker")->check(CLI::Range(1, 64))->capture_default_str();
+  command->add_option("--threads", flags->threads, "request threads per worker")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
   command->add_option("--model", flags->models, "NAME=PATH of a model that every worker loads; may be repeated");
   command->callback([flags, &action] { action = [flags] { return Up(*flags); }; });
 }

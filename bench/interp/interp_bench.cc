@@ -1,5 +1,5 @@
-// What the interpreter costs beside the ops: a chain of ops on one element, for a signature it knows, for one it does not, in
-// variant form, and the same kernel called directly.
+// What the interpreter costs beside the ops: a chain of ops on one element, for a signature it knows, for one it does
+// not, in variant form, and the same kernel called directly.
 #include <benchmark/benchmark.h>
 
 #include <string>
@@ -14,8 +14,10 @@ namespace {
 constexpr int kNodes = 100;
 
 std::shared_ptr<const LoadedProgram> Chain() {
-  std::string text = "program \"chain\" { symbol n in [1, 1024]\n func main(%v0: f32[n]) -> (%v" + std::to_string(kNodes) + ") {\n";
-  for (int i = 0; i < kNodes; ++i) text += "%v" + std::to_string(i + 1) + " : f32[n] = Neg(%v" + std::to_string(i) + ")\n";
+  std::string text =
+      "program \"chain\" { symbol n in [1, 1024]\n func main(%v0: f32[n]) -> (%v" + std::to_string(kNodes) + ") {\n";
+  for (int i = 0; i < kNodes; ++i)
+    text += "%v" + std::to_string(i + 1) + " : f32[n] = Neg(%v" + std::to_string(i) + ")\n";
   return *LoadedProgram::Load(*ParseProgram(text + "} }"));
 }
 
@@ -31,7 +33,8 @@ void KernelAlone(benchmark::State& state) {
   std::vector<TensorRef> in{x.ref}, out{y.ref};
   for (auto _ : state)
     for (int i = 0; i < kNodes; ++i) {
-      KernelCall call{.op = TensorOp::kNeg, .attributes = &none, .constants = {}, .inputs = in, .outputs = out, .memory = nullptr};
+      KernelCall call{
+          .op = TensorOp::kNeg, .attributes = &none, .constants = {}, .inputs = in, .outputs = out, .memory = nullptr};
       benchmark::DoNotOptimize(kernel.run(call));
     }
   Count(state, kNodes);
@@ -51,18 +54,27 @@ void RunChain(benchmark::State& state, const VmOptions& vm, const RunOptions& ru
   }
   Count(state, kNodes);
 }
-void KnownSignature(benchmark::State& state) { RunChain(state, {}, {}, 1); }
+void KnownSignature(benchmark::State& state) {
+  RunChain(state, {}, {}, 1);
+}
 BENCHMARK(KnownSignature);
-void KnownSignaturesInTurn(benchmark::State& state) { RunChain(state, {}, {}, 8); }
+void KnownSignaturesInTurn(benchmark::State& state) {
+  RunChain(state, {}, {}, 8);
+}
 BENCHMARK(KnownSignaturesInTurn);
-void UnknownSignature(benchmark::State& state) { RunChain(state, {.memo_entries = 1}, {}, 8); }
+void UnknownSignature(benchmark::State& state) {
+  RunChain(state, {.memo_entries = 1}, {}, 8);
+}
 BENCHMARK(UnknownSignature);
-void VariantForm(benchmark::State& state) { RunChain(state, {}, {.static_forms = false}, 1); }
+void VariantForm(benchmark::State& state) {
+  RunChain(state, {}, {.static_forms = false}, 1);
+}
 BENCHMARK(VariantForm);
 
 // A program of one node: what a call costs at all.
 void EmptyCall(benchmark::State& state) {
-  const auto program = *LoadedProgram::Load(*ParseProgram("program \"p\" { symbol n in [1, 64]\n func main(%x: f32[n]) -> (%y) { %y : f32[n] = Neg(%x) } }"));
+  const auto program = *LoadedProgram::Load(
+      *ParseProgram("program \"p\" { symbol n in [1, 64]\n func main(%x: f32[n]) -> (%y) { %y : f32[n] = Neg(%x) } }"));
   VmContext context;
   const Tensor x = Tensor::Zeros(DType::kF32, {1});
   const std::vector<TensorRef> inputs{x.ref};

@@ -2,22 +2,21 @@
 //
 //   model_bench MODEL DATA_SET... [--tiers interpreter,generic,exact] [--rounds N] [--profile TIER] [--serve]
 //
-// JSON lines on standard output. First {"event":"ready"}: the tiers with their plans and how far their answers are from the
-// interpreter's. Then per tier {"event":"tier"}: p50 and p99 over all rounds, first-seen times per request, shares of time.
-// With --serve a caller decides what runs next, so that it can take turns with another program: each line on standard input is
-// "round TIER N" (N times through all requests), "first TIER" (once through, in a fresh context) or "shares TIER"; each is answered by
-// one line.
+// JSON lines on standard output. First {"event":"ready"}: the tiers with their plans and how far their answers are from
+// the interpreter's. Then per tier {"event":"tier"}: p50 and p99 over all rounds, first-seen times per request, shares
+// of time. With --serve a caller decides what runs next, so that it can take turns with another program: each line on
+// standard input is "round TIER N" (N times through all requests), "first TIER" (once through, in a fresh context) or
+// "shares TIER"; each is answered by one line.
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <map>
-#include <sstream>
-
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "bench/models/profile.h"
 #include "bench/models/tier.h"
@@ -44,7 +43,9 @@ void Print(const Json& line) {
   std::fflush(stdout);
 }
 
-cli::StrictTier KindOf(const std::string& tier) { return tier == "exact" ? cli::StrictTier::kExact : cli::StrictTier::kGeneric; }
+cli::StrictTier KindOf(const std::string& tier) {
+  return tier == "exact" ? cli::StrictTier::kExact : cli::StrictTier::kGeneric;
+}
 
 struct Bench {
   std::shared_ptr<const LoadedProgram> program;
@@ -64,14 +65,16 @@ Result<Bench> Load(const Flags& flags) {
   ASSIGN_OR_RETURN(ImportedModel model, ImportOnnx(flags.model));
   ASSIGN_OR_RETURN(bench.program, LoadedProgram::Load(std::move(model.program)));
   ASSIGN_OR_RETURN(bench.requests, ReadRequests(bench.program->program(), flags.data_sets));
-  const bool planned = !flags.profile.empty() || std::ranges::any_of(flags.tiers, [](const std::string& t) { return t != "interpreter"; });
+  const bool planned = !flags.profile.empty() ||
+                       std::ranges::any_of(flags.tiers, [](const std::string& t) { return t != "interpreter"; });
   if (planned) {
     const auto directory = std::filesystem::temp_directory_path() / ("kiln-model-bench-" + std::to_string(getpid()));
     ASSIGN_OR_RETURN(bench.services, onnx_test::CompiledServices::Start(directory.string(), KILN_BIN_DIR));
   }
   for (const std::string& name : flags.tiers) {
-    bench.tiers.emplace(name, name == "interpreter" ? Tier::Interpreter(bench.program)
-                                                    : Tier::Planned(bench.program, bench.services->plan_services(), KindOf(name)));
+    bench.tiers.emplace(name, name == "interpreter"
+                                  ? Tier::Interpreter(bench.program)
+                                  : Tier::Planned(bench.program, bench.services->plan_services(), KindOf(name)));
   }
   return bench;
 }
@@ -87,9 +90,14 @@ Result<Json> PrepareTier(Bench& bench, Tier& tier, std::span<const std::vector<T
   }
   tier.Renew();
   const TierPlans& plans = tier.plans();
-  return Json{{"plans", plans.plans}, {"kernels", plans.kernels}, {"kernels_compiled", plans.kernels_compiled},
-              {"generated_nodes", plans.generated_nodes}, {"reference_nodes", plans.reference_nodes},
-              {"obtain_ms", static_cast<double>(plans.obtain_ns) / 1e6}, {"failure", plans.failure}, {"difference", difference}};
+  return Json{{"plans", plans.plans},
+              {"kernels", plans.kernels},
+              {"kernels_compiled", plans.kernels_compiled},
+              {"generated_nodes", plans.generated_nodes},
+              {"reference_nodes", plans.reference_nodes},
+              {"obtain_ms", static_cast<double>(plans.obtain_ns) / 1e6},
+              {"failure", plans.failure},
+              {"difference", difference}};
 }
 
 Result<Json> Prepare(Bench& bench) {
@@ -104,7 +112,10 @@ Result<Json> Prepare(Bench& bench) {
   for (auto& [name, tier] : bench.tiers) {
     ASSIGN_OR_RETURN(tiers[name], PrepareTier(bench, tier, expected));
   }
-  return Json{{"event", "ready"}, {"requests", bench.requests.size()}, {"segments", bench.program->segments().size()}, {"tiers", tiers}};
+  return Json{{"event", "ready"},
+              {"requests", bench.requests.size()},
+              {"segments", bench.program->segments().size()},
+              {"tiers", tiers}};
 }
 
 Result<Json> Round(Bench& bench, Tier& tier, int times) {
@@ -169,8 +180,13 @@ Status Measure(Bench& bench, int rounds) {
     }
   }
   for (auto& [name, tier] : bench.tiers) {
-    Print({{"event", "tier"}, {"tier", name}, {"p50_us", Quantile(cpu[name], 0.5)}, {"p99_us", Quantile(cpu[name], 0.99)},
-           {"min_us", Quantile(cpu[name], 0)}, {"first_seen_ns", first[name]}, {"shares", SharesOf(tier)}});
+    Print({{"event", "tier"},
+           {"tier", name},
+           {"p50_us", Quantile(cpu[name], 0.5)},
+           {"p99_us", Quantile(cpu[name], 0.99)},
+           {"min_us", Quantile(cpu[name], 0)},
+           {"first_seen_ns", first[name]},
+           {"shares", SharesOf(tier)}});
   }
   return {};
 }
@@ -179,7 +195,8 @@ Status Main(const Flags& flags) {
   ASSIGN_OR_RETURN(Bench bench, Load(flags));
   if (!flags.profile.empty()) {
     for (const Request& request : bench.requests) {
-      ASSIGN_OR_RETURN(Json profile, ProfileSteps(bench.program, request, bench.services->plan_services(), KindOf(flags.profile), flags.rounds));
+      ASSIGN_OR_RETURN(Json profile, ProfileSteps(bench.program, request, bench.services->plan_services(),
+                                                  KindOf(flags.profile), flags.rounds));
       profile["event"] = "profile";
       profile["request"] = request.name;
       Print(profile);
@@ -198,10 +215,16 @@ int main(int argc, char** argv) {
   kiln::bench::Flags flags;
   CLI::App app("Latency of a model, request by request, per tier");
   app.add_option("model", flags.model, "An ONNX model")->required();
-  app.add_option("data_sets", flags.data_sets, "Directories with input_0.pb, input_1.pb …: one request each")->required();
-  app.add_option("--tiers", flags.tiers, "interpreter, generic, exact")->delimiter(',')->check(CLI::IsMember({"interpreter", "generic", "exact"}));
-  app.add_option("--rounds", flags.rounds, "Times through all requests")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--profile", flags.profile, "Print the time per step of this tier's plans instead")->check(CLI::IsMember({"generic", "exact"}));
+  app.add_option("data_sets", flags.data_sets, "Directories with input_0.pb, input_1.pb …: one request each")
+      ->required();
+  app.add_option("--tiers", flags.tiers, "interpreter, generic, exact")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"interpreter", "generic", "exact"}));
+  app.add_option("--rounds", flags.rounds, "Times through all requests")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--profile", flags.profile, "Print the time per step of this tier's plans instead")
+      ->check(CLI::IsMember({"generic", "exact"}));
   app.add_flag("--serve", flags.serve, "Take commands from standard input");
   CLI11_PARSE(app, argc, argv);
   const kiln::Status status = kiln::bench::Main(flags);

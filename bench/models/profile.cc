@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-
 #include <nlohmann/json.hpp>
 
 #include "cli/strict/strict_hook.h"
@@ -40,13 +39,14 @@ Json Describe(const SegmentEntry& entry, const Plan& plan, size_t index, std::sp
 
 }  // namespace
 
-Result<Json> ProfileSteps(std::shared_ptr<const LoadedProgram> program, const Request& request, cli::PlanServices services,
-                          cli::StrictTier tier, int repeats) {
+Result<Json> ProfileSteps(std::shared_ptr<const LoadedProgram> program, const Request& request,
+                          cli::PlanServices services, cli::StrictTier tier, int repeats) {
   // A segment may run several times in a request (a loop's body): its times of one request are summed.
-  std::map<std::pair<int, size_t>, std::pair<int64_t, int64_t>> times;   // sum of this request, least of all
+  std::map<std::pair<int, size_t>, std::pair<int64_t, int64_t>> times;  // sum of this request, least of all
   std::map<std::pair<int, size_t>, Json> steps;
   cli::StrictHook hook(services, tier);
-  hook.ObserveSteps([&](const SegmentEntry& entry, const LinkedPlan& plan, const std::vector<int64_t>& values, const StepTiming& timing) {
+  hook.ObserveSteps([&](const SegmentEntry& entry, const LinkedPlan& plan, const std::vector<int64_t>& values,
+                        const StepTiming& timing) {
     for (size_t i = 0; i < timing.step_ns.size(); ++i) {
       const auto key = std::pair(entry.segment, i);
       if (!steps.contains(key)) steps[key] = Describe(entry, plan.plan(), i, values);

@@ -2,9 +2,8 @@
 #pragma once
 
 #include <memory>
-#include <vector>
-
 #include <nlohmann/json_fwd.hpp>
+#include <vector>
 
 #include "bench/models/requests.h"
 #include "cli/strict/plan_request.h"
@@ -12,8 +11,9 @@
 
 namespace kiln::bench {
 
-// Runs the request `repeats` times; per step the least time seen: {segment, step, label, kind, dims, us}, longest first.
-Result<nlohmann::json> ProfileSteps(std::shared_ptr<const LoadedProgram> program, const Request& request, cli::PlanServices services,
-                                    cli::StrictTier tier, int repeats);
+// Runs the request `repeats` times; per step the least time seen: {segment, step, label, kind, dims, us}, longest
+// first.
+Result<nlohmann::json> ProfileSteps(std::shared_ptr<const LoadedProgram> program, const Request& request,
+                                    cli::PlanServices services, cli::StrictTier tier, int repeats);
 
 }  // namespace kiln::bench

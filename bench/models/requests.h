@@ -12,9 +12,9 @@
 namespace kiln::bench {
 
 struct Request {
-  std::string name;                 // of the directory
-  std::vector<Tensor> tensors;      // keep `inputs` alive
-  std::vector<TensorRef> inputs;    // in the program's order, 64-byte aligned
+  std::string name;               // of the directory
+  std::vector<Tensor> tensors;    // keep `inputs` alive
+  std::vector<TensorRef> inputs;  // in the program's order, 64-byte aligned
 };
 
 // Reads input_i.pb of each directory and binds them to the program's inputs.

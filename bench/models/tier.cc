@@ -1,7 +1,6 @@
 #include "bench/models/tier.h"
 
 #include <ctime>
-
 #include <optional>
 
 #include "common/base/clock.h"
@@ -25,7 +24,7 @@ class SilentObserver final : public CallObserver {
 
 struct Tier::State {
   std::shared_ptr<const LoadedProgram> program;
-  std::optional<cli::PlanServices> services;   // none: interpreter
+  std::optional<cli::PlanServices> services;  // none: interpreter
   cli::StrictTier kind = cli::StrictTier::kGeneric;
   TierPlans plans;
 
@@ -40,7 +39,8 @@ struct Tier::State {
 
   explicit State(std::shared_ptr<const LoadedProgram> loaded)
       : program(std::move(loaded)), reader(epochs.RegisterReader()), counters(program->segments().size()) {
-    for (size_t i = 0; i < program->segments().size(); ++i) runtimes.push_back(std::make_unique<SegmentRuntime>(epochs));
+    for (size_t i = 0; i < program->segments().size(); ++i)
+      runtimes.push_back(std::make_unique<SegmentRuntime>(epochs));
   }
   ~State() {
     dispatcher.reset();
@@ -91,11 +91,15 @@ Status Tier::State::Obtain(const SegmentEntry& entry) {
   return {};
 }
 
-Tier::Tier(std::unique_ptr<State> state) : state_(std::move(state)) { Renew(); }
+Tier::Tier(std::unique_ptr<State> state) : state_(std::move(state)) {
+  Renew();
+}
 Tier::Tier(Tier&&) noexcept = default;
 Tier::~Tier() = default;
 
-Tier Tier::Interpreter(std::shared_ptr<const LoadedProgram> program) { return Tier(std::make_unique<State>(std::move(program))); }
+Tier Tier::Interpreter(std::shared_ptr<const LoadedProgram> program) {
+  return Tier(std::make_unique<State>(std::move(program)));
+}
 
 Tier Tier::Planned(std::shared_ptr<const LoadedProgram> program, cli::PlanServices services, cli::StrictTier plans) {
   auto state = std::make_unique<State>(std::move(program));
@@ -152,6 +156,8 @@ Shares Tier::shares() const {
   return {kernels, reference, 1 - kernels - reference};
 }
 
-const TierPlans& Tier::plans() const { return state_->plans; }
+const TierPlans& Tier::plans() const {
+  return state_->plans;
+}
 
 }  // namespace kiln::bench

@@ -1,5 +1,5 @@
-// A model as one worker thread runs it when its tiers have settled: the interpreter alone, or the production dispatcher over slots
-// that already hold the plans.
+// A model as one worker thread runs it when its tiers have settled: the interpreter alone, or the production dispatcher
+// over slots that already hold the plans.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@
 
 namespace kiln::bench {
 
-// Time of one request. CPU time is the process's: on a shared machine it is what the request cost, wall time also what others did.
+// Time of one request. CPU time is the process's: on a shared machine it is what the request cost, wall time also what
+// others did.
 struct Sample {
   int64_t cpu_ns = 0;
   int64_t wall_ns = 0;
@@ -22,14 +23,14 @@ struct Sample {
 
 // Where a tier's time went, over all requests since the last Renew.
 struct Shares {
-  double kernels = 0, reference = 0, interpreter = 0;   // of wall time; the interpreter's includes dispatch
+  double kernels = 0, reference = 0, interpreter = 0;  // of wall time; the interpreter's includes dispatch
 };
 
 struct TierPlans {
   uint32_t plans = 0, kernels = 0, kernels_compiled = 0;
   uint32_t generated_nodes = 0, reference_nodes = 0;
-  int64_t obtain_ns = 0;           // asking, compiling, fetching and linking, one after another
-  std::string failure;             // of the first segment without a plan; it is interpreted
+  int64_t obtain_ns = 0;  // asking, compiling, fetching and linking, one after another
+  std::string failure;    // of the first segment without a plan; it is interpreted
 };
 
 // Not thread-safe.

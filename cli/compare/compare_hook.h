@@ -1,4 +1,5 @@
-// CompareHook: every segment a program enters is answered by the interpreter and, beside it, by its plan; differences are kept.
+// CompareHook: every segment a program enters is answered by the interpreter and, beside it, by its plan; differences
+// are kept.
 #pragma once
 
 #include <functional>
@@ -11,12 +12,12 @@
 
 namespace kiln::cli {
 
-// One per run, not thread-safe. The interpreter's answers are the run's: a wrong plan never spreads, so that what is found first is where
-// the fault lies. A segment is compared once per signature.
+// One per run, not thread-safe. The interpreter's answers are the run's: a wrong plan never spreads, so that what is
+// found first is where the fault lies. A segment is compared once per signature.
 class CompareHook final : public SegmentHook {
  public:
-  using PlanProvider =
-      std::function<Result<std::shared_ptr<const LinkedPlan>>(const SegmentEntry&, const Segment&, const std::vector<int64_t>& symbol_values)>;
+  using PlanProvider = std::function<Result<std::shared_ptr<const LinkedPlan>>(
+      const SegmentEntry&, const Segment&, const std::vector<int64_t>& symbol_values)>;
   struct Finding {
     int segment = 0;
     SegmentCase call;

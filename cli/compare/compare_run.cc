@@ -22,14 +22,17 @@ std::string StepText(const Plan& plan, const StepDifference& step, const std::ve
   const auto* kernel = std::get_if<KernelStep>(&at.step);
   const ExplainedNode& node = nodes[static_cast<size_t>(step.node)];
   return fmt::format("step {} of {}: {}{}\n      value of {}{}: {}", step.step, plan.steps.size(), at.label,
-                     kernel == nullptr ? " (reference step)" : " [kernel " + plan.kernels[static_cast<size_t>(kernel->kernel)].ShortHex() + "]", node.op,
-                     node.name.empty() ? "" : " \"" + node.name + "\"", step.detail);
+                     kernel == nullptr
+                         ? " (reference step)"
+                         : " [kernel " + plan.kernels[static_cast<size_t>(kernel->kernel)].ShortHex() + "]",
+                     node.op, node.name.empty() ? "" : " \"" + node.name + "\"", step.detail);
 }
 
-void PrintDifference(const SegmentCase& call, const CaseDifference& difference, const std::vector<ExplainedNode>& nodes) {
+void PrintDifference(const SegmentCase& call, const CaseDifference& difference,
+                     const std::vector<ExplainedNode>& nodes) {
   const Plan& plan = call.plan->plan();
-  fmt::print("    plan {}{}\n    {}\n", call.plan->key().ShortHex(), difference.undecided ? " (undecided: only behind a decision on inexact floats)" : "",
-             difference.detail);
+  fmt::print("    plan {}{}\n    {}\n", call.plan->key().ShortHex(),
+             difference.undecided ? " (undecided: only behind a decision on inexact floats)" : "", difference.detail);
   if (difference.step) {
     fmt::print("    first difference in {}\n", StepText(plan, *difference.step, nodes));
   } else {
@@ -60,26 +63,30 @@ Status ReportFinding(const CompareFlags& flags, const LoadedProgram& program, co
   const auto again = CompareCase(replay->call);
   const bool shows = again.has_value() && again->has_value();
   fmt::print("    {} written; it shows the difference {}\n", flags.replay,
-             shows ? "by itself" : flags.keep_tensors ? "not: the fault does not repeat" : "with these very values only: --keep-tensors puts them in");
+             shows                ? "by itself"
+             : flags.keep_tensors ? "not: the fault does not repeat"
+                                  : "with these very values only: --keep-tensors puts them in");
   return {};
 }
 
-Result<bool> CompareTier(const CompareFlags& flags, const PlanServices& services, StrictTier tier, const LoadedProgram& program,
-                         std::span<const TensorRef> inputs) {
+Result<bool> CompareTier(const CompareFlags& flags, const PlanServices& services, StrictTier tier,
+                         const LoadedProgram& program, std::span<const TensorRef> inputs) {
   CompareHook hook(PlansOf(services, tier));
   RunOptions options;
   options.hook = &hook;
   VmContext context;
   ASSIGN_OR_RETURN([[maybe_unused]] auto outputs, context.Run(program, inputs, options));
-  fmt::print("{} plans: {} segment calls compared, {} differ, {} without a plan\n", tier == StrictTier::kGeneric ? "generic" : "exact", hook.compared(),
-             hook.findings().size(), hook.failures().size());
+  fmt::print("{} plans: {} segment calls compared, {} differ, {} without a plan\n",
+             tier == StrictTier::kGeneric ? "generic" : "exact", hook.compared(), hook.findings().size(),
+             hook.failures().size());
   for (const std::string& failure : hook.failures()) fmt::print("  {}\n", failure);
   bool wrong = false;
   for (const CompareHook::Finding& finding : hook.findings()) {
     if (!wrong && !finding.difference.undecided) {
       RETURN_IF_ERROR(ReportFinding(flags, program, finding));
     } else {
-      fmt::print("  segment {} differs{}: {}\n", finding.segment, finding.difference.undecided ? " behind a decision" : "", finding.difference.detail);
+      fmt::print("  segment {} differs{}: {}\n", finding.segment,
+                 finding.difference.undecided ? " behind a decision" : "", finding.difference.detail);
     }
     wrong |= !finding.difference.undecided;
   }
@@ -91,7 +98,8 @@ Result<bool> CompareTier(const CompareFlags& flags, const PlanServices& services
 Result<int> RunCompare(const CompareFlags& flags) {
   ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnx(flags.model));
   LoadReply declared;
-  for (const ImportedValue& input : imported.inputs) declared.inputs.push_back(InfoOfValue(input.name, input.desc, imported.program.symbols));
+  for (const ImportedValue& input : imported.inputs)
+    declared.inputs.push_back(InfoOfValue(input.name, input.desc, imported.program.symbols));
   ASSIGN_OR_RETURN(const auto program, LoadedProgram::Load(std::move(imported.program)));
   ASSIGN_OR_RETURN(RunInputs source, RunInputs::Parse(flags.inputs.dims, flags.inputs.files, flags.inputs.seed));
   ASSIGN_OR_RETURN(const std::vector<NamedTensor> tensors, source.Next(declared));
@@ -109,15 +117,19 @@ Result<int> RunCompare(const CompareFlags& flags) {
 
 Result<int> RunReplay(const std::string& path) {
   ASSIGN_OR_RETURN(const auto replay, ReadReplay(path));
-  fmt::print("segment {} of {}, plan {}; {}\n  found then: {}\n", replay->text.segment_index, replay->text.model, replay->call.plan->key().ShortHex(),
-             replay->text.keep_tensors ? "the values that showed it" : fmt::format("values from seed {}", replay->text.seed), replay->text.difference);
+  fmt::print(
+      "segment {} of {}, plan {}; {}\n  found then: {}\n", replay->text.segment_index, replay->text.model,
+      replay->call.plan->key().ShortHex(),
+      replay->text.keep_tensors ? "the values that showed it" : fmt::format("values from seed {}", replay->text.seed),
+      replay->text.difference);
   ASSIGN_OR_RETURN(const auto difference, CompareCase(replay->call));
   if (!difference) {
     fmt::print("  now: plan and interpreter agree\n");
     return 0;
   }
   std::vector<ExplainedNode> nodes;
-  for (const Node& node : replay->segment->body.entry().regions[0].nodes) nodes.push_back({"", std::string(OpInfo(node.op).name)});
+  for (const Node& node : replay->segment->body.entry().regions[0].nodes)
+    nodes.push_back({"", std::string(OpInfo(node.op).name)});
   fmt::print("  now:\n");
   PrintDifference(replay->call, *difference, nodes);
   return 1;

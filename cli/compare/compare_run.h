@@ -11,11 +11,12 @@ namespace kiln::cli {
 struct CompareFlags {
   std::string model;
   InputFlags inputs;
-  std::string replay = "kiln-replay.json";   // written when something differs
+  std::string replay = "kiln-replay.json";  // written when something differs
   bool keep_tensors = false;
 };
 
-// Every segment by its generic and by its exact plan beside the interpreter. Exit status 0: all agree, 1: something differs.
+// Every segment by its generic and by its exact plan beside the interpreter. Exit status 0: all agree, 1: something
+// differs.
 Result<int> RunCompare(const CompareFlags& flags);
 // The call of a replay file. Exit status 1: the difference shows again.
 Result<int> RunReplay(const std::string& path);

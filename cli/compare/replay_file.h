@@ -1,4 +1,5 @@
-// Replay files: one call of one segment by one plan, complete enough to run alone. Shapes and a seed; tensor values only when asked for.
+// Replay files: one call of one segment by one plan, complete enough to run alone. Shapes and a seed; tensor values
+// only when asked for.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +12,10 @@
 namespace kiln::cli {
 
 struct ReplayText {
-  std::string model;        // where it came from, for people
+  std::string model;  // where it came from, for people
   int segment_index = 0;
-  std::string difference;   // what was found
-  uint64_t seed = 1;        // of the values that stand in for inputs and weights
+  std::string difference;  // what was found
+  uint64_t seed = 1;       // of the values that stand in for inputs and weights
   bool keep_tensors = false;
 };
 
@@ -28,8 +29,8 @@ struct Replay {
   std::vector<Tensor> weights;
   SegmentCase call;
 };
-// Everything in the file is checked as if it came from the network: ids of segment, plan and kernels are recomputed. Running it runs the
-// kernels it holds: read files of people you trust only.
+// Everything in the file is checked as if it came from the network: ids of segment, plan and kernels are recomputed.
+// Running it runs the kernels it holds: read files of people you trust only.
 Result<std::unique_ptr<Replay>> ReadReplay(const std::string& path);
 
 }  // namespace kiln::cli

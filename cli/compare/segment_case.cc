@@ -27,7 +27,8 @@ Result<std::map<ValueId, Tensor>> EveryValue(const SegmentCase& call) {
       if (output != kNoValue && !IsRematerialised(node.op)) region.outputs.push_back(output);
   ASSIGN_OR_RETURN(const auto body, LoadSegmentBody(segment));
   VmContext context;
-  ASSIGN_OR_RETURN(std::vector<Tensor> tensors, RunSegment(context, *body, segment, Refs(call.inputs), call.plan->weights(), call.parameters));
+  ASSIGN_OR_RETURN(std::vector<Tensor> tensors,
+                   RunSegment(context, *body, segment, Refs(call.inputs), call.plan->weights(), call.parameters));
   std::map<ValueId, Tensor> values;
   for (size_t i = 0; i < tensors.size(); ++i) values[region.outputs[i]] = std::move(tensors[i]);
   return values;
@@ -49,7 +50,10 @@ class HeapMemory final : public KernelMemory {
 class FirstWrongStep final : public StepWatcher {
  public:
   FirstWrongStep(const LinkedPlan& linked, std::span<const int64_t> symbols, const std::map<ValueId, Tensor>& expected)
-      : plan_(linked.plan()), nodes_(linked.segment().body.entry().regions[0].nodes), symbols_(symbols), expected_(expected) {}
+      : plan_(linked.plan()),
+        nodes_(linked.segment().body.entry().regions[0].nodes),
+        symbols_(symbols),
+        expected_(expected) {}
 
   void AfterStep(size_t step, std::span<void* const> pointers) override {
     const std::vector<int32_t> written = Written(step);
@@ -70,7 +74,8 @@ class FirstWrongStep final : public StepWatcher {
     return std::get<ReferenceStep>(plan_.steps[step].step).outputs;
   }
 
-  // Positions of the step's operands that it is the first to touch: those it has made. A reference step's outputs follow its inputs.
+  // Positions of the step's operands that it is the first to touch: those it has made. A reference step's outputs
+  // follow its inputs.
   std::vector<int32_t> Written(size_t step) {
     std::vector<int32_t> positions;
     const auto* reference = std::get_if<ReferenceStep>(&plan_.steps[step].step);
@@ -92,7 +97,8 @@ class FirstWrongStep final : public StepWatcher {
     const PlanValue& value = plan_.values[static_cast<size_t>(Operands(step)[operand])];
     TensorRef ref{value.dtype, {}, {}, pointers[static_cast<size_t>(position)]};
     for (size_t d = 0; d < value.dims.size(); ++d) {
-      const Result<int64_t> dim = plan_.symbols.Evaluate(value.dims[d], symbols_), stride = plan_.symbols.Evaluate(value.strides[d], symbols_);
+      const Result<int64_t> dim = plan_.symbols.Evaluate(value.dims[d], symbols_),
+                            stride = plan_.symbols.Evaluate(value.strides[d], symbols_);
       if (!dim.has_value() || !stride.has_value()) return std::nullopt;
       ref.dims.push_back(*dim);
       ref.strides.push_back(*stride);
@@ -100,9 +106,10 @@ class FirstWrongStep final : public StepWatcher {
     return ref;
   }
 
-  // The difference of a node's value, when a written operand is that value (same dtype and shape, or the same elements reshaped) and none
-  // of those agrees.
-  std::optional<std::string> Compare(ValueId value, size_t step, const std::vector<int32_t>& written, std::span<void* const> pointers) const {
+  // The difference of a node's value, when a written operand is that value (same dtype and shape, or the same elements
+  // reshaped) and none of those agrees.
+  std::optional<std::string> Compare(ValueId value, size_t step, const std::vector<int32_t>& written,
+                                     std::span<void* const> pointers) const {
     const auto it = expected_.find(value);
     if (it == expected_.end()) return std::nullopt;
     std::optional<std::string> difference;
@@ -124,12 +131,12 @@ class FirstWrongStep final : public StepWatcher {
   const std::vector<Node>& nodes_;
   std::span<const int64_t> symbols_;
   const std::map<ValueId, Tensor>& expected_;
-  std::map<std::pair<StorageKind, int32_t>, size_t> touched_;   // storage -> the step that touched it first
+  std::map<std::pair<StorageKind, int32_t>, size_t> touched_;  // storage -> the step that touched it first
   std::optional<StepDifference> found_;
 };
 
-// Values a step fuses away are in `expected` but never written: only a step's last value can be compared, and inner ones of the same shape
-// must not be mistaken for it.
+// Values a step fuses away are in `expected` but never written: only a step's last value can be compared, and inner
+// ones of the same shape must not be mistaken for it.
 void DropInnerValues(const LinkedPlan& linked, std::map<ValueId, Tensor>& expected) {
   const Region& region = linked.segment().body.entry().regions[0];
   for (const PlanStep& step : linked.plan().steps)
@@ -149,7 +156,8 @@ Result<std::optional<StepDifference>> FindStep(const SegmentCase& call, std::spa
   ASSIGN_OR_RETURN(auto instance, PlanInstance::Instantiate(call.plan, symbols));
   HeapMemory memory;
   std::vector<void*> outputs;
-  for (size_t i = 0; i < instance->output_count(); ++i) outputs.push_back(memory.AllocateScratch(static_cast<size_t>(instance->output_bytes(i))));
+  for (size_t i = 0; i < instance->output_count(); ++i)
+    outputs.push_back(memory.AllocateScratch(static_cast<size_t>(instance->output_bytes(i))));
   void* arena = memory.AllocateScratch(static_cast<size_t>(instance->arena_bytes()));
   FirstWrongStep watcher(*call.plan, symbols, expected);
   RETURN_IF_ERROR(instance->Run({Refs(call.inputs), outputs, arena, &memory, nullptr, nullptr, &watcher}));
@@ -164,7 +172,8 @@ Result<std::optional<CaseDifference>> CompareCase(const SegmentCase& call) {
   RETURN_IF_ERROR(BindSymbols(segment, Refs(call.inputs), call.parameters, symbols));
   ASSIGN_OR_RETURN(const auto body, LoadSegmentBody(segment));
   VmContext context;
-  ASSIGN_OR_RETURN(std::vector<Tensor> outputs, RunSegment(context, *body, segment, Refs(call.inputs), call.plan->weights(), call.parameters));
+  ASSIGN_OR_RETURN(std::vector<Tensor> outputs,
+                   RunSegment(context, *body, segment, Refs(call.inputs), call.plan->weights(), call.parameters));
   const ShadowVerdict verdict = CheckShadow({call.plan, call.inputs, call.parameters, std::move(outputs)});
   if (verdict.clean) return std::nullopt;
   CaseDifference difference{verdict.detail, verdict.undecided, {}};

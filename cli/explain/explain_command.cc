@@ -18,9 +18,9 @@ namespace {
 
 constexpr int64_t kLoadDeadlineMs = 120'000;
 constexpr int64_t kExplainDeadlineMs = 10'000;
-constexpr int kMeasuredRuns = 16;        // once plans are there
-constexpr int kSettleRounds = 400;       // runs and waits until no segment is on its way to a plan
-constexpr int64_t kLiveWaitMs = 2'000;   // for traffic of others to be measured
+constexpr int kMeasuredRuns = 16;       // once plans are there
+constexpr int kSettleRounds = 400;      // runs and waits until no segment is on its way to a plan
+constexpr int64_t kLiveWaitMs = 2'000;  // for traffic of others to be measured
 
 struct ExplainFlags {
   std::string model;
@@ -34,7 +34,9 @@ struct ExplainFlags {
 
 bool OnItsWay(const ExplainReply& reply) {
   for (const ExplainedSegment& segment : reply.segments)
-    if (segment.reason == "compiling" || std::ranges::any_of(segment.plans, [](const ExplainedPlan& plan) { return plan.state != "published"; })) return true;
+    if (segment.reason == "compiling" ||
+        std::ranges::any_of(segment.plans, [](const ExplainedPlan& plan) { return plan.state != "published"; }))
+      return true;
   return false;
 }
 
@@ -71,7 +73,8 @@ Result<ExplainReply> ExplainEmbedded(ExplainFlags flags, Loop& loop, const std::
   ExplainRequest quiet = flags.request;
   quiet.plans = false;
   for (int round = 0; round < kSettleRounds; ++round) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(60));   // the worker's control thread looks at its counters every 50 ms
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(60));  // the worker's control thread looks at its counters every 50 ms
     ASSIGN_OR_RETURN(const ExplainReply reply, CallExplain(*worker, quiet, kExplainDeadlineMs));
     if (!OnItsWay(reply)) break;
     RETURN_IF_ERROR(runner.Run(1));
@@ -112,13 +115,20 @@ Result<int> Explain(const ExplainFlags& flags) {
 
 void AddExplainCommand(CLI::App& app, Action& action) {
   auto flags = std::make_shared<ExplainFlags>();
-  CLI::App* command = app.add_subcommand("explain", "why a model runs as it does: per segment the state, the reason, the cost and what would change it");
+  CLI::App* command = app.add_subcommand(
+      "explain", "why a model runs as it does: per segment the state, the reason, the cost and what would change it");
   command->add_option("model", flags->model, "ONNX model; with --worker the name of a loaded one")->required();
-  command->add_option("--worker", flags->worker, "ask this worker; without it the model runs on an embedded fleet first");
-  command->add_option("--keys", flags->keys, "key directory; without one the connection is plaintext (loopback and ipc only)");
+  command->add_option("--worker", flags->worker,
+                      "ask this worker; without it the model runs on an embedded fleet first");
+  command->add_option("--keys", flags->keys,
+                      "key directory; without one the connection is plaintext (loopback and ipc only)");
   flags->inputs.AddOptions(*command);
-  command->add_option("--runs", flags->runs, "on the embedded fleet, before asking")->check(CLI::Range(1, 100'000))->capture_default_str();
-  command->add_option("--deadline-ms", flags->deadline_ms, "per run")->check(CLI::Range(1, 3'600'000))->capture_default_str();
+  command->add_option("--runs", flags->runs, "on the embedded fleet, before asking")
+      ->check(CLI::Range(1, 100'000))
+      ->capture_default_str();
+  command->add_option("--deadline-ms", flags->deadline_ms, "per run")
+      ->check(CLI::Range(1, 3'600'000))
+      ->capture_default_str();
   command->add_option("--segment", flags->request.segment, "only this segment: its index or the beginning of its id");
   command->add_option("--node", flags->request.node, "only the segments with this node of the model");
   command->add_flag("--plan", flags->request.plans, "the steps of plans with the time each took on real calls");

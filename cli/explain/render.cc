@@ -9,7 +9,7 @@ namespace kiln::cli {
 namespace {
 
 constexpr size_t kNodesShown = 6;
-constexpr double kSmallShare = 0.02;   // of the model's time: such a segment is one line
+constexpr double kSmallShare = 0.02;  // of the model's time: such a segment is one line
 
 std::string Time(double ns) {
   if (ns >= 1e9) return fmt::format("{:.2f} s", ns / 1e9);
@@ -17,13 +17,21 @@ std::string Time(double ns) {
   return fmt::format("{:.1f} us", ns / 1e3);
 }
 
-double Each(uint64_t ns, uint64_t calls) { return calls == 0 ? 0 : static_cast<double>(ns) / static_cast<double>(calls); }
+double Each(uint64_t ns, uint64_t calls) {
+  return calls == 0 ? 0 : static_cast<double>(ns) / static_cast<double>(calls);
+}
 
-std::string Counted(uint64_t count, const char* noun) { return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s"); }
+std::string Counted(uint64_t count, const char* noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
 
-uint64_t TotalNs(const ExplainedSegment& segment) { return segment.interpreted_ns + segment.kernel_ns + segment.reference_ns; }
+uint64_t TotalNs(const ExplainedSegment& segment) {
+  return segment.interpreted_ns + segment.kernel_ns + segment.reference_ns;
+}
 
-std::string NodeText(const ExplainedNode& node) { return node.name.empty() ? node.op : node.op + " " + node.name; }
+std::string NodeText(const ExplainedNode& node) {
+  return node.name.empty() ? node.op : node.op + " " + node.name;
+}
 
 // "Conv ×12, Relu ×9, …", most frequent first.
 std::string OpsText(const std::vector<ExplainedNode>& nodes) {
@@ -34,7 +42,8 @@ std::string OpsText(const std::vector<ExplainedNode>& nodes) {
   std::ranges::stable_sort(sorted, [](const auto& a, const auto& b) { return a.second > b.second; });
   std::string text;
   for (size_t i = 0; i < std::min(sorted.size(), kNodesShown); ++i)
-    text += (i == 0 ? "" : ", ") + sorted[i].first + (sorted[i].second > 1 ? fmt::format(" ×{}", sorted[i].second) : "");
+    text +=
+        (i == 0 ? "" : ", ") + sorted[i].first + (sorted[i].second > 1 ? fmt::format(" ×{}", sorted[i].second) : "");
   if (sorted.size() > kNodesShown) text += fmt::format(", {} more kinds", sorted.size() - kNodesShown);
   return text;
 }
@@ -55,10 +64,12 @@ std::string CostText(const ExplainedSegment& segment) {
   std::string text;
   if (segment.plan_calls > 0)
     text += fmt::format("{} by plan, {} each ({} kernels, {} reference steps)", Counted(segment.plan_calls, "call"),
-                        Time(Each(segment.kernel_ns + segment.reference_ns, segment.plan_calls)), Time(Each(segment.kernel_ns, segment.plan_calls)),
+                        Time(Each(segment.kernel_ns + segment.reference_ns, segment.plan_calls)),
+                        Time(Each(segment.kernel_ns, segment.plan_calls)),
                         Time(Each(segment.reference_ns, segment.plan_calls)));
   if (segment.interpreted_calls > 0)
-    text += fmt::format("{}{} interpreted, {} each", text.empty() ? "" : "; ", segment.interpreted_calls, Time(Each(segment.interpreted_ns, segment.interpreted_calls)));
+    text += fmt::format("{}{} interpreted, {} each", text.empty() ? "" : "; ", segment.interpreted_calls,
+                        Time(Each(segment.interpreted_ns, segment.interpreted_calls)));
   return text.empty() ? "never called" : text;
 }
 
@@ -79,8 +90,10 @@ void RenderSteps(std::string& text, const ExplainedSegment& segment, const Expla
   uint64_t total = 0;
   for (const ExplainedStep& step : plan.steps) total += step.ns;
   if (plan.timed_calls > 0) {
-    text += fmt::format("      measured at {} over {}: {} each, arena {} KiB\n", plan.timed_shape.empty() ? "its one shape" : plan.timed_shape,
-                        Counted(plan.timed_calls, "call"), Time(Each(total, plan.timed_calls)), plan.arena_bytes / 1024);
+    text +=
+        fmt::format("      measured at {} over {}: {} each, arena {} KiB\n",
+                    plan.timed_shape.empty() ? "its one shape" : plan.timed_shape, Counted(plan.timed_calls, "call"),
+                    Time(Each(total, plan.timed_calls)), plan.arena_bytes / 1024);
     text += "      step      time   share  what [kernel] arguments: nodes\n";
   } else {
     text += "      not measured: no call used this plan since it was asked for\n";
@@ -89,14 +102,16 @@ void RenderSteps(std::string& text, const ExplainedSegment& segment, const Expla
     const ExplainedStep& step = plan.steps[i];
     const std::string time = plan.timed_calls == 0 ? "-" : Time(Each(step.ns, plan.timed_calls));
     const double share = total == 0 ? 0 : 100 * static_cast<double>(step.ns) / static_cast<double>(total);
-    const std::string what = step.kernel.empty() ? "REFERENCE " + step.op : step.label + " [" + step.kernel.substr(0, 8) + "]";
-    text += fmt::format("      {:>4} {:>9} {:>6.1f}%  {} ({}){}\n", i, time, share, what, step.dims, step.nodes.empty() ? "" : ": " + StepNodes(segment, step));
+    const std::string what =
+        step.kernel.empty() ? "REFERENCE " + step.op : step.label + " [" + step.kernel.substr(0, 8) + "]";
+    text += fmt::format("      {:>4} {:>9} {:>6.1f}%  {} ({}){}\n", i, time, share, what, step.dims,
+                        step.nodes.empty() ? "" : ": " + StepNodes(segment, step));
   }
 }
 
 void RenderPlan(std::string& text, const ExplainedSegment& segment, const ExplainedPlan& plan, bool steps) {
-  text += fmt::format("    plan {}  {}; {}; {} in {} generated steps", plan.key.substr(0, 12), plan.state, plan.target, Counted(plan.kernels, "kernel"),
-                      plan.generated_steps);
+  text += fmt::format("    plan {}  {}; {}; {} in {} generated steps", plan.key.substr(0, 12), plan.state, plan.target,
+                      Counted(plan.kernels, "kernel"), plan.generated_steps);
   text += plan.reference_steps > 0 ? fmt::format(", {}\n", Counted(plan.reference_steps, "reference step")) : "\n";
   if (!plan.guard.empty()) {
     text += "      holds for  ";
@@ -113,7 +128,8 @@ void RenderPlan(std::string& text, const ExplainedSegment& segment, const Explai
 }
 
 void RenderSegment(std::string& text, const ExplainedSegment& segment, const RenderOptions& options) {
-  text += fmt::format("\n  segment {} [{}] in {}: {} ({})\n", segment.index, segment.id.substr(0, 12), segment.place, EndsText(segment.nodes), OpsText(segment.nodes));
+  text += fmt::format("\n  segment {} [{}] in {}: {} ({})\n", segment.index, segment.id.substr(0, 12), segment.place,
+                      EndsText(segment.nodes), OpsText(segment.nodes));
   text += fmt::format("    ends where  {}\n", segment.end_reason);
   List(text, "inputs", segment.inputs);
   List(text, "sizes", segment.symbols);
@@ -124,7 +140,8 @@ void RenderSegment(std::string& text, const ExplainedSegment& segment, const Ren
   else if (!segment.detail.empty())
     text += fmt::format("    last error  {}: {}\n", segment.reason, segment.detail);
   text += fmt::format("    cost        {}\n", CostText(segment));
-  if (interpreted && !segment.last_shape.empty()) text += fmt::format("    last interpreted call at {}\n", segment.last_shape);
+  if (interpreted && !segment.last_shape.empty())
+    text += fmt::format("    last interpreted call at {}\n", segment.last_shape);
   for (const ExplainedPlan& plan : segment.plans) RenderPlan(text, segment, plan, options.plans);
   List(text, "to change", segment.remedies);
 }
@@ -137,7 +154,8 @@ void RenderLedger(std::string& text, const ExplainReply& reply) {
   }
   text += "\n  fallbacks                     calls        time\n";
   for (const ExplainedMiss& miss : reply.misses)
-    text += fmt::format("    interpreted: {:<14}{:>8}  {:>10}\n", miss.reason, miss.calls, Time(static_cast<double>(miss.ns)));
+    text += fmt::format("    interpreted: {:<14}{:>8}  {:>10}\n", miss.reason, miss.calls,
+                        Time(static_cast<double>(miss.ns)));
   text += fmt::format("    reference steps in plans             {:>10}\n", Time(static_cast<double>(reference_ns)));
   text += fmt::format("    inputs copied together     {:>8}\n", copies);
 }
@@ -150,8 +168,8 @@ std::string Render(const ExplainReply& reply, const RenderOptions& options) {
     total += TotalNs(segment);
     by_plan += segment.plans.empty() ? 0 : 1;
   }
-  std::string text = fmt::format("{}: {}, {} of them with a plan; {} in segments so far\n", reply.model, Counted(reply.segments.size(), "segment"), by_plan,
-                                 Time(static_cast<double>(total)));
+  std::string text = fmt::format("{}: {}, {} of them with a plan; {} in segments so far\n", reply.model,
+                                 Counted(reply.segments.size(), "segment"), by_plan, Time(static_cast<double>(total)));
   std::vector<const ExplainedSegment*> order;
   for (const ExplainedSegment& segment : reply.segments) order.push_back(&segment);
   std::ranges::stable_sort(order, [](const auto* a, const auto* b) { return TotalNs(*a) > TotalNs(*b); });
@@ -164,9 +182,12 @@ std::string Render(const ExplainReply& reply, const RenderOptions& options) {
     }
     RenderSegment(text, *segment, options);
   }
-  if (small > 0) text += fmt::format("\n  {} with less than {:.0f} % of the time each are left out (--all shows them)\n", Counted(small, "segment"), 100 * kSmallShare);
+  if (small > 0)
+    text += fmt::format("\n  {} with less than {:.0f} % of the time each are left out (--all shows them)\n",
+                        Counted(small, "segment"), 100 * kSmallShare);
   if (!reply.outside.empty())
-    text += fmt::format("\n  in no segment, always interpreted: {} ({})\n", Counted(reply.outside.size(), "node"), OpsText(reply.outside));
+    text += fmt::format("\n  in no segment, always interpreted: {} ({})\n", Counted(reply.outside.size(), "node"),
+                        OpsText(reply.outside));
   RenderLedger(text, reply);
   return text;
 }

@@ -8,8 +8,8 @@
 namespace kiln::cli {
 
 struct RenderOptions {
-  bool plans = false;      // steps with their times
-  bool all = false;        // every segment in full; else those that matter little become one line
+  bool plans = false;  // steps with their times
+  bool all = false;    // every segment in full; else those that matter little become one line
 };
 
 std::string Render(const ExplainReply& reply, const RenderOptions& options);

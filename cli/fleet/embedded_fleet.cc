@@ -11,7 +11,7 @@ namespace kiln::cli {
 namespace {
 
 constexpr int kReadyTimeoutMs = 30'000;
-constexpr size_t kSocketPathMax = 100;   // the system's limit is 107 bytes
+constexpr size_t kSocketPathMax = 100;  // the system's limit is 107 bytes
 
 }  // namespace
 
@@ -19,10 +19,12 @@ Result<std::unique_ptr<EmbeddedFleet>> EmbeddedFleet::Start(FleetOptions options
   std::error_code error;
   std::filesystem::create_directories(options.directory, error);
   if (error || chmod(options.directory.c_str(), 0700) != 0)
-    return Fail(ErrorCode::kIoError, "cannot use directory " + options.directory + ": " + (error ? error.message() : std::strerror(errno)));
+    return Fail(ErrorCode::kIoError,
+                "cannot use directory " + options.directory + ": " + (error ? error.message() : std::strerror(errno)));
   options.directory = std::filesystem::absolute(options.directory).string();
   if (options.directory.size() + 16 > kSocketPathMax)
-    return Fail(ErrorCode::kInvalidArgument, "directory " + options.directory + " is too long for ipc sockets; choose one below " +
+    return Fail(ErrorCode::kInvalidArgument, "directory " + options.directory +
+                                                 " is too long for ipc sockets; choose one below " +
                                                  std::to_string(kSocketPathMax - 16) + " characters");
   std::unique_ptr<EmbeddedFleet> fleet(new EmbeddedFleet(std::move(options)));
   const std::string& directory = fleet->options_.directory;
@@ -42,21 +44,22 @@ Status EmbeddedFleet::StartCache() {
   const std::string& directory = options_.directory;
   const std::string store = options_.store == "memory" ? "memory:" : "rocksdb:" + directory + "/store";
   ASSIGN_OR_RETURN(cache_, ServiceProcess::Start(options_.binaries + "/kiln-cache",
-                                                 {"--listen", StoreEndpoint(), "--blob-listen", BlobEndpoint(), "--hint-listen",
-                                                  Socket("hints"), "--store", store, "--keys", directory + "/keys", "--insecure",
-                                                  "--die-with-parent"},
+                                                 {"--listen", StoreEndpoint(), "--blob-listen", BlobEndpoint(),
+                                                  "--hint-listen", Socket("hints"), "--store", store, "--keys",
+                                                  directory + "/keys", "--insecure", "--die-with-parent"},
                                                  Log("cache"), kReadyTimeoutMs));
   return {};
 }
 
 Status EmbeddedFleet::StartCompile() {
   const std::string& directory = options_.directory;
-  ASSIGN_OR_RETURN(compile_, ServiceProcess::Start(options_.binaries + "/kiln-compile",
-                                                   {"--listen", CompileEndpoint(), "--store", StoreEndpoint(), "--store-blobs",
-                                                    BlobEndpoint(), "--keys", directory + "/keys", "--insecure", "--children",
-                                                    std::to_string(options_.compile_children), "--replay-dir", directory + "/replay",
-                                                    "--die-with-parent"},
-                                                   Log("compile"), kReadyTimeoutMs));
+  ASSIGN_OR_RETURN(
+      compile_, ServiceProcess::Start(options_.binaries + "/kiln-compile",
+                                      {"--listen", CompileEndpoint(), "--store", StoreEndpoint(), "--store-blobs",
+                                       BlobEndpoint(), "--keys", directory + "/keys", "--insecure", "--children",
+                                       std::to_string(options_.compile_children), "--replay-dir", directory + "/replay",
+                                       "--die-with-parent"},
+                                      Log("compile"), kReadyTimeoutMs));
   return {};
 }
 
@@ -66,24 +69,29 @@ std::string EmbeddedFleet::FirstEndedWorker() {
   return {};
 }
 
-std::string EmbeddedFleet::WorkerEndpoint(int worker) const { return Socket("worker" + std::to_string(worker)); }
+std::string EmbeddedFleet::WorkerEndpoint(int worker) const {
+  return Socket("worker" + std::to_string(worker));
+}
 
 Result<int> EmbeddedFleet::StartWorker(const WorkerOptions& options) {
   const int index = static_cast<int>(workers_.size());
-  std::vector<std::string> arguments = {"--listen", WorkerEndpoint(index), "--keys", options_.directory + "/keys", "--insecure",
-                                        "--threads", std::to_string(options.threads), "--die-with-parent"};
+  std::vector<std::string> arguments = {
+      "--listen",  WorkerEndpoint(index),           "--keys",           options_.directory + "/keys", "--insecure",
+      "--threads", std::to_string(options.threads), "--die-with-parent"};
   if (options.plans)
-    for (const std::string& argument : {std::string("--store"), StoreEndpoint(), std::string("--store-blobs"), Socket("blobs"),
-                                        std::string("--store-hints"), Socket("hints"), std::string("--compile"), CompileEndpoint()})
+    for (const std::string& argument :
+         {std::string("--store"), StoreEndpoint(), std::string("--store-blobs"), Socket("blobs"),
+          std::string("--store-hints"), Socket("hints"), std::string("--compile"), CompileEndpoint()})
       arguments.push_back(argument);
   arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
-  ASSIGN_OR_RETURN(auto process, ServiceProcess::Start(options_.binaries + "/kiln-worker", arguments, Log("worker" + std::to_string(index)), kReadyTimeoutMs));
+  ASSIGN_OR_RETURN(auto process, ServiceProcess::Start(options_.binaries + "/kiln-worker", arguments,
+                                                       Log("worker" + std::to_string(index)), kReadyTimeoutMs));
   workers_.push_back(std::move(process));
   return index;
 }
 
-Result<std::unique_ptr<RpcClient>> ConnectTool(Loop& loop, const std::string& endpoint, const std::string& keys, const std::string& service,
-                                               int64_t connect_wait_ms) {
+Result<std::unique_ptr<RpcClient>> ConnectTool(Loop& loop, const std::string& endpoint, const std::string& keys,
+                                               const std::string& service, int64_t connect_wait_ms) {
   RpcClientOptions options;
   options.endpoint = endpoint;
   options.connect_wait_ms = connect_wait_ms;

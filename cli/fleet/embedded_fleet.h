@@ -13,16 +13,16 @@
 namespace kiln::cli {
 
 struct FleetOptions {
-  std::string directory;              // sockets, keys, logs, the store; created with mode 0700
-  std::string store = "rocksdb";      // or "memory"
+  std::string directory;          // sockets, keys, logs, the store; created with mode 0700
+  std::string store = "rocksdb";  // or "memory"
   int compile_children = 2;
-  std::string binaries;               // where the services lie; empty: beside this program
+  std::string binaries;  // where the services lie; empty: beside this program
 };
 
 struct WorkerOptions {
   int threads = 1;
-  std::vector<std::string> arguments; // further flags of kiln-worker
-  bool plans = true;                  // false: no store, no compile service: the interpreter alone
+  std::vector<std::string> arguments;  // further flags of kiln-worker
+  bool plans = true;                   // false: no store, no compile service: the interpreter alone
 };
 
 // Not thread-safe. Everything it started ends with it.
@@ -36,7 +36,7 @@ class EmbeddedFleet {
   void StopWorker(int worker) { workers_[static_cast<size_t>(worker)]->Stop(); }
   void StopCompile() { compile_->Stop(); }
   void StopCache() { cache_->Stop(); }
-  Status StartCache();                // again, on the same store
+  Status StartCache();  // again, on the same store
   Status StartCompile();
   ServiceProcess& cache() { return *cache_; }
   ServiceProcess& compile() { return *compile_; }
@@ -59,8 +59,9 @@ class EmbeddedFleet {
   std::vector<std::unique_ptr<ServiceProcess>> workers_;
 };
 
-// A connection of a tool to a service on an ipc or loopback endpoint, or with keys to any. connect_wait_ms: see RpcClientOptions.
-Result<std::unique_ptr<RpcClient>> ConnectTool(Loop& loop, const std::string& endpoint, const std::string& keys, const std::string& service,
-                                               int64_t connect_wait_ms = 0);
+// A connection of a tool to a service on an ipc or loopback endpoint, or with keys to any. connect_wait_ms: see
+// RpcClientOptions.
+Result<std::unique_ptr<RpcClient>> ConnectTool(Loop& loop, const std::string& endpoint, const std::string& keys,
+                                               const std::string& service, int64_t connect_wait_ms = 0);
 
 }  // namespace kiln::cli

@@ -7,8 +7,11 @@
 namespace kiln::cli {
 
 const std::vector<KeyHolder>& KeyHolders() {
-  static const std::vector<KeyHolder> holders = {
-      {"cache", Role::kWorker}, {"compile", Role::kCompile}, {"worker", Role::kWorker}, {"tool", Role::kWorker}, {"admin", Role::kAdmin}};
+  static const std::vector<KeyHolder> holders = {{"cache", Role::kWorker},
+                                                 {"compile", Role::kCompile},
+                                                 {"worker", Role::kWorker},
+                                                 {"tool", Role::kWorker},
+                                                 {"admin", Role::kAdmin}};
   return holders;
 }
 

@@ -12,14 +12,14 @@ namespace kiln::cli {
 
 // Everybody who holds a key pair. A service may also ask itself (health checks), with the role of a worker.
 struct KeyHolder {
-  std::string_view name;   // of its directory and of its files
-  Role role;               // as a client of the others
+  std::string_view name;  // of its directory and of its files
+  Role role;              // as a client of the others
 };
 const std::vector<KeyHolder>& KeyHolders();
 
-// directory/NAME for each holder: its own CURVE pair, the public keys of all, allow.list, signers.list; compile's also holds the
-// signing key. No directory holds another's secret. What is there already is kept, so that it may be run again; the directory is
-// created with mode 0700.
+// directory/NAME for each holder: its own CURVE pair, the public keys of all, allow.list, signers.list; compile's also
+// holds the signing key. No directory holds another's secret. What is there already is kept, so that it may be run
+// again; the directory is created with mode 0700.
 Status CreateFleetKeys(const std::string& directory);
 
 }  // namespace kiln::cli

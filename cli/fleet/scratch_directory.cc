@@ -30,7 +30,8 @@ Result<std::unique_ptr<ScratchDirectory>> ScratchDirectory::Make(const std::stri
   std::error_code error;
   const fs::path temporary = fs::temp_directory_path(error);
   if (error)
-    return Fail(ErrorCode::kIoError, "there is no temporary directory: " + error.message() + "; set TMPDIR to one that exists");
+    return Fail(ErrorCode::kIoError,
+                "there is no temporary directory: " + error.message() + "; set TMPDIR to one that exists");
   std::string path = (temporary / (prefix + "-XXXXXX")).string();
   if (mkdtemp(path.data()) == nullptr)
     return Fail(ErrorCode::kIoError, "cannot make a directory in " + temporary.string() + ": " + std::strerror(errno) +
@@ -69,8 +70,10 @@ void ScratchDirectory::WatchSignals() {
 
 ScratchDirectory::~ScratchDirectory() {
   const uint64_t one = 1;
-  if (write(stop_event_, &one, sizeof one) == sizeof one) watcher_.join();
-  else watcher_.detach();
+  if (write(stop_event_, &one, sizeof one) == sizeof one)
+    watcher_.join();
+  else
+    watcher_.detach();
   close(stop_event_);
   std::error_code ignored;
   fs::remove_all(path_, ignored);

@@ -9,8 +9,9 @@
 
 namespace kiln::cli {
 
-// Goes, with all that is in it, when the object ends and also when SIGINT or SIGTERM ends the process; the process then ends
-// by that signal. Make it before any other thread starts: it blocks the two signals for its thread and all later ones.
+// Goes, with all that is in it, when the object ends and also when SIGINT or SIGTERM ends the process; the process then
+// ends by that signal. Make it before any other thread starts: it blocks the two signals for its thread and all later
+// ones.
 class ScratchDirectory {
  public:
   static Result<std::unique_ptr<ScratchDirectory>> Make(const std::string& prefix);

@@ -36,7 +36,8 @@ Result<std::string> OwnDirectory() {
   return self.parent_path().string();
 }
 
-Result<std::unique_ptr<ServiceProcess>> ServiceProcess::Start(const std::string& binary, const std::vector<std::string>& arguments,
+Result<std::unique_ptr<ServiceProcess>> ServiceProcess::Start(const std::string& binary,
+                                                              const std::vector<std::string>& arguments,
                                                               const std::string& log_path, int timeout_ms) {
   if (access(binary.c_str(), X_OK) != 0)
     return Fail(ErrorCode::kNotFound, binary + " is missing or not executable; build it with `make build`");
@@ -54,7 +55,7 @@ Result<std::unique_ptr<ServiceProcess>> ServiceProcess::Start(const std::string&
   argv.push_back(nullptr);
   const pid_t pid = fork();
   if (pid == 0) {
-    setpgid(0, 0);   // an interrupt at the terminal reaches the parent, which stops its services in order
+    setpgid(0, 0);  // an interrupt at the terminal reaches the parent, which stops its services in order
     dup2(pipe_ends[1], STDOUT_FILENO);
     dup2(log, STDERR_FILENO);
     execv(binary.c_str(), argv.data());
@@ -66,7 +67,8 @@ Result<std::unique_ptr<ServiceProcess>> ServiceProcess::Start(const std::string&
     close(pipe_ends[0]);
     return Fail(ErrorCode::kResourceExhausted, std::string("cannot start ") + binary + ": " + std::strerror(errno));
   }
-  std::unique_ptr<ServiceProcess> process(new ServiceProcess(pid, pipe_ends[0], std::filesystem::path(binary).filename().string()));
+  std::unique_ptr<ServiceProcess> process(
+      new ServiceProcess(pid, pipe_ends[0], std::filesystem::path(binary).filename().string()));
   RETURN_IF_ERROR(process->WaitReady(timeout_ms, log_path));
   return process;
 }
@@ -78,7 +80,8 @@ Status ServiceProcess::WaitReady(int timeout_ms, const std::string& log_path) {
     const int64_t left_ms = (deadline - SystemClock().NowNs()) / 1'000'000;
     pollfd wait{output_, POLLIN, 0};
     if (left_ms <= 0 || poll(&wait, 1, static_cast<int>(left_ms)) == 0)
-      return Fail(ErrorCode::kUnavailable, name_ + " was not ready within " + std::to_string(timeout_ms) + " ms; its log: " + LastLines(log_path));
+      return Fail(ErrorCode::kUnavailable, name_ + " was not ready within " + std::to_string(timeout_ms) +
+                                               " ms; its log: " + LastLines(log_path));
     char buffer[512];
     const ssize_t got = read(output_, buffer, sizeof buffer);
     if (got < 0 && errno == EINTR) continue;

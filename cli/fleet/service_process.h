@@ -14,11 +14,12 @@ namespace kiln::cli {
 // Not thread-safe. The service gets SIGTERM when this process ends, however it ends.
 class ServiceProcess {
  public:
-  // Runs `binary` with `arguments`; its stderr is appended to `log_path`. Waits until it prints its ready line, at most timeout_ms.
-  // Unavailable (with the end of the log) when it exits or says nothing in time.
-  static Result<std::unique_ptr<ServiceProcess>> Start(const std::string& binary, const std::vector<std::string>& arguments,
+  // Runs `binary` with `arguments`; its stderr is appended to `log_path`. Waits until it prints its ready line, at most
+  // timeout_ms. Unavailable (with the end of the log) when it exits or says nothing in time.
+  static Result<std::unique_ptr<ServiceProcess>> Start(const std::string& binary,
+                                                       const std::vector<std::string>& arguments,
                                                        const std::string& log_path, int timeout_ms);
-  ~ServiceProcess();   // Stop()
+  ~ServiceProcess();  // Stop()
   ServiceProcess(const ServiceProcess&) = delete;
   ServiceProcess& operator=(const ServiceProcess&) = delete;
 

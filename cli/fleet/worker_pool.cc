@@ -15,14 +15,17 @@ constexpr std::string_view kTcp = "tcp://";
 // Longer than a handshake on any network, shorter than a user's patience with a dead worker.
 constexpr int64_t kConnectWaitMs = 2'000;
 
-bool MayRetry(ErrorCode code) { return code == ErrorCode::kUnavailable || code == ErrorCode::kBusy || code == ErrorCode::kCancelled; }
+bool MayRetry(ErrorCode code) {
+  return code == ErrorCode::kUnavailable || code == ErrorCode::kBusy || code == ErrorCode::kCancelled;
+}
 
 }  // namespace
 
 Result<std::vector<std::string>> ResolveEndpoints(const std::string& endpoint) {
   if (!endpoint.starts_with(kTcp)) return std::vector<std::string>{endpoint};
   const size_t colon = endpoint.rfind(':');
-  if (colon <= kTcp.size()) return Fail(ErrorCode::kInvalidArgument, "endpoint \"" + endpoint + "\" is not tcp://HOST:PORT");
+  if (colon <= kTcp.size())
+    return Fail(ErrorCode::kInvalidArgument, "endpoint \"" + endpoint + "\" is not tcp://HOST:PORT");
   const std::string host = endpoint.substr(kTcp.size(), colon - kTcp.size()), port = endpoint.substr(colon);
   if (host.starts_with('[')) return std::vector<std::string>{endpoint};
   addrinfo hints{};
@@ -43,7 +46,8 @@ Result<std::vector<std::string>> ResolveEndpoints(const std::string& endpoint) {
   return endpoints;
 }
 
-Result<std::unique_ptr<WorkerPool>> WorkerPool::Connect(Loop& loop, const std::vector<std::string>& endpoints, const std::string& keys) {
+Result<std::unique_ptr<WorkerPool>> WorkerPool::Connect(Loop& loop, const std::vector<std::string>& endpoints,
+                                                        const std::string& keys) {
   std::unique_ptr<WorkerPool> pool(new WorkerPool());
   for (const std::string& endpoint : endpoints) {
     ASSIGN_OR_RETURN(std::vector<std::string> resolved, ResolveEndpoints(endpoint));
@@ -57,7 +61,7 @@ Result<std::unique_ptr<WorkerPool>> WorkerPool::Connect(Loop& loop, const std::v
 }
 
 Result<LoadReply> WorkerPool::LoadEverywhere(const LoadRequest& request, int64_t deadline_ms) {
-  std::optional<Result<LoadReply>> first;   // success, once there is one
+  std::optional<Result<LoadReply>> first;  // success, once there is one
   for (const auto& client : clients_) {
     Result<LoadReply> reply = CallLoad(*client, request, deadline_ms);
     if (!reply.has_value() && reply.error().code != ErrorCode::kUnavailable) return reply;

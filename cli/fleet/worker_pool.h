@@ -16,12 +16,14 @@ namespace kiln::cli {
 class WorkerPool {
  public:
   // A tcp endpoint whose host name resolves to several addresses stands for all of them.
-  static Result<std::unique_ptr<WorkerPool>> Connect(Loop& loop, const std::vector<std::string>& endpoints, const std::string& keys);
+  static Result<std::unique_ptr<WorkerPool>> Connect(Loop& loop, const std::vector<std::string>& endpoints,
+                                                     const std::string& keys);
 
-  // On every worker that can be reached; the reply of the first. Fails when none can, or when one of them cannot load the model.
+  // On every worker that can be reached; the reply of the first. Fails when none can, or when one of them cannot load
+  // the model.
   Result<LoadReply> LoadEverywhere(const LoadRequest& request, int64_t deadline_ms);
-  // The next connected worker's answer. A stateless request that ended with Unavailable, Busy or a lost connection is sent once to
-  // another one.
+  // The next connected worker's answer. A stateless request that ended with Unavailable, Busy or a lost connection is
+  // sent once to another one.
   Result<RunReply> Run(const RunRequest& request, int64_t deadline_ms);
   size_t size() const { return clients_.size(); }
   // Requests that were sent twice.

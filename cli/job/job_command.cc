@@ -29,7 +29,7 @@ struct JobFlags {
   std::string model, keys, first_lines, second_lines;
   std::string json = "build/run.json";
   std::string directory;
-  int requests = 120;          // per phase
+  int requests = 120;  // per phase
   int cold_requests_max = 600;
   int threads = 1;
   bool quiet = false;
@@ -49,7 +49,9 @@ class Job {
   Result<std::unique_ptr<RpcClient>> Join(int* worker);
   void Progress(const PhaseRunner& runner, const char* what) const;
   bool Settled(RpcClient& worker) const;
-  void Keep(const PhaseRunner& runner) { answers_.insert(answers_.end(), runner.answers().begin(), runner.answers().end()); }
+  void Keep(const PhaseRunner& runner) {
+    answers_.insert(answers_.end(), runner.answers().begin(), runner.answers().end());
+  }
 
   const JobFlags& flags_;
   std::vector<TextLine> first_, second_;
@@ -70,7 +72,8 @@ Status Job::Prepare() {
   if (!flags_.keys.empty()) {
     ASSIGN_OR_RETURN(keys_, ReadKeys(flags_.keys));
   }
-  fmt::print("model {}\n{} text lines for the first worker, {} others for the second\n", flags_.model, first_.size(), second_.size());
+  fmt::print("model {}\n{} text lines for the first worker, {} others for the second\n", flags_.model, first_.size(),
+             second_.size());
   ASSIGN_OR_RETURN(loop_, Loop::Start("kiln-job"));
   ASSIGN_OR_RETURN(fleet_, EmbeddedFleet::Start({flags_.directory, "rocksdb", 2, {}}));
   return {};
@@ -80,13 +83,17 @@ Status Job::Prepare() {
 Result<std::unique_ptr<RpcClient>> Job::Join(int* worker) {
   const std::string path = std::filesystem::absolute(flags_.model).string();
   const int64_t start = SystemClock().NowNs();
-  ASSIGN_OR_RETURN(*worker, fleet_->StartWorker({flags_.threads, {"--model", std::string(kModelName) + "=" + path}, true}));
+  ASSIGN_OR_RETURN(*worker,
+                   fleet_->StartWorker({flags_.threads, {"--model", std::string(kModelName) + "=" + path}, true}));
   ASSIGN_OR_RETURN(auto client, ConnectTool(*loop_, fleet_->WorkerEndpoint(*worker), "", "worker"));
   ASSIGN_OR_RETURN(LoadReply loaded, CallLoad(*client, {kModelName, path}, kLoadDeadlineMs));
-  if (loaded.inputs.size() != 1) return Fail(ErrorCode::kInvalidArgument, "the job needs a model with one input, this one has " + std::to_string(loaded.inputs.size()));
+  if (loaded.inputs.size() != 1)
+    return Fail(ErrorCode::kInvalidArgument,
+                "the job needs a model with one input, this one has " + std::to_string(loaded.inputs.size()));
   input_ = loaded.inputs[0].name;
   fmt::print("worker {} is ready after {:.0f} ms (model loaded in {:.0f} ms: {} nodes, {} segments)\n", *worker,
-             static_cast<double>(SystemClock().NowNs() - start) / 1e6, static_cast<double>(loaded.load_us) / 1000, loaded.nodes, loaded.segments);
+             static_cast<double>(SystemClock().NowNs() - start) / 1e6, static_cast<double>(loaded.load_us) / 1000,
+             loaded.nodes, loaded.segments);
   return client;
 }
 
@@ -100,7 +107,8 @@ void Job::Progress(const PhaseRunner& runner, const char* what) const {
     kernel += timings[i].kernel_us;
   }
   fmt::print("  {} {:>4} requests: last {} at {:.2f} ms mean, {:.0f} % in kernels\n", what, timings.size(), window,
-             static_cast<double>(run) / 1000 / static_cast<double>(window), run == 0 ? 0.0 : 100 * static_cast<double>(kernel) / static_cast<double>(run));
+             static_cast<double>(run) / 1000 / static_cast<double>(window),
+             run == 0 ? 0.0 : 100 * static_cast<double>(kernel) / static_cast<double>(run));
   std::fflush(stdout);
 }
 
@@ -124,7 +132,8 @@ Status Job::FirstWorker() {
     if ((i + 1) % 20 != 0) continue;
     Progress(cold, "cold");
     const auto& timings = cold.timings();
-    const bool compiled = std::all_of(timings.end() - 10, timings.end(), [](const RunTiming& t) { return 2 * t.kernel_us > t.run_us; });
+    const bool compiled =
+        std::all_of(timings.end() - 10, timings.end(), [](const RunTiming& t) { return 2 * t.kernel_us > t.run_us; });
     if (i + 1 >= flags_.requests / 2 && compiled && Settled(*client)) break;
   }
   ASSIGN_OR_RETURN(PhaseFigures figures, cold.Finish(seen_));
@@ -173,7 +182,8 @@ Status Job::Compare() {
       ASSIGN_OR_RETURN(std::vector<Tensor> outputs, context.Run(*program, {&input, 1}));
       it = expected.emplace(answer.line, MakeContiguous(outputs[0].ref)).first;
     }
-    if (const auto difference = FirstDifference(it->second.ref, answer.output.ref, ToleranceOf(NumericMode::kDefault))) {
+    if (const auto difference =
+            FirstDifference(it->second.ref, answer.output.ref, ToleranceOf(NumericMode::kDefault))) {
       if (mismatches_++ == 0) first_mismatch_ = answer.line->name + ": " + *difference;
     }
   }
@@ -204,11 +214,13 @@ Result<int> Job::Report() {
   }
   const PhaseFigures& joined = phases_.back();
   if (joined.share_kernels < kJoinedKernelShareMin) {
-    fmt::print("FAILED: the second worker spent {:.1f} % of its time in kernels; {:.0f} % are needed\n", 100 * joined.share_kernels, 100 * kJoinedKernelShareMin);
+    fmt::print("FAILED: the second worker spent {:.1f} % of its time in kernels; {:.0f} % are needed\n",
+               100 * joined.share_kernels, 100 * kJoinedKernelShareMin);
     status = 1;
   }
   if (joined.unseen_width_share < kUnseenShareMin) {
-    fmt::print("FAILED: only {:.0f} % of the second worker's widths were new; {:.0f} % are needed\n", 100 * joined.unseen_width_share, 100 * kUnseenShareMin);
+    fmt::print("FAILED: only {:.0f} % of the second worker's widths were new; {:.0f} % are needed\n",
+               100 * joined.unseen_width_share, 100 * kUnseenShareMin);
     status = 1;
   }
   return status;
@@ -226,14 +238,26 @@ Result<int> Job::Run() {
 
 void AddJobCommand(CLI::App& app, Action& action) {
   auto flags = std::make_shared<JobFlags>();
-  CLI::App* command = app.add_subcommand("job", "the main job: text lines of changing width through a fleet of this machine, a second worker joins warm");
-  command->add_option("--model", flags->model, "ONNX recogniser: one input [n, 3, height, width], output [n, steps, classes]")->required();
+  CLI::App* command = app.add_subcommand(
+      "job", "the main job: text lines of changing width through a fleet of this machine, a second worker joins warm");
+  command
+      ->add_option("--model", flags->model,
+                   "ONNX recogniser: one input [n, 3, height, width], output [n, steps, classes]")
+      ->required();
   command->add_option("--keys", flags->keys, "characters of the classes, one a line");
   command->add_option("--lines", flags->first_lines, "directory of .pgm text lines for the first worker")->required();
-  command->add_option("--lines-joined", flags->second_lines, "directory of .pgm text lines for the second worker")->required();
-  command->add_option("--requests", flags->requests, "requests of the steady and the joined phase")->check(CLI::Range(20, 100'000))->capture_default_str();
-  command->add_option("--threads", flags->threads, "request threads per worker")->check(CLI::Range(1, 64))->capture_default_str();
-  command->add_option("--directory", flags->directory, "sockets, keys, logs and the store; must not hold an older run's store")->required();
+  command->add_option("--lines-joined", flags->second_lines, "directory of .pgm text lines for the second worker")
+      ->required();
+  command->add_option("--requests", flags->requests, "requests of the steady and the joined phase")
+      ->check(CLI::Range(20, 100'000))
+      ->capture_default_str();
+  command->add_option("--threads", flags->threads, "request threads per worker")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  command
+      ->add_option("--directory", flags->directory,
+                   "sockets, keys, logs and the store; must not hold an older run's store")
+      ->required();
   command->add_option("--json", flags->json, "where the figures go")->capture_default_str();
   command->add_flag("--quiet", flags->quiet, "no progress lines");
   command->callback([flags, &action] { action = [flags] { return Job(*flags).Run(); }; });

@@ -65,7 +65,8 @@ Result<PhaseFigures> PhaseRunner::Finish(std::set<int64_t>& seen) {
   figures_.fetched = grown("fetched");
   figures_.rejected = grown("rejected");
   for (const auto& [name, value] : after.stats)
-    if (name.starts_with(kMissPrefix) && grown(name) > 0) figures_.misses.emplace_back(name.substr(kMissPrefix.size()), grown(name));
+    if (name.starts_with(kMissPrefix) && grown(name) > 0)
+      figures_.misses.emplace_back(name.substr(kMissPrefix.size()), grown(name));
   std::set<int64_t> widths;
   for (const Answer& answer : answers_) widths.insert(answer.line->width);
   const auto fresh = std::count_if(widths.begin(), widths.end(), [&](int64_t width) { return !seen.contains(width); });
@@ -75,12 +76,14 @@ Result<PhaseFigures> PhaseRunner::Finish(std::set<int64_t>& seen) {
 }
 
 std::string PhaseTable(const std::vector<PhaseFigures>& phases) {
-  std::string table = fmt::format("{:<8}{:>10}{:>11}{:>11}{:>10}{:>11}{:>13}{:>10}{:>9}{:>10}{:>8}\n", "phase", "requests", "p50 ms", "p99 ms",
-                                  "kernels", "reference", "interpreter", "compiled", "fetched", "rejected", "unseen");
+  std::string table =
+      fmt::format("{:<8}{:>10}{:>11}{:>11}{:>10}{:>11}{:>13}{:>10}{:>9}{:>10}{:>8}\n", "phase", "requests", "p50 ms",
+                  "p99 ms", "kernels", "reference", "interpreter", "compiled", "fetched", "rejected", "unseen");
   for (const PhaseFigures& p : phases)
-    table += fmt::format("{:<8}{:>10}{:>11.2f}{:>11.2f}{:>9.1f}%{:>10.1f}%{:>12.1f}%{:>10}{:>9}{:>10}{:>7.0f}%\n", p.name, p.requests,
-                         static_cast<double>(p.p50_us) / 1000, static_cast<double>(p.p99_us) / 1000, 100 * p.share_kernels,
-                         100 * p.share_reference, 100 * p.share_interpreter, p.compiles, p.fetched, p.rejected, 100 * p.unseen_width_share);
+    table += fmt::format("{:<8}{:>10}{:>11.2f}{:>11.2f}{:>9.1f}%{:>10.1f}%{:>12.1f}%{:>10}{:>9}{:>10}{:>7.0f}%\n",
+                         p.name, p.requests, static_cast<double>(p.p50_us) / 1000, static_cast<double>(p.p99_us) / 1000,
+                         100 * p.share_kernels, 100 * p.share_reference, 100 * p.share_interpreter, p.compiles,
+                         p.fetched, p.rejected, 100 * p.unseen_width_share);
   table += "segment calls answered by the interpreter, by reason:";
   for (const PhaseFigures& p : phases) {
     table += "\n  " + p.name + ":";
@@ -93,10 +96,17 @@ std::string PhaseTable(const std::vector<PhaseFigures>& phases) {
 std::string PhasesAsJson(const std::string& model, uint64_t mismatches, const std::vector<PhaseFigures>& phases) {
   nlohmann::json root{{"model", model}, {"mismatches", mismatches}, {"phases", nlohmann::json::array()}};
   for (const PhaseFigures& p : phases)
-    root["phases"].push_back({{"name", p.name}, {"requests", p.requests}, {"p50_us", p.p50_us}, {"p99_us", p.p99_us},
-                              {"share_kernels", p.share_kernels}, {"share_reference", p.share_reference},
-                              {"share_interpreter", p.share_interpreter}, {"compiles", p.compiles}, {"fetched", p.fetched},
-                              {"rejected", p.rejected}, {"unseen_shape_share", p.unseen_width_share}});
+    root["phases"].push_back({{"name", p.name},
+                              {"requests", p.requests},
+                              {"p50_us", p.p50_us},
+                              {"p99_us", p.p99_us},
+                              {"share_kernels", p.share_kernels},
+                              {"share_reference", p.share_reference},
+                              {"share_interpreter", p.share_interpreter},
+                              {"compiles", p.compiles},
+                              {"fetched", p.fetched},
+                              {"rejected", p.rejected},
+                              {"unseen_shape_share", p.unseen_width_share}});
   return root.dump(2) + "\n";
 }
 

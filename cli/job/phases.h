@@ -22,8 +22,8 @@ struct PhaseFigures {
   uint64_t p50_us = 0, p99_us = 0;
   double share_kernels = 0, share_reference = 0, share_interpreter = 0;
   uint64_t compiles = 0, fetched = 0, rejected = 0;
-  double unseen_width_share = 0;                                 // of its different widths, those no earlier phase had
-  std::vector<std::pair<std::string, uint64_t>> misses;          // interpreted segment calls by reason
+  double unseen_width_share = 0;                         // of its different widths, those no earlier phase had
+  std::vector<std::pair<std::string, uint64_t>> misses;  // interpreted segment calls by reason
 };
 
 struct Answer {
@@ -34,7 +34,8 @@ struct Answer {
 // One phase against one worker. Not thread-safe.
 class PhaseRunner {
  public:
-  PhaseRunner(RpcClient& worker, std::string model, std::string input) : worker_(worker), model_(std::move(model)), input_(std::move(input)) {}
+  PhaseRunner(RpcClient& worker, std::string model, std::string input)
+      : worker_(worker), model_(std::move(model)), input_(std::move(input)) {}
 
   // Reads the worker's counters as they are now, so that Finish tells this phase's part.
   Status Begin(std::string name);

@@ -30,15 +30,19 @@ Result<TextLine> ReadTextLine(const std::string& path) {
   ASSIGN_OR_RETURN(int64_t height, HeaderNumber(file, path));
   ASSIGN_OR_RETURN(int64_t most, HeaderNumber(file, path));
   if (width < 1 || width > kWidthMax || height < 1 || height > kHeightMax || most != 255)
-    return Fail(ErrorCode::kLimitExceeded, path + ": " + std::to_string(width) + "x" + std::to_string(height) + " with largest value " +
-                                               std::to_string(most) + "; needed: at most 8192x512, 255");
-  file.get();   // the single white space before the pixels
+    return Fail(ErrorCode::kLimitExceeded, path + ": " + std::to_string(width) + "x" + std::to_string(height) +
+                                               " with largest value " + std::to_string(most) +
+                                               "; needed: at most 8192x512, 255");
+  file.get();  // the single white space before the pixels
   std::vector<uint8_t> pixels(static_cast<size_t>(width * height));
-  if (!file.read(reinterpret_cast<char*>(pixels.data()), width * height)) return Fail(ErrorCode::kMalformed, path + " ends before its pixels do");
-  TextLine line{std::filesystem::path(path).stem().string(), Tensor::Allocate(DType::kF32, {1, 3, height, width}), width};
+  if (!file.read(reinterpret_cast<char*>(pixels.data()), width * height))
+    return Fail(ErrorCode::kMalformed, path + " ends before its pixels do");
+  TextLine line{std::filesystem::path(path).stem().string(), Tensor::Allocate(DType::kF32, {1, 3, height, width}),
+                width};
   float* values = line.input.ref.as<float>();
   for (int64_t channel = 0; channel < 3; ++channel)
-    for (int64_t i = 0; i < width * height; ++i) *values++ = (static_cast<float>(pixels[static_cast<size_t>(i)]) / 255.0f - 0.5f) / 0.5f;
+    for (int64_t i = 0; i < width * height; ++i)
+      *values++ = (static_cast<float>(pixels[static_cast<size_t>(i)]) / 255.0f - 0.5f) / 0.5f;
   return line;
 }
 
@@ -70,8 +74,10 @@ Result<std::vector<std::string>> ReadKeys(const std::string& path) {
 }
 
 Result<DecodedText> DecodeText(const TensorRef& probabilities, const std::vector<std::string>& keys) {
-  if (probabilities.dtype != DType::kF32 || probabilities.rank() != 3 || probabilities.dims[0] != 1 || !probabilities.IsContiguous())
-    return Fail(ErrorCode::kShapeMismatch, "the recogniser answered " + probabilities.dims.ToString() + "; expected f32[1, steps, classes]");
+  if (probabilities.dtype != DType::kF32 || probabilities.rank() != 3 || probabilities.dims[0] != 1 ||
+      !probabilities.IsContiguous())
+    return Fail(ErrorCode::kShapeMismatch,
+                "the recogniser answered " + probabilities.dims.ToString() + "; expected f32[1, steps, classes]");
   const int64_t steps = probabilities.dims[1], classes = probabilities.dims[2];
   DecodedText decoded;
   double sum = 0;

@@ -10,8 +10,8 @@
 namespace kiln::cli {
 
 struct TextLine {
-  std::string name;      // file name without folder and ending
-  Tensor input;          // f32[1, 3, height, width], (x / 255 - 0.5) / 0.5, one grey channel three times
+  std::string name;  // file name without folder and ending
+  Tensor input;      // f32[1, 3, height, width], (x / 255 - 0.5) / 0.5, one grey channel three times
   int64_t width = 0;
 };
 
@@ -24,7 +24,7 @@ Result<std::vector<std::string>> ReadKeys(const std::string& path);
 
 struct DecodedText {
   std::string text;
-  double confidence = 0;   // mean probability of the characters kept
+  double confidence = 0;  // mean probability of the characters kept
 };
 // Greedy CTC: best class per step, repeats and blanks dropped. `probabilities` is f32[1, steps, classes].
 Result<DecodedText> DecodeText(const TensorRef& probabilities, const std::vector<std::string>& keys);

@@ -1,11 +1,11 @@
 #include "cli/onnx_test/compare.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <type_traits>
-
-#include <fmt/format.h>
 
 namespace kiln::onnx_test {
 namespace {
@@ -24,8 +24,10 @@ std::string IndexText(int64_t flat, const Dims& dims) {
 
 template <class T>
 std::string ValueText(T value) {
-  if constexpr (kIsHalf<T>) return fmt::format("{}", static_cast<float>(value));
-  else return fmt::format("{}", value);
+  if constexpr (kIsHalf<T>)
+    return fmt::format("{}", static_cast<float>(value));
+  else
+    return fmt::format("{}", value);
 }
 
 template <class T>

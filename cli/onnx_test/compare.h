@@ -8,11 +8,12 @@
 
 namespace kiln::onnx_test {
 
-// |actual - expected| <= absolute + relative * |expected|, NaN equals NaN, infinities must match. Integers and bool are exact.
+// |actual - expected| <= absolute + relative * |expected|, NaN equals NaN, infinities must match. Integers and bool are
+// exact.
 struct Tolerance {
   double relative = 1e-3;
   double absolute = 1e-5;
-  double half = 1e-2;      // both bounds for f16 and bf16, where it is larger
+  double half = 1e-2;  // both bounds for f16 and bf16, where it is larger
 };
 
 // What differs first (dtype, shape, or an element with its index and both values), or nullopt.

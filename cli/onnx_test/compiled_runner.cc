@@ -21,8 +21,7 @@ struct CompiledServices::Parts {
 class CompiledRunner final : public ProgramRunner {
  public:
   CompiledRunner(CompiledServices& services, std::shared_ptr<const LoadedProgram> program, cli::StrictTier tier)
-      : services_(services), program_(std::move(program)),
-        hook_(services.plan_services(), tier) {}
+      : services_(services), program_(std::move(program)), hook_(services.plan_services(), tier) {}
 
   ~CompiledRunner() override {
     const cli::StrictCoverage& own = hook_.coverage();
@@ -50,12 +49,14 @@ class CompiledRunner final : public ProgramRunner {
   cli::StrictHook hook_;
 };
 
-Result<std::unique_ptr<CompiledServices>> CompiledServices::Start(const std::string& directory, const std::string& binaries) {
+Result<std::unique_ptr<CompiledServices>> CompiledServices::Start(const std::string& directory,
+                                                                  const std::string& binaries) {
   std::unique_ptr<CompiledServices> services(new CompiledServices());
   services->parts_ = std::make_unique<Parts>();
   Parts& parts = *services->parts_;
   const std::vector<Target> targets = HostTargets();
-  if (targets.empty()) return Fail(ErrorCode::kTargetMismatch, "this host is of no target that kernels can be made for");
+  if (targets.empty())
+    return Fail(ErrorCode::kTargetMismatch, "this host is of no target that kernels can be made for");
   parts.target = targets.front();
   ASSIGN_OR_RETURN(parts.fleet, cli::EmbeddedFleet::Start({directory, "memory", 2, binaries}));
   ASSIGN_OR_RETURN(parts.loop, Loop::Start("strict"));
@@ -79,7 +80,9 @@ CompiledServices::~CompiledServices() {
   std::filesystem::remove_all(directory, ignored);
 }
 
-cli::PlanServices CompiledServices::plan_services() { return {*parts_->compile, *parts_->source, parts_->packer, parts_->target}; }
+cli::PlanServices CompiledServices::plan_services() {
+  return {*parts_->compile, *parts_->source, parts_->packer, parts_->target};
+}
 
 RunnerMode CompiledServices::Mode(cli::StrictTier tier) {
   RunnerMode mode;

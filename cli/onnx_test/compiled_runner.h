@@ -15,10 +15,12 @@ class CompiledServices {
  public:
   // `directory` holds sockets, keys and logs; removed at the end, unless KILN_KEEP is in the environment.
   // `binaries`: where the services lie; empty: beside this program.
-  static Result<std::unique_ptr<CompiledServices>> Start(const std::string& directory, const std::string& binaries = {});
+  static Result<std::unique_ptr<CompiledServices>> Start(const std::string& directory,
+                                                         const std::string& binaries = {});
   ~CompiledServices();
 
-  // A mode whose runs fail when a segment has no plan. Generic plans for --dynamic, exact ones are what a declared shape gets.
+  // A mode whose runs fail when a segment has no plan. Generic plans for --dynamic, exact ones are what a declared
+  // shape gets.
   RunnerMode Mode(cli::StrictTier tier);
   // For tools that ask for single plans.
   cli::PlanServices plan_services();

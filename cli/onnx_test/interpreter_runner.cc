@@ -9,7 +9,9 @@ namespace {
 class InterpreterRunner final : public ProgramRunner {
  public:
   explicit InterpreterRunner(std::shared_ptr<const LoadedProgram> program) : program_(std::move(program)) {}
-  Result<std::vector<Tensor>> Run(std::span<const TensorRef> inputs) override { return context_.Run(*program_, inputs); }
+  Result<std::vector<Tensor>> Run(std::span<const TensorRef> inputs) override {
+    return context_.Run(*program_, inputs);
+  }
 
  private:
   std::shared_ptr<const LoadedProgram> program_;

@@ -8,7 +8,7 @@ namespace {
 
 // A program loaded for one case, with what binding needs.
 struct LoadedCase {
-  Program program;   // shares the constants of the loaded one
+  Program program;  // shares the constants of the loaded one
   std::unique_ptr<ProgramRunner> runner;
 };
 

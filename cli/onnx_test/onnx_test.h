@@ -17,10 +17,10 @@ enum class Outcome : uint8_t { kPassed, kFailed, kSkipped };
 std::string_view OutcomeName(Outcome outcome);
 
 struct CaseResult {
-  std::string name;         // of the case
-  std::string mode;         // of the runner
+  std::string name;  // of the case
+  std::string mode;  // of the runner
   Outcome outcome;
-  std::string detail;       // the first failure (data set, output, element), or why it was skipped
+  std::string detail;  // the first failure (data set, output, element), or why it was skipped
 };
 
 struct TestOptions {
@@ -29,7 +29,8 @@ struct TestOptions {
   Tolerance tolerance;
 };
 
-// One case in one mode: imports the model, loads it, runs every data set. Skipped where import or load answer Unsupported.
+// One case in one mode: imports the model, loads it, runs every data set. Skipped where import or load answer
+// Unsupported.
 CaseResult RunCase(const VectorCase& test, const RunnerMode& mode, const TestOptions& options);
 
 struct Summary {

@@ -22,9 +22,10 @@ class ProgramRunner {
 };
 
 struct RunnerMode {
-  std::string name;   // "interpreted", "compiled"
+  std::string name;  // "interpreted", "compiled"
   std::function<Result<std::unique_ptr<ProgramRunner>>(Program)> load;
-  // Whether the form with dynamic dims must give the same bits as the declared one; otherwise both are held to the tolerance.
+  // Whether the form with dynamic dims must give the same bits as the declared one; otherwise both are held to the
+  // tolerance.
   bool same_bits_when_dynamic = true;
 };
 

@@ -1,4 +1,5 @@
-// Models with test vectors on disk: a directory with test_data_set_K/{input_i.pb, output_i.pb}, and a model.onnx in it or elsewhere.
+// Models with test vectors on disk: a directory with test_data_set_K/{input_i.pb, output_i.pb}, and a model.onnx in it
+// or elsewhere.
 #pragma once
 
 #include <filesystem>
@@ -11,13 +12,13 @@
 namespace kiln::onnx_test {
 
 struct VectorCase {
-  std::string name;                                  // path below the directory that was searched
+  std::string name;  // path below the directory that was searched
   std::filesystem::path model;
-  std::vector<std::filesystem::path> data_sets;      // in the order of their numbers
+  std::vector<std::filesystem::path> data_sets;  // in the order of their numbers
 };
 
-// Every case below `root`, sorted by name. With `model`, every directory below (or at) root that holds data sets is a case
-// of that model; else a case also holds its model.onnx.
+// Every case below `root`, sorted by name. With `model`, every directory below (or at) root that holds data sets is a
+// case of that model; else a case also holds its model.onnx.
 Result<std::vector<VectorCase>> FindCases(const std::filesystem::path& root, const std::filesystem::path& model = {});
 
 struct DataSet {

@@ -16,8 +16,8 @@ bool Admits(const LinkedPlan& plan, const std::vector<int64_t>& values, const Se
   return !CheckGuard(guard, plan.plan().symbols, values, entry.inputs).has_value();
 }
 
-Result<ObtainedPlan> ObtainPlan(const PlanServices& services, StrictTier tier, const SegmentEntry& entry, const Segment& segment,
-                                const std::vector<int64_t>& values) {
+Result<ObtainedPlan> ObtainPlan(const PlanServices& services, StrictTier tier, const SegmentEntry& entry,
+                                const Segment& segment, const std::vector<int64_t>& values) {
   CompileRequest request;
   ASSIGN_OR_RETURN(request.segment, EncodeSegment(segment));
   request.target = InfoOf(services.target).name;
@@ -26,11 +26,13 @@ Result<ObtainedPlan> ObtainPlan(const PlanServices& services, StrictTier tier, c
   for (size_t i = 0; i < segment.symbols.size(); ++i) {
     const Symbol& symbol = segment.body.symbols.symbol(static_cast<SymbolId>(i));
     const bool exact = tier == StrictTier::kExact && values[i] >= 0;
-    request.symbols.push_back(exact ? SymbolGuard{values[i], values[i], 1} : SymbolGuard{symbol.range.min, symbol.range.max, symbol.divisor});
+    request.symbols.push_back(exact ? SymbolGuard{values[i], values[i], 1}
+                                    : SymbolGuard{symbol.range.min, symbol.range.max, symbol.divisor});
   }
   ObtainedPlan obtained;
   ASSIGN_OR_RETURN(obtained.reply, RequestCompileSync(services.compile, request, services.deadline_ms));
-  ASSIGN_OR_RETURN(FetchedPlan fetched, services.source.Fetch(obtained.reply.plan_key, segment.id, services.deadline_ms));
+  ASSIGN_OR_RETURN(FetchedPlan fetched,
+                   services.source.Fetch(obtained.reply.plan_key, segment.id, services.deadline_ms));
   ASSIGN_OR_RETURN(obtained.plan,
                    LinkedPlan::Link(fetched.plan, fetched.key, segment, fetched.code, entry.weights, services.packer));
   return obtained;

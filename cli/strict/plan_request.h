@@ -1,4 +1,5 @@
-// Asking the services for the plan of one call, and waiting for it. For tools that measure or test plans; workers never wait.
+// Asking the services for the plan of one call, and waiting for it. For tools that measure or test plans; workers never
+// wait.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,7 @@ struct ObtainedPlan {
   CompileReply reply;
 };
 // Compiled or found, published, fetched, verified, linked to the entry's weights.
-Result<ObtainedPlan> ObtainPlan(const PlanServices& services, StrictTier tier, const SegmentEntry& entry, const Segment& segment,
-                                const std::vector<int64_t>& values);
+Result<ObtainedPlan> ObtainPlan(const PlanServices& services, StrictTier tier, const SegmentEntry& entry,
+                                const Segment& segment, const std::vector<int64_t>& values);
 
 }  // namespace kiln::cli

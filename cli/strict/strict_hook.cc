@@ -8,7 +8,7 @@ SegmentVerdict StrictHook::Enter(const SegmentEntry& entry) {
   Status status = RunCompiled(entry);
   if (status.has_value()) return SegmentVerdict::kExecuted;
   if (failure_.empty()) failure_ = "segment " + std::to_string(entry.segment) + ": " + ToString(status.error());
-  return SegmentVerdict::kInterpret;   // so that an error of the model itself is reported as the interpreter's
+  return SegmentVerdict::kInterpret;  // so that an error of the model itself is reported as the interpreter's
 }
 
 Result<std::shared_ptr<const LinkedPlan>> StrictHook::PlanFor(const SegmentEntry& entry, const Segment& segment,
@@ -32,7 +32,8 @@ Status StrictHook::RunCompiled(const SegmentEntry& entry) {
   ASSIGN_OR_RETURN(auto instance, PlanInstance::Instantiate(plan, values));
   StepTiming timing;
   if (observer_) timing.step_ns.assign(plan->plan().steps.size(), 0);
-  ASSIGN_OR_RETURN([[maybe_unused]] const SegmentCallResult call, RunOnEntry(*instance, entry, tables_, observer_ ? &timing : nullptr));
+  ASSIGN_OR_RETURN([[maybe_unused]] const SegmentCallResult call,
+                   RunOnEntry(*instance, entry, tables_, observer_ ? &timing : nullptr));
   if (observer_) observer_(entry, *plan, values, timing);
   return {};
 }

@@ -15,7 +15,8 @@ constexpr uint32_t kGuardVersion = 1;
 
 std::string Allowed(const SymbolGuard& guard) {
   if (guard.min == guard.max) return "exactly " + std::to_string(guard.min);
-  std::string text = std::to_string(guard.min) + ".." + (guard.max == Interval::kNoBound ? "" : std::to_string(guard.max));
+  std::string text =
+      std::to_string(guard.min) + ".." + (guard.max == Interval::kNoBound ? "" : std::to_string(guard.max));
   if (guard.divisor > 1) text += ", multiples of " + std::to_string(guard.divisor);
   return text;
 }
@@ -82,14 +83,15 @@ bool Guard::is_exact() const {
   return std::all_of(symbols.begin(), symbols.end(), [](const SymbolGuard& s) { return s.min == s.max; });
 }
 
-std::optional<GuardFailure> CheckGuard(const Guard& guard, const SymbolTable& symbols, std::span<const int64_t> symbol_values,
-                                       std::span<const TensorRef> inputs) {
-  if (symbol_values.size() < guard.symbols.size()) return GuardFailure{"the call binds fewer symbols than the plan has"};
+std::optional<GuardFailure> CheckGuard(const Guard& guard, const SymbolTable& symbols,
+                                       std::span<const int64_t> symbol_values, std::span<const TensorRef> inputs) {
+  if (symbol_values.size() < guard.symbols.size())
+    return GuardFailure{"the call binds fewer symbols than the plan has"};
   if (inputs.size() != guard.inputs.size()) return GuardFailure{"the call has another number of inputs than the plan"};
   for (size_t i = 0; i < guard.symbols.size(); ++i) {
     const SymbolGuard& allowed = guard.symbols[i];
     const int64_t value = symbol_values[i];
-    if (value < 0) continue;   // known only inside the segment
+    if (value < 0) continue;  // known only inside the segment
     if (value < allowed.min || value > allowed.max || value % allowed.divisor != 0)
       return GuardFailure{"symbol " + symbols.symbol(static_cast<SymbolId>(i)).name + " is " + std::to_string(value) +
                           "; the plan holds for " + Allowed(allowed)};
@@ -99,10 +101,18 @@ std::optional<GuardFailure> CheckGuard(const Guard& guard, const SymbolTable& sy
     const Result<int64_t> right = symbols.Evaluate(constraint.right, symbol_values);
     bool holds = left.has_value() && right.has_value();
     if (holds) switch (constraint.kind) {
-        case ConstraintKind::kEqual: holds = *left == *right; break;
-        case ConstraintKind::kNotEqual: holds = *left != *right; break;
-        case ConstraintKind::kLessEqual: holds = *left <= *right; break;
-        case ConstraintKind::kDivides: holds = *left > 0 && *right % *left == 0; break;
+        case ConstraintKind::kEqual:
+          holds = *left == *right;
+          break;
+        case ConstraintKind::kNotEqual:
+          holds = *left != *right;
+          break;
+        case ConstraintKind::kLessEqual:
+          holds = *left <= *right;
+          break;
+        case ConstraintKind::kDivides:
+          holds = *left > 0 && *right % *left == 0;
+          break;
       }
     if (!holds) return GuardFailure{"the plan assumes " + symbols.ToString(constraint) + ", which does not hold here"};
   }
@@ -157,7 +167,8 @@ Result<Guard> DecodeGuard(std::span<const uint8_t> bytes, SymbolTable* symbols) 
   for (size_t i = 0; i < constraints; ++i) {
     const uint8_t kind = reader.U8();
     const std::vector<int64_t> left = reader.Int64s(kExpressionWordsMax), right = reader.Int64s(kExpressionWordsMax);
-    if (!reader.ok() || kind < 1 || kind > 4) return Fail(ErrorCode::kMalformed, "guard has an unknown or cut constraint");
+    if (!reader.ok() || kind < 1 || kind > 4)
+      return Fail(ErrorCode::kMalformed, "guard has an unknown or cut constraint");
     Constraint constraint{static_cast<ConstraintKind>(kind), {}, {}};
     ASSIGN_OR_RETURN(constraint.left, symbols->Decode(left));
     ASSIGN_OR_RETURN(constraint.right, symbols->Decode(right));
@@ -174,6 +185,8 @@ Result<Guard> DecodeGuard(std::span<const uint8_t> bytes, SymbolTable* symbols) 
   return guard;
 }
 
-bool MoreSpecific(const Guard& a, const Guard& b) { return Generality(a) < Generality(b); }
+bool MoreSpecific(const Guard& a, const Guard& b) {
+  return Generality(a) < Generality(b);
+}
 
 }  // namespace kiln

@@ -1,10 +1,11 @@
 /* The boundary between a worker and generated code. Standalone; treated as a schema: a change raises KILN_KERNEL_ABI.
  *
- * A kernel is position-independent code without external symbols. It runs the part [begin, end) of its parallel dimension, and may
- * be called for disjoint parts from several threads at once. It reads and writes only through `pointers`; how many there are,
- * their dtypes, and the meaning of `dims` are fixed by its KernelSpec. Pointers already include every offset. All strides in `dims`
- * are in elements. `scratch` is private to the calling thread, 64-byte aligned, at least as large as the plan step says (it may be
- * null when that is 0). Calling convention: the platform's C convention. */
+ * A kernel is position-independent code without external symbols. It runs the part [begin, end) of its parallel
+ * dimension, and may be called for disjoint parts from several threads at once. It reads and writes only through
+ * `pointers`; how many there are, their dtypes, and the meaning of `dims` are fixed by its KernelSpec. Pointers already
+ * include every offset. All strides in `dims` are in elements. `scratch` is private to the calling thread, 64-byte
+ * aligned, at least as large as the plan step says (it may be null when that is 0). Calling convention: the platform's
+ * C convention. */
 #ifndef KILN_COMMON_ARTIFACT_KERNEL_ABI_H_
 #define KILN_COMMON_ARTIFACT_KERNEL_ABI_H_
 

@@ -1,8 +1,9 @@
 // Plan: what a segment executes when it is compiled, and Guard: when it may.
 //
-// A plan is written over the segment's symbols: every size, stride, offset and kernel argument is a Dim of `symbols`. For an exact
-// plan they are constants. The worker *links* a plan to a model once (weights checked, prepack recipes run, kernels mapped) and
-// *instantiates* it per signature (Dims evaluated, arena packed, bounds verified); see vm-worker/dispatch.
+// A plan is written over the segment's symbols: every size, stride, offset and kernel argument is a Dim of `symbols`.
+// For an exact plan they are constants. The worker *links* a plan to a model once (weights checked, prepack recipes
+// run, kernels mapped) and *instantiates* it per signature (Dims evaluated, arena packed, bounds verified); see
+// vm-worker/dispatch.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,8 @@
 
 namespace kiln {
 
-using KernelId = Digest;    // hash of the code bytes: what plans name
-using KernelKey = Digest;   // hash of spec, target, codegen id: for lookup and single flight
+using KernelId = Digest;   // hash of the code bytes: what plans name
+using KernelKey = Digest;  // hash of spec, target, codegen id: for lookup and single flight
 using PlanKey = Digest;
 
 // How far a plan's floats may be from the interpreter's (closed table).
@@ -29,7 +30,9 @@ enum class NumericMode : uint8_t {
 #include "common/artifact/numeric_modes.def"
 #undef KILN_NUMERIC_MODE
 };
-struct Tolerance { double rtol, atol; };
+struct Tolerance {
+  double rtol, atol;
+};
 Tolerance ToleranceOf(NumericMode mode);
 // From the number in numeric_modes.def, as plans and requests carry it.
 std::optional<NumericMode> NumericModeFromNumber(uint8_t number);
@@ -56,26 +59,29 @@ struct SymbolGuard {
 
 // What the plan needs of one run-time input's memory.
 struct InputGuard {
-  bool contiguous = true;                           // row-major without gaps
+  bool contiguous = true;  // row-major without gaps
   AlignmentClass alignment = AlignmentClass::kElement;
   bool operator==(const InputGuard&) const = default;
 };
 
 // The predicate under which a plan is valid. Symbols of kind kValueDim carry no SymbolGuard bounds of their own.
 struct Guard {
-  std::vector<SymbolGuard> symbols;                 // per symbol of the segment
-  std::vector<Constraint> constraints;              // over `symbols` of the plan; assumptions made while binding
-  std::vector<InputGuard> inputs;                   // per run-time input
-  int64_t max_elements = INT64_MAX;                 // per tensor; INT32_MAX when the code indexes with 32 bits
+  std::vector<SymbolGuard> symbols;     // per symbol of the segment
+  std::vector<Constraint> constraints;  // over `symbols` of the plan; assumptions made while binding
+  std::vector<InputGuard> inputs;       // per run-time input
+  int64_t max_elements = INT64_MAX;     // per tensor; INT32_MAX when the code indexes with 32 bits
   bool operator==(const Guard&) const = default;
 
   bool is_exact() const;
 };
 
-// Which fact fails, or nothing. `text` is for explain: "dim 3 of input 0 is 320; the plan holds for 48..192, multiples of 8".
-struct GuardFailure { std::string text; };
-std::optional<GuardFailure> CheckGuard(const Guard& guard, const SymbolTable& symbols, std::span<const int64_t> symbol_values,
-                                       std::span<const TensorRef> inputs);
+// Which fact fails, or nothing. `text` is for explain: "dim 3 of input 0 is 320; the plan holds for 48..192, multiples
+// of 8".
+struct GuardFailure {
+  std::string text;
+};
+std::optional<GuardFailure> CheckGuard(const Guard& guard, const SymbolTable& symbols,
+                                       std::span<const int64_t> symbol_values, std::span<const TensorRef> inputs);
 // Canonical bytes (hashed into the PlanKey, sent in Variants) and back.
 std::vector<uint8_t> EncodeGuard(const Guard& guard, const SymbolTable& symbols);
 Result<Guard> DecodeGuard(std::span<const uint8_t> bytes, SymbolTable* symbols);
@@ -90,11 +96,11 @@ enum class StorageKind : uint8_t { kInput = 0, kOutput = 1, kWeight = 2, kPrepac
 // A strided view of a storage: address = base(storage) + offset * element size.
 struct PlanValue {
   StorageKind storage;
-  int32_t index;                    // run-time input, output, weight, prepack recipe, or arena buffer
+  int32_t index;  // run-time input, output, weight, prepack recipe, or arena buffer
   DType dtype;
-  Dim offset;                       // elements
-  std::vector<Dim> dims;            // logical order
-  std::vector<Dim> strides;         // elements
+  Dim offset;                // elements
+  std::vector<Dim> dims;     // logical order
+  std::vector<Dim> strides;  // elements
 };
 
 // A temporary. Alive in steps [first_step, last_step]; placed by the worker's packing.
@@ -105,33 +111,34 @@ struct PlanBuffer {
 };
 
 struct KernelStep {
-  int32_t kernel;                   // index into Plan::kernels
-  std::vector<int32_t> pointers;    // PlanValue per kernel pointer
-  std::vector<Dim> dims;            // kernel dims, in the spec's order
-  Dim range;                        // parallel extent: the kernel is called for [0, range) or parts of it
-  Dim cost;                         // estimated work in scalar operations, for the decision to use threads
-  Dim scratch_bytes;                // per thread
+  int32_t kernel;                 // index into Plan::kernels
+  std::vector<int32_t> pointers;  // PlanValue per kernel pointer
+  std::vector<Dim> dims;          // kernel dims, in the spec's order
+  Dim range;                      // parallel extent: the kernel is called for [0, range) or parts of it
+  Dim cost;                       // estimated work in scalar operations, for the decision to use threads
+  Dim scratch_bytes;              // per thread
 };
 
 // A node run by its reference kernel.
 struct ReferenceStep {
   TensorOp op;
-  Attributes attributes;            // Dim lists over the plan's symbols
-  std::vector<int32_t> inputs;      // PlanValue, -1 absent
+  Attributes attributes;        // Dim lists over the plan's symbols
+  std::vector<int32_t> inputs;  // PlanValue, -1 absent
   std::vector<int32_t> outputs;
 };
 
 struct PlanStep {
   std::variant<KernelStep, ReferenceStep> step;
-  std::vector<int32_t> nodes;       // nodes of the segment's body that it computes, for explain
-  std::string label;                // "conv 3x3 + bias + hardswish"
+  std::vector<int32_t> nodes;  // nodes of the segment's body that it computes, for explain
+  std::string label;           // "conv 3x3 + bias + hardswish"
 };
 
-// Prepacking: a small program over weights, run once per model by reference kernels; its single output is the packed tensor,
-// contiguous and 64-byte aligned. Folding of weights into weights (batch norm, scales) and layouts alike are such programs.
+// Prepacking: a small program over weights, run once per model by reference kernels; its single output is the packed
+// tensor, contiguous and 64-byte aligned. Folding of weights into weights (batch norm, scales) and layouts alike are
+// such programs.
 struct PrepackRecipe {
   Program program;
-  std::vector<int32_t> weights;     // segment weight per program input
+  std::vector<int32_t> weights;  // segment weight per program input
 };
 
 struct Plan {
@@ -139,17 +146,18 @@ struct Plan {
   std::string target;
   uint32_t abi = 0;
   NumericMode numeric_mode{};
-  SymbolTable symbols;              // ids of the segment's symbols, plus expressions
+  SymbolTable symbols;  // ids of the segment's symbols, plus expressions
   Guard guard;
-  std::vector<KernelId> kernels;    // at most limits::kPlanKernelsMax
+  std::vector<KernelId> kernels;  // at most limits::kPlanKernelsMax
   std::vector<PlanValue> values;
   std::vector<PlanBuffer> buffers;
   std::vector<PrepackRecipe> recipes;
-  std::vector<int32_t> outputs;     // PlanValue (storage kOutput) per segment output: its dims and dtype
+  std::vector<int32_t> outputs;  // PlanValue (storage kOutput) per segment output: its dims and dtype
   std::vector<PlanStep> steps;
 };
 
-// Bytes of a plan (plan.fbs) and back; Decode verifies every index, rank, count and expression, and the recipes' programs.
+// Bytes of a plan (plan.fbs) and back; Decode verifies every index, rank, count and expression, and the recipes'
+// programs.
 std::vector<uint8_t> EncodePlan(const Plan& plan);
 Result<Plan> DecodePlan(std::span<const uint8_t> bytes);
 // Structure and meaning against the segment it claims to be for.

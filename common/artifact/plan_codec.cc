@@ -73,7 +73,8 @@ struct DecodedPool {
   std::vector<Dim> dims;
   Result<Dim> At(uint32_t index) const {
     if (index >= dims.size())
-      return Fail(ErrorCode::kMalformed, "plan refers to expression " + std::to_string(index) + " of " + std::to_string(dims.size()));
+      return Fail(ErrorCode::kMalformed,
+                  "plan refers to expression " + std::to_string(index) + " of " + std::to_string(dims.size()));
     return dims[index];
   }
   Result<std::vector<Dim>> List(const flatbuffers::Vector<uint32_t>* list) const {
@@ -108,7 +109,9 @@ Result<PlanStep> DecodeStep(const fbs::PlanStep& table, const DecodedPool& pool,
   }
   ReferenceStep node;
   const std::optional<TensorOp> op = TensorOpFromNumber(table.op());
-  if (!op) return Fail(ErrorCode::kUnsupported, "plan step uses tensor op " + std::to_string(table.op()) + ", which this build lacks");
+  if (!op)
+    return Fail(ErrorCode::kUnsupported,
+                "plan step uses tensor op " + std::to_string(table.op()) + ", which this build lacks");
   node.op = *op;
   ASSIGN_OR_RETURN(node.attributes, DecodeAttributes(BytesOf(table.attributes()), symbols));
   node.inputs = Ints(table.inputs());
@@ -167,20 +170,23 @@ std::vector<uint8_t> EncodePlan(const Plan& plan) {
   const auto segment = builder.CreateVector(plan.segment.bytes.data(), kDigestBytes);
   const auto target = builder.CreateString(plan.target);
   const auto guard = builder.CreateVector(EncodeGuard(plan.guard, plan.symbols));
-  const auto root = fbs::CreatePlan(builder, kPlanVersion, segment, target, plan.abi, static_cast<uint8_t>(plan.numeric_mode), guard,
-                                    builder.CreateVector(codes), builder.CreateVector(kernels), builder.CreateVector(values),
-                                    builder.CreateVector(buffers), builder.CreateVector(recipes),
-                                    builder.CreateVector(plan.outputs), builder.CreateVector(steps));
+  const auto root =
+      fbs::CreatePlan(builder, kPlanVersion, segment, target, plan.abi, static_cast<uint8_t>(plan.numeric_mode), guard,
+                      builder.CreateVector(codes), builder.CreateVector(kernels), builder.CreateVector(values),
+                      builder.CreateVector(buffers), builder.CreateVector(recipes), builder.CreateVector(plan.outputs),
+                      builder.CreateVector(steps));
   builder.Finish(root, fbs::PlanIdentifier());
   return {builder.GetBufferPointer(), builder.GetBufferPointer() + builder.GetSize()};
 }
 
 Result<Plan> DecodePlan(std::span<const uint8_t> bytes) {
   flatbuffers::Verifier verifier(bytes.data(), bytes.size(), 16, 4'000'000);
-  if (bytes.size() < 8 || !fbs::VerifyPlanBuffer(verifier)) return Fail(ErrorCode::kMalformed, "plan bytes are damaged");
+  if (bytes.size() < 8 || !fbs::VerifyPlanBuffer(verifier))
+    return Fail(ErrorCode::kMalformed, "plan bytes are damaged");
   const fbs::Plan& root = *fbs::GetPlan(bytes.data());
   if (root.version() != kPlanVersion)
-    return Fail(ErrorCode::kUnsupported, "plan has format version " + std::to_string(root.version()) + "; this build reads 1");
+    return Fail(ErrorCode::kUnsupported,
+                "plan has format version " + std::to_string(root.version()) + "; this build reads 1");
   Plan plan;
   ASSIGN_OR_RETURN(plan.segment, DigestFromBytes(BytesOf(root.segment())));
   if (root.target() != nullptr) plan.target = root.target()->str();
@@ -212,7 +218,7 @@ Result<Plan> DecodePlan(std::span<const uint8_t> bytes) {
     for (const fbs::PrepackRecipe* table : *root.recipes()) {
       PrepackRecipe recipe;
       const std::span<const uint8_t> nested = BytesOf(table->program());
-      const std::vector<uint8_t> aligned(nested.begin(), nested.end());   // nested bytes have no alignment of their own
+      const std::vector<uint8_t> aligned(nested.begin(), nested.end());  // nested bytes have no alignment of their own
       ASSIGN_OR_RETURN(recipe.program, DecodeProgram(aligned));
       recipe.weights = Ints(table->weights());
       plan.recipes.push_back(std::move(recipe));

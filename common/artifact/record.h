@@ -26,7 +26,7 @@ enum class ValidationKind : uint8_t {
 const char* ValidationName(ValidationKind kind);
 
 struct KernelRef {
-  Digest id;  // hash of the kernel's bytes
+  Digest id;          // hash of the kernel's bytes
   uint64_t size = 0;  // bytes; 0: the publisher reused a stored kernel and does not say
   bool operator==(const KernelRef&) const = default;
 };

@@ -4,11 +4,14 @@
 namespace kiln {
 namespace {
 
-std::string At(size_t step) { return "plan step " + std::to_string(step); }
+std::string At(size_t step) {
+  return "plan step " + std::to_string(step);
+}
 
 Status CheckIndex(int64_t index, size_t size, const std::string& what) {
   if (index < 0 || static_cast<size_t>(index) >= size)
-    return Fail(ErrorCode::kMalformed, what + " " + std::to_string(index) + " does not exist; there are " + std::to_string(size));
+    return Fail(ErrorCode::kMalformed,
+                what + " " + std::to_string(index) + " does not exist; there are " + std::to_string(size));
   return {};
 }
 
@@ -21,13 +24,18 @@ Status CheckValue(const Plan& plan, const Segment& segment, const PlanValue& val
   switch (value.storage) {
     case StorageKind::kInput: {
       RETURN_IF_ERROR(CheckIndex(value.index, static_cast<size_t>(segment.runtime_inputs), name + ": input"));
-      if (!segment.input(value.index).has_rank()) return Fail(ErrorCode::kMalformed, name + " reads an input of unknown rank");
+      if (!segment.input(value.index).has_rank())
+        return Fail(ErrorCode::kMalformed, name + " reads an input of unknown rank");
       return {};
     }
-    case StorageKind::kOutput: return CheckIndex(value.index, plan.outputs.size(), name + ": output");
-    case StorageKind::kWeight: return CheckIndex(value.index, static_cast<size_t>(segment.weight_count()), name + ": weight");
-    case StorageKind::kPrepacked: return CheckIndex(value.index, plan.recipes.size(), name + ": recipe");
-    case StorageKind::kArena: return CheckIndex(value.index, plan.buffers.size(), name + ": buffer");
+    case StorageKind::kOutput:
+      return CheckIndex(value.index, plan.outputs.size(), name + ": output");
+    case StorageKind::kWeight:
+      return CheckIndex(value.index, static_cast<size_t>(segment.weight_count()), name + ": weight");
+    case StorageKind::kPrepacked:
+      return CheckIndex(value.index, plan.recipes.size(), name + ": recipe");
+    case StorageKind::kArena:
+      return CheckIndex(value.index, plan.buffers.size(), name + ": buffer");
   }
   return Fail(ErrorCode::kMalformed, name + " has an unknown storage kind");
 }
@@ -40,8 +48,9 @@ Status CheckUse(const Plan& plan, size_t step, int32_t index, bool written) {
     const PlanBuffer& buffer = plan.buffers[static_cast<size_t>(value.index)];
     const auto now = static_cast<int32_t>(step);
     if (now < buffer.first_step || now > buffer.last_step)
-      return Fail(ErrorCode::kMalformed, At(step) + " uses buffer " + std::to_string(value.index) + " outside its steps " +
-                                             std::to_string(buffer.first_step) + ".." + std::to_string(buffer.last_step));
+      return Fail(ErrorCode::kMalformed, At(step) + " uses buffer " + std::to_string(value.index) +
+                                             " outside its steps " + std::to_string(buffer.first_step) + ".." +
+                                             std::to_string(buffer.last_step));
   }
   if (written && value.storage != StorageKind::kArena && value.storage != StorageKind::kOutput)
     return Fail(ErrorCode::kMalformed, At(step) + " writes to an input or a weight");
@@ -62,8 +71,8 @@ Status CheckStep(const Plan& plan, size_t s) {
   if (node.op == TensorOp::kConstant) return Fail(ErrorCode::kMalformed, At(s) + ": constants are recipes, not steps");
   const auto count = static_cast<int>(node.inputs.size());
   if (count < info.min_inputs || count > info.max_inputs || node.outputs.empty())
-    return Fail(ErrorCode::kMalformed, At(s) + ": op " + std::string(info.name) + " with " + std::to_string(count) + " inputs and " +
-                                           std::to_string(node.outputs.size()) + " outputs");
+    return Fail(ErrorCode::kMalformed, At(s) + ": op " + std::string(info.name) + " with " + std::to_string(count) +
+                                           " inputs and " + std::to_string(node.outputs.size()) + " outputs");
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     if (node.inputs[i] == -1 && static_cast<int>(i) >= info.min_inputs) continue;
     RETURN_IF_ERROR(CheckUse(plan, s, node.inputs[i], false));
@@ -77,8 +86,10 @@ Status CheckStep(const Plan& plan, size_t s) {
 
 Status VerifyPlan(const Plan& plan, const Segment& segment) {
   if (plan.segment != segment.id)
-    return Fail(ErrorCode::kMalformed, "plan is for segment " + plan.segment.ShortHex() + ", not " + segment.id.ShortHex());
-  if (!TargetFromName(plan.target)) return Fail(ErrorCode::kTargetMismatch, "plan names unknown target \"" + plan.target + "\"");
+    return Fail(ErrorCode::kMalformed,
+                "plan is for segment " + plan.segment.ShortHex() + ", not " + segment.id.ShortHex());
+  if (!TargetFromName(plan.target))
+    return Fail(ErrorCode::kTargetMismatch, "plan names unknown target \"" + plan.target + "\"");
   if (plan.kernels.size() > limits::kPlanKernelsMax || plan.steps.size() > limits::kPlanStepsMax)
     return Fail(ErrorCode::kLimitExceeded, "plan has " + std::to_string(plan.kernels.size()) + " kernels and " +
                                                std::to_string(plan.steps.size()) + " steps");
@@ -87,7 +98,8 @@ Status VerifyPlan(const Plan& plan, const Segment& segment) {
     return Fail(ErrorCode::kMalformed, "plan's guard does not have the segment's symbols and inputs");
   const Function& body = segment.body.entry();
   if (plan.outputs.size() != body.regions[0].outputs.size())
-    return Fail(ErrorCode::kMalformed, "plan has " + std::to_string(plan.outputs.size()) + " outputs, the segment has " +
+    return Fail(ErrorCode::kMalformed, "plan has " + std::to_string(plan.outputs.size()) +
+                                           " outputs, the segment has " +
                                            std::to_string(body.regions[0].outputs.size()));
   for (size_t i = 0; i < plan.buffers.size(); ++i)
     if (plan.buffers[i].first_step < 0 || plan.buffers[i].last_step < plan.buffers[i].first_step)

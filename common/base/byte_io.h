@@ -39,8 +39,8 @@ class ByteWriter {
   std::vector<uint8_t> bytes_;
 };
 
-// Reads what ByteWriter wrote. After the first failure every read returns zero and `ok()` stays false, so that a decoder may
-// read a whole record and check once, as long as it bounds its loops with Count.
+// Reads what ByteWriter wrote. After the first failure every read returns zero and `ok()` stays false, so that a
+// decoder may read a whole record and check once, as long as it bounds its loops with Count.
 class ByteReader {
  public:
   explicit ByteReader(std::span<const uint8_t> bytes) : bytes_(bytes) {}

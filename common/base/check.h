@@ -7,8 +7,8 @@ namespace kiln {
 
 }  // namespace kiln
 
-#define KILN_CHECK(condition)                                                   \
-  do {                                                                          \
-    if (!(condition)) [[unlikely]]                                              \
-      ::kiln::CheckFailed(#condition, __FILE__, __LINE__);                      \
+#define KILN_CHECK(condition)                              \
+  do {                                                     \
+    if (!(condition)) [[unlikely]]                         \
+      ::kiln::CheckFailed(#condition, __FILE__, __LINE__); \
   } while (false)

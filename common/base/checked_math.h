@@ -25,9 +25,15 @@ inline std::optional<int64_t> CheckedMul(int64_t a, int64_t b) {
 }
 
 // Quotient rounded towards minus infinity; b > 0.
-inline int64_t FloorDiv(int64_t a, int64_t b) { return a / b - ((a % b != 0) && ((a < 0) != (b < 0))); }
+inline int64_t FloorDiv(int64_t a, int64_t b) {
+  return a / b - ((a % b != 0) && ((a < 0) != (b < 0)));
+}
 // Remainder with the sign of b; b > 0.
-inline int64_t FloorMod(int64_t a, int64_t b) { return a - FloorDiv(a, b) * b; }
-inline int64_t RoundUp(int64_t a, int64_t multiple) { return (a + multiple - 1) / multiple * multiple; }
+inline int64_t FloorMod(int64_t a, int64_t b) {
+  return a - FloorDiv(a, b) * b;
+}
+inline int64_t RoundUp(int64_t a, int64_t multiple) {
+  return (a + multiple - 1) / multiple * multiple;
+}
 
 }  // namespace kiln

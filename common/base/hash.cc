@@ -29,7 +29,9 @@ std::string Digest::Hex() const {
   return hex;
 }
 
-std::string Digest::ShortHex() const { return Hex().substr(0, 12); }
+std::string Digest::ShortHex() const {
+  return Hex().substr(0, 12);
+}
 
 Result<Digest> DigestFromHex(std::string_view hex) {
   auto digit = [](char c) -> int {
@@ -44,8 +46,8 @@ Result<Digest> DigestFromHex(std::string_view hex) {
   for (size_t i = 0; i < kDigestBytes; ++i) {
     const int high = digit(hex[2 * i]), low = digit(hex[2 * i + 1]);
     if (high < 0 || low < 0)
-      return Fail(ErrorCode::kMalformed, "digest has a character that is no lower-case hex digit at position " +
-                                             std::to_string(2 * i));
+      return Fail(ErrorCode::kMalformed,
+                  "digest has a character that is no lower-case hex digit at position " + std::to_string(2 * i));
     digest.bytes[i] = static_cast<uint8_t>(high << 4 | low);
   }
   return digest;
@@ -95,8 +97,12 @@ FieldHasher& FieldHasher::U32(uint32_t value) {
   return *this;
 }
 
-FieldHasher& FieldHasher::I64(int64_t value) { return U64(static_cast<uint64_t>(value)); }
-FieldHasher& FieldHasher::F64Bits(double value) { return U64(std::bit_cast<uint64_t>(value)); }
+FieldHasher& FieldHasher::I64(int64_t value) {
+  return U64(static_cast<uint64_t>(value));
+}
+FieldHasher& FieldHasher::F64Bits(double value) {
+  return U64(std::bit_cast<uint64_t>(value));
+}
 
 FieldHasher& FieldHasher::Bytes(std::span<const uint8_t> value) {
   U64(value.size());
@@ -127,7 +133,9 @@ Digest FieldHasher::Finish() {
   return digest;
 }
 
-uint64_t FastHash(std::span<const uint8_t> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
+uint64_t FastHash(std::span<const uint8_t> bytes) {
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
 
 size_t DigestHash::operator()(const Digest& digest) const noexcept {
   uint64_t word;

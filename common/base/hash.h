@@ -24,8 +24,8 @@ struct Digest {
 
   auto operator<=>(const Digest&) const = default;
   bool IsZero() const;
-  std::string Hex() const;         // 64 lower-case digits
-  std::string ShortHex() const;    // the first 12 digits, for people
+  std::string Hex() const;       // 64 lower-case digits
+  std::string ShortHex() const;  // the first 12 digits, for people
   std::span<const uint8_t> Span() const { return bytes; }
 };
 
@@ -48,11 +48,11 @@ class FieldHasher {
   FieldHasher& U32(uint32_t value);
   FieldHasher& U64(uint64_t value);
   FieldHasher& I64(int64_t value);
-  FieldHasher& F64Bits(double value);                       // by bit pattern
-  FieldHasher& Bytes(std::span<const uint8_t> value);       // length-prefixed
-  FieldHasher& Text(std::string_view value);                // length-prefixed
+  FieldHasher& F64Bits(double value);                  // by bit pattern
+  FieldHasher& Bytes(std::span<const uint8_t> value);  // length-prefixed
+  FieldHasher& Text(std::string_view value);           // length-prefixed
   FieldHasher& Id(const Digest& value);
-  FieldHasher& Int64s(std::span<const int64_t> values);     // length-prefixed
+  FieldHasher& Int64s(std::span<const int64_t> values);  // length-prefixed
   Digest Finish();
 
  private:

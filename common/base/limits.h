@@ -9,7 +9,7 @@ namespace kiln::limits {
 // --- tensors and programs ---
 inline constexpr int kRankMax = 8;
 inline constexpr int64_t kTensorBytesMax = int64_t{1} << 40;
-inline constexpr size_t kImmediateElementsMax = 16;     // constants up to this size are part of a segment by value
+inline constexpr size_t kImmediateElementsMax = 16;  // constants up to this size are part of a segment by value
 inline constexpr size_t kProgramNodesMax = 1'000'000;
 inline constexpr size_t kProgramValuesMax = 4'000'000;
 inline constexpr size_t kProgramBytesMax = size_t{1} << 31;

@@ -31,7 +31,7 @@ constexpr SnakeName ToSnake(std::string_view camel) {
 std::string_view ErrorCodeName(ErrorCode code) {
   switch (code) {
 #define KILN_ERROR(value, name, doc, exit_code) \
-  case ErrorCode::k##name:                       \
+  case ErrorCode::k##name:                      \
     return {kName##name.text.data(), kName##name.size};
 #include "common/base/error_codes.def"
 #undef KILN_ERROR
@@ -42,7 +42,7 @@ std::string_view ErrorCodeName(ErrorCode code) {
 int ErrorExitCode(ErrorCode code) {
   switch (code) {
 #define KILN_ERROR(value, name, doc, exit_code) \
-  case ErrorCode::k##name:                       \
+  case ErrorCode::k##name:                      \
     return exit_code;
 #include "common/base/error_codes.def"
 #undef KILN_ERROR
@@ -53,7 +53,7 @@ int ErrorExitCode(ErrorCode code) {
 ErrorCode ErrorCodeFromWire(uint8_t value) {
   switch (static_cast<ErrorCode>(value)) {
 #define KILN_ERROR(value, name, doc, exit_code) \
-  case ErrorCode::k##name:                       \
+  case ErrorCode::k##name:                      \
     return ErrorCode::k##name;
 #include "common/base/error_codes.def"
 #undef KILN_ERROR

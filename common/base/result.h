@@ -44,9 +44,8 @@ class [[nodiscard]] Result : public std::expected<T, Error> {
 };
 using Status = Result<void>;
 
-[[nodiscard]] inline std::unexpected<Error> Fail(
-    ErrorCode code, std::string message,
-    std::source_location where = std::source_location::current()) {
+[[nodiscard]] inline std::unexpected<Error> Fail(ErrorCode code, std::string message,
+                                                 std::source_location where = std::source_location::current()) {
   return std::unexpected<Error>(Error{code, std::move(message), where});
 }
 
@@ -58,16 +57,16 @@ using Status = Result<void>;
 #define KILN_CONCAT_INNER(a, b) a##b
 #define KILN_CONCAT(a, b) KILN_CONCAT_INNER(a, b)
 
-#define RETURN_IF_ERROR(expression)                                              \
-  do {                                                                           \
-    if (auto kiln_status = (expression); !kiln_status.has_value()) [[unlikely]]  \
-      return std::unexpected(std::move(kiln_status).error());                    \
+#define RETURN_IF_ERROR(expression)                                             \
+  do {                                                                          \
+    if (auto kiln_status = (expression); !kiln_status.has_value()) [[unlikely]] \
+      return std::unexpected(std::move(kiln_status).error());                   \
   } while (false)
 
 #define ASSIGN_OR_RETURN(declaration, expression) \
   ASSIGN_OR_RETURN_IMPL(KILN_CONCAT(kiln_result_, __LINE__), declaration, expression)
-#define ASSIGN_OR_RETURN_IMPL(result, declaration, expression)  \
-  auto result = (expression);                                   \
-  if (!result.has_value()) [[unlikely]]                         \
-    return std::unexpected(std::move(result).error());          \
+#define ASSIGN_OR_RETURN_IMPL(result, declaration, expression) \
+  auto result = (expression);                                  \
+  if (!result.has_value()) [[unlikely]]                        \
+    return std::unexpected(std::move(result).error());         \
   declaration = *std::move(result)

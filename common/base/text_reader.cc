@@ -6,10 +6,18 @@
 namespace kiln {
 namespace {
 
-bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
-bool IsNamePart(char c) { return IsLetter(c) || IsDigit(c) || c == '.'; }
-bool IsSpace(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+bool IsLetter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+bool IsDigit(char c) {
+  return c >= '0' && c <= '9';
+}
+bool IsNamePart(char c) {
+  return IsLetter(c) || IsDigit(c) || c == '.';
+}
+bool IsSpace(char c) {
+  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
 
 }  // namespace
 
@@ -85,7 +93,9 @@ Result<std::string> TextReader::Quoted() {
   return bytes;
 }
 
-Result<std::string> TextReader::NameOrQuoted() { return Peek() == '"' ? Quoted() : Name(); }
+Result<std::string> TextReader::NameOrQuoted() {
+  return Peek() == '"' ? Quoted() : Name();
+}
 
 Result<int64_t> TextReader::Int() {
   Skip();
@@ -135,8 +145,8 @@ std::unexpected<Error> TextReader::WrongAt(size_t offset, std::string_view what)
   const auto line = std::count(before.begin(), before.end(), '\n') + 1;
   const size_t start = before.rfind('\n');
   const size_t column = offset - (start == std::string_view::npos ? 0 : start + 1) + 1;
-  return Fail(ErrorCode::kMalformed, "line " + std::to_string(line) + ", column " + std::to_string(column) + ": " +
-                                         std::string(what));
+  return Fail(ErrorCode::kMalformed,
+              "line " + std::to_string(line) + ", column " + std::to_string(column) + ": " + std::string(what));
 }
 
 bool IsPlainName(std::string_view name) {
@@ -161,6 +171,8 @@ std::string QuotedText(std::string_view bytes) {
   return text + "\"";
 }
 
-std::string NameOrQuotedText(std::string_view name) { return IsPlainName(name) ? std::string(name) : QuotedText(name); }
+std::string NameOrQuotedText(std::string_view name) {
+  return IsPlainName(name) ? std::string(name) : QuotedText(name);
+}
 
 }  // namespace kiln

@@ -18,14 +18,15 @@ class TextReader {
   // Consumes `token` if it is next; a word only as a whole word.
   bool Take(std::string_view token);
   Status Expect(std::string_view token);
-  char Peek();                                    // next character of a token, '\0' at the end
-  Result<std::string> Name();                     // [A-Za-z_][A-Za-z0-9_.]*
-  Result<std::string> Quoted();                   // "bytes with \" \\ and \xHH"
+  char Peek();                   // next character of a token, '\0' at the end
+  Result<std::string> Name();    // [A-Za-z_][A-Za-z0-9_.]*
+  Result<std::string> Quoted();  // "bytes with \" \\ and \xHH"
   Result<std::string> NameOrQuoted();
   Result<int64_t> Int();
   // The characters of a number, bool or nan(0x…): letters, digits and . + - _ ( ).
   Result<std::string_view> Scalar();
-  // Text up to the first of `stops` that is outside quotes and parentheses; not consumed. A newline is no stop unless listed.
+  // Text up to the first of `stops` that is outside quotes and parentheses; not consumed. A newline is no stop unless
+  // listed.
   Result<std::string_view> Until(std::string_view stops);
   // The cursor, to come back to for a message.
   size_t offset() const { return at_; }

@@ -34,10 +34,14 @@ struct ValueWriter {
 
 Result<AttributeValue> ReadValue(ByteReader& reader, SymbolTable& symbols) {
   switch (reader.U8()) {
-    case 0: return AttributeValue(reader.I64());
-    case 1: return AttributeValue(reader.F64());
-    case 2: return AttributeValue(reader.Text(limits::kNameBytesMax));
-    case 3: return AttributeValue(reader.Int64s(kListMax));
+    case 0:
+      return AttributeValue(reader.I64());
+    case 1:
+      return AttributeValue(reader.F64());
+    case 2:
+      return AttributeValue(reader.Text(limits::kNameBytesMax));
+    case 3:
+      return AttributeValue(reader.Int64s(kListMax));
     case 4: {
       std::vector<double> list(reader.Count(8, kListMax));
       for (double& value : list) value = reader.F64();
@@ -48,7 +52,8 @@ Result<AttributeValue> ReadValue(ByteReader& reader, SymbolTable& symbols) {
       for (std::string& value : list) value = reader.Text(limits::kNameBytesMax);
       return AttributeValue(std::move(list));
     }
-    case 6: return AttributeValue(static_cast<ConstantId>(reader.I64()));
+    case 6:
+      return AttributeValue(static_cast<ConstantId>(reader.I64()));
     case 7: {
       std::vector<Dim> list(reader.Count(4, kListMax));
       for (Dim& dim : list) {
@@ -58,7 +63,8 @@ Result<AttributeValue> ReadValue(ByteReader& reader, SymbolTable& symbols) {
       }
       return AttributeValue(std::move(list));
     }
-    default: return Fail(ErrorCode::kMalformed, "attribute of an unknown kind");
+    default:
+      return Fail(ErrorCode::kMalformed, "attribute of an unknown kind");
   }
 }
 
@@ -82,7 +88,8 @@ Result<Attributes> DecodeAttributes(std::span<const uint8_t> bytes, SymbolTable&
   const size_t count = reader.Count(5, kAttributesMax);
   for (size_t i = 0; i < count && reader.ok(); ++i) {
     std::string name = reader.Text(limits::kNameBytesMax);
-    if (i > 0 && name <= previous) return Fail(ErrorCode::kMalformed, "attributes are not sorted by name at \"" + name + "\"");
+    if (i > 0 && name <= previous)
+      return Fail(ErrorCode::kMalformed, "attributes are not sorted by name at \"" + name + "\"");
     ASSIGN_OR_RETURN(AttributeValue value, ReadValue(reader, symbols));
     attributes.Set(name, std::move(value));
     previous = std::move(name);

@@ -7,15 +7,23 @@
 namespace kiln {
 namespace {
 
-bool IsList(char format) { return format == 'R' || format == 'W' || format == 'Y'; }
+bool IsList(char format) {
+  return format == 'R' || format == 'W' || format == 'Y';
+}
 
-std::string RegisterText(uint32_t index) { return index == kNoRegister ? "_" : fmt::format("r{}", index); }
+std::string RegisterText(uint32_t index) {
+  return index == kNoRegister ? "_" : fmt::format("r{}", index);
+}
 
 std::string OperandText(const CompactOperand& operand, const CompactProgram& compact, const Program& program) {
   switch (operand.format) {
-    case 'r': case 'w': case 'x':
+    case 'r':
+    case 'w':
+    case 'x':
       return RegisterText(operand.word);
-    case 'R': case 'W': case 'Y': {
+    case 'R':
+    case 'W':
+    case 'Y': {
       std::string text = operand.format == 'R' ? "(" : operand.format == 'W' ? "-> (" : "or (";
       for (size_t i = 0; i < operand.list.size(); ++i) text += (i ? ", " : "") + RegisterText(operand.list[i]);
       return text + ")";
@@ -37,7 +45,8 @@ std::string OperandText(const CompactOperand& operand, const CompactProgram& com
     case 'b': {
       if (operand.word >= compact.bindings.size()) return "binding ?";
       const ShapeBinding& binding = compact.bindings[operand.word];
-      const Value& value = program.functions[static_cast<size_t>(binding.function)].values[static_cast<size_t>(binding.value)];
+      const Value& value =
+          program.functions[static_cast<size_t>(binding.function)].values[static_cast<size_t>(binding.value)];
       return ToString(value.desc, program.symbols);
     }
     case 's':
@@ -57,7 +66,8 @@ Status DecodeInstruction(const CompactProgram& program, uint32_t pc, CompactInst
   if (!opcode) return Fail(ErrorCode::kMalformed, fmt::format("word {} holds no opcode ({})", pc, code[pc] & 0xff));
   const uint64_t length = code[pc] >> 8;
   if (length == 0 || pc + length > code.size())
-    return Fail(ErrorCode::kMalformed, fmt::format("instruction {} has length {}, past the end of the code", pc, length));
+    return Fail(ErrorCode::kMalformed,
+                fmt::format("instruction {} has length {}, past the end of the code", pc, length));
   instruction->opcode = *opcode;
   instruction->pc = pc;
   instruction->next = pc + static_cast<uint32_t>(length);
@@ -65,18 +75,21 @@ Status DecodeInstruction(const CompactProgram& program, uint32_t pc, CompactInst
   uint64_t at = pc + 1;
   for (char format : InfoOf(*opcode).format) {
     if (format == '.') continue;
-    if (at >= instruction->next) return Fail(ErrorCode::kMalformed, fmt::format("instruction {} lacks operand '{}'", pc, format));
+    if (at >= instruction->next)
+      return Fail(ErrorCode::kMalformed, fmt::format("instruction {} lacks operand '{}'", pc, format));
     CompactOperand operand{format, code[at++], {}};
     if (IsList(format)) {
       if (at + operand.word > instruction->next)
-        return Fail(ErrorCode::kMalformed, fmt::format("instruction {} has a list of {} registers, longer than itself", pc, operand.word));
+        return Fail(ErrorCode::kMalformed,
+                    fmt::format("instruction {} has a list of {} registers, longer than itself", pc, operand.word));
       operand.list = std::span(code).subspan(at, operand.word);
       at += operand.word;
     }
     instruction->operands.push_back(operand);
   }
   if (at != instruction->next)
-    return Fail(ErrorCode::kMalformed, fmt::format("instruction {} has {} words after its operands", pc, instruction->next - at));
+    return Fail(ErrorCode::kMalformed,
+                fmt::format("instruction {} has {} words after its operands", pc, instruction->next - at));
   return {};
 }
 

@@ -1,8 +1,8 @@
-// Compact form: the dense instruction stream that the interpreter runs. In memory only; EmitCompact makes it from a Program,
-// nothing edits it, and nothing is made from it but its text.
+// Compact form: the dense instruction stream that the interpreter runs. In memory only; EmitCompact makes it from a
+// Program, nothing edits it, and nothing is made from it but its text.
 //
-// Code is a vector of 32-bit words. A head word holds the opcode (low 8 bits) and the instruction's length in words (high 24);
-// operands follow in the order of the opcode's format, a list as its count and its registers.
+// Code is a vector of 32-bit words. A head word holds the opcode (low 8 bits) and the instruction's length in words
+// (high 24); operands follow in the order of the opcode's format, a list as its count and its registers.
 #pragma once
 
 #include <compare>
@@ -27,7 +27,9 @@ struct NodePlace {
   auto operator<=>(const NodePlace&) const = default;
 
   const Node& In(const Program& program) const {
-    return program.functions[static_cast<size_t>(function)].regions[static_cast<size_t>(region)].nodes[static_cast<size_t>(node)];
+    return program.functions[static_cast<size_t>(function)]
+        .regions[static_cast<size_t>(region)]
+        .nodes[static_cast<size_t>(node)];
   }
 };
 
@@ -40,7 +42,7 @@ struct ShapeBinding {
 
 // Where a segment's instructions lie: [variant, end) is the variant form.
 struct CompactSegment {
-  uint32_t entry = 0;     // its PROFILE_POINT
+  uint32_t entry = 0;  // its PROFILE_POINT
   uint32_t variant = 0;
   uint32_t end = 0;
 };
@@ -48,7 +50,7 @@ struct CompactSegment {
 struct CompactProgram {
   std::vector<uint32_t> code;
   uint32_t register_count = 0;
-  std::vector<uint32_t> entries;          // first instruction per function
+  std::vector<uint32_t> entries;  // first instruction per function
   std::vector<NodePlace> nodes;
   std::vector<ShapeBinding> bindings;
   std::vector<CompactSegment> segments;
@@ -61,7 +63,8 @@ struct CompactOperand {
   std::span<const uint32_t> list;
 };
 
-// Decodes the instruction at `pc` by its opcode's format. Malformed when the words do not follow it. `operands` is reused.
+// Decodes the instruction at `pc` by its opcode's format. Malformed when the words do not follow it. `operands` is
+// reused.
 struct CompactInstruction {
   Opcode opcode;
   uint32_t pc = 0;
@@ -90,7 +93,8 @@ class CompactWriter {
   size_t head_ = 0;
 };
 
-// One line per instruction: address, mnemonic, operands, and the node's op and name. `program` is the one it was emitted from.
+// One line per instruction: address, mnemonic, operands, and the node's op and name. `program` is the one it was
+// emitted from.
 std::string Disassemble(const CompactProgram& compact, const Program& program);
 
 }  // namespace kiln

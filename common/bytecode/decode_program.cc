@@ -8,7 +8,9 @@
 namespace kiln {
 namespace {
 
-std::unexpected<Error> Bad(const std::string& what) { return Fail(ErrorCode::kMalformed, what); }
+std::unexpected<Error> Bad(const std::string& what) {
+  return Fail(ErrorCode::kMalformed, what);
+}
 
 class ProgramDecoder {
  public:
@@ -67,8 +69,8 @@ class ProgramDecoder {
     if (text == nullptr) return std::string();
     RETURN_IF_ERROR(Pay(4 + size_t{text->size()}));
     if (text->size() > limits::kNameBytesMax) {
-      return Fail(ErrorCode::kLimitExceeded, "a text of " + std::to_string(text->size()) + " bytes passes the limit of " +
-                                                 std::to_string(limits::kNameBytesMax));
+      return Fail(ErrorCode::kLimitExceeded, "a text of " + std::to_string(text->size()) +
+                                                 " bytes passes the limit of " + std::to_string(limits::kNameBytesMax));
     }
     return text->str();
   }
@@ -83,8 +85,9 @@ class ProgramDecoder {
 
   Status CheckOpTable(const wire::Program& root) const {
     if (root.op_rows() > static_cast<uint32_t>(TensorOpCount())) {
-      return Fail(ErrorCode::kUnsupported, "the program needs " + std::to_string(root.op_rows()) + " tensor ops, this build has " +
-                                               std::to_string(TensorOpCount()) + "; update this binary");
+      return Fail(ErrorCode::kUnsupported, "the program needs " + std::to_string(root.op_rows()) +
+                                               " tensor ops, this build has " + std::to_string(TensorOpCount()) +
+                                               "; update this binary");
     }
     const Digest prefix = TensorOpTablePrefix(static_cast<int>(root.op_rows()));
     const auto* written = root.op_prefix();
@@ -112,7 +115,8 @@ class ProgramDecoder {
       expressions_.push_back(*dim);
     }
     ASSIGN_OR_RETURN(const size_t constraints, Count(root.constraints()));
-    for (size_t i = 0; i < constraints; ++i) RETURN_IF_ERROR(DecodeConstraint(*root.constraints()->Get(static_cast<uint32_t>(i))));
+    for (size_t i = 0; i < constraints; ++i)
+      RETURN_IF_ERROR(DecodeConstraint(*root.constraints()->Get(static_cast<uint32_t>(i))));
     return {};
   }
 
@@ -120,8 +124,8 @@ class ProgramDecoder {
     ASSIGN_OR_RETURN(const Dim left, DecodeDim(constraint.left()));
     ASSIGN_OR_RETURN(const Dim right, DecodeDim(constraint.right()));
     switch (constraint.kind()) {
-#define KILN_CONSTRAINT(value, name, text, doc)                              \
-  case value:                                                                \
+#define KILN_CONSTRAINT(value, name, text, doc)                             \
+  case value:                                                               \
     program_.symbols.AddConstraint({ConstraintKind::k##name, left, right}); \
     return {};
 #include "common/shape/constraints.def"
@@ -307,7 +311,8 @@ class ProgramDecoder {
 
 Result<Program> DecodeProgram(std::span<const uint8_t> bytes, const DecodeOptions& options) {
   if (bytes.size() >= limits::kProgramBytesMax) {
-    return Fail(ErrorCode::kLimitExceeded, "a program of " + std::to_string(bytes.size()) + " bytes passes the limit of " +
+    return Fail(ErrorCode::kLimitExceeded, "a program of " + std::to_string(bytes.size()) +
+                                               " bytes passes the limit of " +
                                                std::to_string(limits::kProgramBytesMax));
   }
   // Reading in place needs aligned bytes.

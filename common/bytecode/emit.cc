@@ -50,7 +50,7 @@ class Emitter {
     RegionNodes(0);
     Scope scope;
     for (size_t i = 0; i < body.outputs.size(); ++i) {
-      const uint32_t from = Read(body.outputs[i], &scope);   // may emit instructions of its own
+      const uint32_t from = Read(body.outputs[i], &scope);  // may emit instructions of its own
       code_.Begin(Opcode::kStore).Word(from).Word(static_cast<uint32_t>(i)).End();
     }
     FreeScope(&scope);
@@ -112,7 +112,10 @@ class Emitter {
         const uint32_t index = TakeRegister();
         scope->emplace(value, index);
         if (node.op == TensorOp::kConstant)
-          code_.Begin(Opcode::kConstant).Word(index).Word(static_cast<uint32_t>(node.attributes.Constant("value"))).End();
+          code_.Begin(Opcode::kConstant)
+              .Word(index)
+              .Word(static_cast<uint32_t>(node.attributes.Constant("value")))
+              .End();
         else
           code_.Begin(Opcode::kShapeVariant).Word(index).Word(NodeIndex(from.region, from.node)).End();
         return index;
@@ -185,7 +188,8 @@ class Emitter {
     for (int i = range.first_node; i < range.end_node; ++i) FreeDying(range.region, i);
   }
 
-  // The segment's nodes one by one. Values that enter or leave the segment stay; everything else is free again at the end.
+  // The segment's nodes one by one. Values that enter or leave the segment stay; everything else is free again at the
+  // end.
   void EmitVariant(const SegmentRange& range, Scope* scope) {
     const std::set<ValueId> leaves(range.outputs.begin(), range.outputs.end());
     const std::map<ValueId, int> last_in_scope = LastUses(range);
@@ -194,7 +198,8 @@ class Emitter {
       if (IsRematerialised(node.op)) continue;
       EmitPure(range.region, i, scope);
       for (ValueId output : node.outputs)
-        if (output != kNoValue && live_.last_use[static_cast<size_t>(output)] == Liveness::kUnused && !leaves.contains(output))
+        if (output != kNoValue && live_.last_use[static_cast<size_t>(output)] == Liveness::kUnused &&
+            !leaves.contains(output))
           Free(output);
       for (ValueId input : node.inputs) {
         if (input == kNoValue || last_in_scope.at(input) != i) continue;
@@ -229,7 +234,11 @@ class Emitter {
       code_.Begin(ViewOpcode(node.op)).List(inputs).List(outputs).Word(where).End();
     } else {
       const bool is_static = is_static_({function_index_, region, index});
-      code_.Begin(is_static ? Opcode::kAllocStatic : Opcode::kAllocDynamic).List(inputs).List(outputs).Word(where).End();
+      code_.Begin(is_static ? Opcode::kAllocStatic : Opcode::kAllocDynamic)
+          .List(inputs)
+          .List(outputs)
+          .Word(where)
+          .End();
       code_.Begin(Opcode::kCompute).List(inputs).List(outputs).Word(where).End();
     }
     for (ValueId output : node.outputs) BindShape(output, false);
@@ -285,7 +294,7 @@ class Emitter {
     Scope scope;
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (outputs[i] == kNoRegister) continue;
-      const uint32_t from = Read(branch.outputs[i], &scope);   // may emit instructions of its own
+      const uint32_t from = Read(branch.outputs[i], &scope);  // may emit instructions of its own
       code_.Begin(Opcode::kMove).Word(from).Word(outputs[i]).End();
     }
     FreeScope(&scope);
@@ -323,22 +332,25 @@ class Emitter {
 
   const Function& function_;
   const int function_index_;
-  std::map<std::pair<RegionId, int>, std::pair<uint32_t, const SegmentRange*>> segment_at_;   // by first node
+  std::map<std::pair<RegionId, int>, std::pair<uint32_t, const SegmentRange*>> segment_at_;  // by first node
   const IsStaticNode& is_static_;
   const SymbolDefinitions& definitions_;
   const Liveness live_;
   CompactProgram& out_;
   CompactWriter code_;
-  std::vector<uint32_t> register_of_;   // per value, kNoRegister while it does not exist
-  std::vector<uint32_t> free_;          // min-heap
+  std::vector<uint32_t> register_of_;  // per value, kNoRegister while it does not exist
+  std::vector<uint32_t> free_;         // min-heap
   uint32_t next_ = 0;
 };
 
 }  // namespace
 
-bool IsRematerialised(TensorOp op) { return op == TensorOp::kConstant || op == TensorOp::kShapeVector; }
+bool IsRematerialised(TensorOp op) {
+  return op == TensorOp::kConstant || op == TensorOp::kShapeVector;
+}
 
-CompactProgram EmitCompact(const Program& program, std::span<const SegmentRange> segments, const IsStaticNode& is_static) {
+CompactProgram EmitCompact(const Program& program, std::span<const SegmentRange> segments,
+                           const IsStaticNode& is_static) {
   CompactProgram out;
   const SymbolDefinitions definitions = FindSymbolDefinitions(program);
   out.segments.resize(segments.size());

@@ -18,13 +18,17 @@ class Walk {
     for (size_t v = 0; v < function_.values.size(); ++v) {
       const int last = live_.last_use[v];
       if (last == Liveness::kUnused || last == Liveness::kRegionOutput) continue;
-      live_.dying[static_cast<size_t>(live_.definition[v].region)][static_cast<size_t>(last)].push_back(static_cast<ValueId>(v));
+      live_.dying[static_cast<size_t>(live_.definition[v].region)][static_cast<size_t>(last)].push_back(
+          static_cast<ValueId>(v));
     }
     return std::move(live_);
   }
 
  private:
-  struct Place { RegionId region; int node; };
+  struct Place {
+    RegionId region;
+    int node;
+  };
 
   void Region(RegionId id) {
     const kiln::Region& region = function_.regions[static_cast<size_t>(id)];
@@ -62,6 +66,8 @@ class Walk {
 
 }  // namespace
 
-Liveness FindLiveness(const Function& function) { return Walk(function).Run(); }
+Liveness FindLiveness(const Function& function) {
+  return Walk(function).Run();
+}
 
 }  // namespace kiln

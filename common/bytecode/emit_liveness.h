@@ -9,10 +9,10 @@ namespace kiln {
 
 struct Liveness {
   static constexpr int kUnused = -1;
-  static constexpr int kRegionOutput = 0x7fffffff;   // lives to the end of its region
+  static constexpr int kRegionOutput = 0x7fffffff;  // lives to the end of its region
   struct Definition {
     RegionId region = 0;
-    int node = -1;                     // -1: an input of the region
+    int node = -1;  // -1: an input of the region
   };
   std::vector<Definition> definition;  // per value
   std::vector<int> last_use;           // per value: node of the defining region, kUnused or kRegionOutput

@@ -38,11 +38,11 @@ class ProgramEncoder {
     const Digest prefix = TensorOpTablePrefix(op_rows_);
     const wire::Digest32 digest(flatbuffers::span<const uint8_t, kDigestBytes>(prefix.bytes.data(), kDigestBytes));
     const auto name = builder_.CreateString(program_.name);
-    builder_.Finish(wire::CreateProgram(builder_, name, static_cast<uint32_t>(op_rows_), &digest,
-                                        builder_.CreateVector(symbols), builder_.CreateVector(expressions),
-                                        builder_.CreateVectorOfStructs(constraints), builder_.CreateVector(constants),
-                                        builder_.CreateVector(functions)),
-                    wire::ProgramIdentifier());
+    builder_.Finish(
+        wire::CreateProgram(builder_, name, static_cast<uint32_t>(op_rows_), &digest, builder_.CreateVector(symbols),
+                            builder_.CreateVector(expressions), builder_.CreateVectorOfStructs(constraints),
+                            builder_.CreateVector(constants), builder_.CreateVector(functions)),
+        wire::ProgramIdentifier());
     return std::vector<uint8_t>(builder_.GetBufferPointer(), builder_.GetBufferPointer() + builder_.GetSize());
   }
 
@@ -57,7 +57,8 @@ class ProgramEncoder {
     }
     if (bytes <= limits::kProgramBytesMax / 2) return {};
     return Fail(ErrorCode::kLimitExceeded, "the constants of program \"" + program_.name + "\" take " +
-                                               std::to_string(bytes) + " bytes; place the weights in a file of their own");
+                                               std::to_string(bytes) +
+                                               " bytes; place the weights in a file of their own");
   }
 
   wire::DimRef EncodeDim(Dim dim) {
@@ -87,7 +88,7 @@ class ProgramEncoder {
     Offset<flatbuffers::Vector<uint8_t>> data;
     if (!place) {
       const size_t bytes = static_cast<size_t>(tensor.ref.bytes());
-      builder_.ForceVectorAlignment(bytes, 1, 32);   // the largest FlatBuffers knows
+      builder_.ForceVectorAlignment(bytes, 1, 32);  // the largest FlatBuffers knows
       data = builder_.CreateVector(tensor.ref.as<const uint8_t>(), bytes);
     }
     const auto name = builder_.CreateString(constant.name);

@@ -25,14 +25,20 @@ constexpr std::array<int8_t, 256> kRowOf = RowIndex();
 
 }  // namespace
 
-const OpcodeInfo& InfoOf(Opcode opcode) { return kRows[kRowOf[static_cast<size_t>(opcode)]]; }
+const OpcodeInfo& InfoOf(Opcode opcode) {
+  return kRows[kRowOf[static_cast<size_t>(opcode)]];
+}
 
 std::optional<Opcode> OpcodeFromNumber(uint32_t number) {
   if (number >= kRowOf.size() || kRowOf[number] < 0) return std::nullopt;
   return static_cast<Opcode>(number);
 }
 
-int OpcodeCount() { return kRowCount; }
-const OpcodeInfo& OpcodeRow(int index) { return kRows[index]; }
+int OpcodeCount() {
+  return kRowCount;
+}
+const OpcodeInfo& OpcodeRow(int index) {
+  return kRows[index];
+}
 
 }  // namespace kiln

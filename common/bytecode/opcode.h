@@ -18,7 +18,7 @@ enum class OpcodeFamily : uint8_t { kLifecycle, kShape, kCompute, kControl, kCal
 struct OpcodeInfo {
   Opcode opcode;
   std::string_view mnemonic;
-  std::string_view format;     // letters as described at the head of opcodes.def
+  std::string_view format;  // letters as described at the head of opcodes.def
   OpcodeFamily family;
   std::string_view doc;
 };

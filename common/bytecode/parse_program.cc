@@ -9,7 +9,9 @@
 namespace kiln {
 namespace {
 
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+bool IsDigit(char c) {
+  return c >= '0' && c <= '9';
+}
 
 // A definition as written; it gets its id when its place in the order is known.
 struct Definition {
@@ -56,7 +58,8 @@ class FunctionParser {
 
   Result<int64_t> Id(size_t limit) {
     ASSIGN_OR_RETURN(const int64_t id, reader_.Int());
-    if (id < 0 || static_cast<uint64_t>(id) >= limit) return reader_.Wrong("id " + std::to_string(id) + " is out of range");
+    if (id < 0 || static_cast<uint64_t>(id) >= limit)
+      return reader_.Wrong("id " + std::to_string(id) + " is out of range");
     return id;
   }
 
@@ -486,7 +489,9 @@ class ProgramParser {
 
 }  // namespace
 
-Result<Program> ParseProgram(TextReader& reader, WeightSource* weights) { return ProgramParser(reader, weights).Run(); }
+Result<Program> ParseProgram(TextReader& reader, WeightSource* weights) {
+  return ProgramParser(reader, weights).Run();
+}
 
 Result<Program> ParseProgram(std::string_view text, WeightSource* weights) {
   TextReader reader(text);

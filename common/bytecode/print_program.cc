@@ -10,7 +10,9 @@ std::string Bound(int64_t value) {
   return value == Interval::kNoBound ? "inf" : std::to_string(value);
 }
 
-std::string Indent(int depth) { return std::string(static_cast<size_t>(2 * depth), ' '); }
+std::string Indent(int depth) {
+  return std::string(static_cast<size_t>(2 * depth), ' ');
+}
 
 template <class List, class F>
 std::string Joined(const List& list, F&& text_of) {
@@ -57,7 +59,8 @@ class ProgramPrinter {
   void PrintSymbol(SymbolId id) {
     const Symbol& symbol = program_.symbols.symbol(id);
     out_ += "  symbol " + program_.symbols.SymbolText(id);
-    if (symbol.range != Interval{}) out_ += " in [" + std::to_string(symbol.range.min) + ", " + Bound(symbol.range.max) + "]";
+    if (symbol.range != Interval{})
+      out_ += " in [" + std::to_string(symbol.range.min) + ", " + Bound(symbol.range.max) + "]";
     if (symbol.divisor != 1) out_ += " divisor " + std::to_string(symbol.divisor);
     out_ += "\n";
   }
@@ -161,9 +164,12 @@ class ProgramPrinter {
     out_ += " = " + std::string(OpInfo(node.op).name) + "(";
     out_ += Joined(node.inputs, [&](ValueId input) { return Use(input); }) + ")";
     if (!node.attributes.all().empty()) {
-      out_ += " {" + Joined(node.attributes.all(), [&](const Attribute& attribute) {
-                return NameOrQuotedText(attribute.name) + " = " + AttributeText(attribute.value);
-              }) + "}";
+      out_ += " {" +
+              Joined(node.attributes.all(),
+                     [&](const Attribute& attribute) {
+                       return NameOrQuotedText(attribute.name) + " = " + AttributeText(attribute.value);
+                     }) +
+              "}";
     }
     if (!node.name.empty()) out_ += " " + QuotedText(node.name);
     out_ += regions + "\n";

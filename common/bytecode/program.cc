@@ -51,12 +51,18 @@ std::string_view Attributes::Text(std::string_view name, std::string_view fallba
   const auto* value = FindAs<std::string>(*this, name);
   return value == nullptr ? fallback : std::string_view(*value);
 }
-std::span<const int64_t> Attributes::Ints(std::string_view name) const { return FindList<int64_t>(*this, name); }
-std::span<const double> Attributes::Floats(std::string_view name) const { return FindList<double>(*this, name); }
+std::span<const int64_t> Attributes::Ints(std::string_view name) const {
+  return FindList<int64_t>(*this, name);
+}
+std::span<const double> Attributes::Floats(std::string_view name) const {
+  return FindList<double>(*this, name);
+}
 std::span<const std::string> Attributes::Texts(std::string_view name) const {
   return FindList<std::string>(*this, name);
 }
-std::span<const Dim> Attributes::Dims(std::string_view name) const { return FindList<Dim>(*this, name); }
+std::span<const Dim> Attributes::Dims(std::string_view name) const {
+  return FindList<Dim>(*this, name);
+}
 ConstantId Attributes::Constant(std::string_view name) const {
   const auto* value = FindAs<ConstantId>(*this, name);
   return value == nullptr ? -1 : *value;

@@ -1,8 +1,8 @@
 // Program: the extended form of a model, and the only form that is serialised, hashed, sent and verified.
 //
-// A Program has functions; function 0 is the entry. A function owns its values (SSA, dense ids, each defined once: as an
-// input of a region or as an output of a node) and a tree of structured regions. Region 0 is the body. A node may own
-// regions (If: two, Loop and Scan: one); a region sees the values of the regions around it that were defined before
+// A Program has functions; function 0 is the entry. A function owns its values (SSA, dense ids, each defined once: as
+// an input of a region or as an output of a node) and a tree of structured regions. Region 0 is the body. A node may
+// own regions (If: two, Loop and Scan: one); a region sees the values of the regions around it that were defined before
 // its node. Constants belong to the program and enter a function through a `Constant` node's attribute.
 //
 // Value type; not thread-safe while being edited.
@@ -29,7 +29,7 @@ namespace kiln {
 using ValueId = int32_t;
 using RegionId = int32_t;
 using ConstantId = int32_t;
-inline constexpr ValueId kNoValue = -1;   // an optional input or output that is absent
+inline constexpr ValueId kNoValue = -1;  // an optional input or output that is absent
 
 // Node attribute. Lists of Dims carry integers that may depend on shapes (folded shape arithmetic).
 using AttributeValue = std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>,
@@ -54,7 +54,7 @@ class Attributes {
   std::span<const double> Floats(std::string_view name) const;
   std::span<const std::string> Texts(std::string_view name) const;
   std::span<const Dim> Dims(std::string_view name) const;
-  ConstantId Constant(std::string_view name) const;   // -1 when absent
+  ConstantId Constant(std::string_view name) const;  // -1 when absent
   bool Has(std::string_view name) const { return Find(name) != nullptr; }
   const std::vector<Attribute>& all() const { return list_; }
   bool operator==(const Attributes&) const = default;
@@ -65,8 +65,8 @@ class Attributes {
 
 struct Node {
   TensorOp op;
-  std::string name;                  // the source node's, for messages; not part of canonical forms
-  std::vector<ValueId> inputs;       // kNoValue where an optional one is absent
+  std::string name;             // the source node's, for messages; not part of canonical forms
+  std::vector<ValueId> inputs;  // kNoValue where an optional one is absent
   std::vector<ValueId> outputs;
   Attributes attributes;
   std::vector<RegionId> regions;
@@ -78,21 +78,21 @@ struct Value {
 };
 
 struct Region {
-  std::vector<ValueId> inputs;       // loop state, or the function's inputs for region 0
-  std::vector<Node> nodes;           // in execution order
+  std::vector<ValueId> inputs;  // loop state, or the function's inputs for region 0
+  std::vector<Node> nodes;      // in execution order
   std::vector<ValueId> outputs;
 };
 
 struct Function {
   std::string name;
   std::vector<Value> values;
-  std::vector<Region> regions;       // [0] is the body
+  std::vector<Region> regions;  // [0] is the body
 };
 
 // Constant data: small ones are immediates (compared by value), others weights that usually lie in a mapped file.
 struct Constant {
   std::string name;
-  Tensor tensor;                     // contiguous
+  Tensor tensor;  // contiguous
   bool is_immediate = false;
 };
 
@@ -103,7 +103,8 @@ struct Program {
   std::vector<Function> functions;
 
   const Function& entry() const { return functions.front(); }
-  // Whether a constant must be part of canonical forms by value (docs/design.md): integers, or at most kImmediateElementsMax elements.
+  // Whether a constant must be part of canonical forms by value (docs/design.md): integers, or at most
+  // kImmediateElementsMax elements.
   static bool IsImmediate(const Tensor& tensor);
 };
 

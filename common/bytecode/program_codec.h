@@ -12,14 +12,14 @@
 namespace kiln {
 
 struct EncodeOptions {
-  WeightPlacement placement;   // constants that are only referred to; absent: all bytes are inline
+  WeightPlacement placement;  // constants that are only referred to; absent: all bytes are inline
 };
 // LimitExceeded where the result would pass kProgramBytesMax: place the weights in a file of their own.
 // Precondition: VerifyProgram accepts the program.
 Result<std::vector<uint8_t>> EncodeProgram(const Program& program, const EncodeOptions& options = {});
 
 struct DecodeOptions {
-  WeightSource* weights = nullptr;              // resolves external constants; not needed where there are none
+  WeightSource* weights = nullptr;  // resolves external constants; not needed where there are none
   // What owns `bytes`. If given, inline constants that are aligned for their elements stay in place and keep it alive;
   // otherwise they are copied.
   std::shared_ptr<const void> owner;

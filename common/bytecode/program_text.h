@@ -13,9 +13,11 @@
 // - A value is `%name` where its name is plain and unique in its function, else `%id`, with the name in quotes at its
 //   definition. Ids count definitions in the order of the text; where they do not, `%name#id` says so. `_` is an absent
 //   input or output. Constants are `@name` or `@id` alike.
-// - Attributes: 1 · 0.5 · "text" · [1, 2] · [0.5] · ["a"] · @constant · dims[n, 2*n]; empty lists are ints[], floats[], texts[].
+// - Attributes: 1 · 0.5 · "text" · [1, 2] · [0.5] · ["a"] · @constant · dims[n, 2*n]; empty lists are ints[], floats[],
+// texts[].
 //   An integer is taken for a float where op_attributes.def says that the attribute is one.
-// - Regions follow the node: `If(%c) then() -> (%a) {…} else() -> (%b) {…}`, `Loop(%n, _, %s) body(%i: i64[], …) -> (…) {…}`;
+// - Regions follow the node: `If(%c) then() -> (%a) {…} else() -> (%b) {…}`, `Loop(%n, _, %s) body(%i: i64[], …) -> (…)
+// {…}`;
 //   `body#5` where the region's id is not the next one.
 // - A desc is `f32[n, 64]`, `f32[*]` for an unknown rank, and then, where they are not the default: strided, stride0,
 //   blocked, view, unaligned, cuda.
@@ -33,8 +35,8 @@
 namespace kiln {
 
 struct PrintOptions {
-  WeightPlacement placement;        // constants that are printed as `ref offset`; absent: none
-  size_t list_elements_max = 16;    // larger constants are printed as splat or hex
+  WeightPlacement placement;      // constants that are printed as `ref offset`; absent: none
+  size_t list_elements_max = 16;  // larger constants are printed as splat or hex
 };
 
 // Precondition: VerifyProgram accepts the program.

@@ -42,7 +42,7 @@ class Walk {
   const Function& function_;
   std::vector<std::vector<bool>>& defines_;
   std::vector<bool> bound_;
-  std::vector<SymbolId> order_;   // bound symbols, for leaving a region
+  std::vector<SymbolId> order_;  // bound symbols, for leaving a region
 };
 
 }  // namespace

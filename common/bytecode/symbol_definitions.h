@@ -1,7 +1,8 @@
 // Where symbols get their values while a program runs.
 //
-// A symbol is defined by the first dim that is exactly that symbol, in execution order: of an input of the function, of a
-// region's input, or of a node's output. What a nested region defines is not visible outside it. Every other dim is a check.
+// A symbol is defined by the first dim that is exactly that symbol, in execution order: of an input of the function, of
+// a region's input, or of a node's output. What a nested region defines is not visible outside it. Every other dim is a
+// check.
 #pragma once
 
 #include <vector>

@@ -22,7 +22,8 @@ using BitsOf = std::conditional_t<sizeof(T) == 2, uint16_t, std::conditional_t<s
 template <class T>
 std::string HexPattern(T bits) {
   std::string text;
-  for (int shift = static_cast<int>(sizeof(T) * 8) - 4; shift >= 0; shift -= 4) text += kHexDigits[(bits >> shift) & 15];
+  for (int shift = static_cast<int>(sizeof(T) * 8) - 4; shift >= 0; shift -= 4)
+    text += kHexDigits[(bits >> shift) & 15];
   return text;
 }
 
@@ -114,7 +115,9 @@ Status ParseNextElement(TextReader& reader, DType dtype, void* element) {
 
 }  // namespace
 
-std::string FloatText(double value) { return FloatTextOf(value); }
+std::string FloatText(double value) {
+  return FloatTextOf(value);
+}
 
 Result<double> ParseFloat(std::string_view text) {
   double value = 0;
@@ -187,7 +190,8 @@ Result<Tensor> ParseTensorData(TextReader& reader, DType dtype, const Dims& dims
     const size_t start = reader.offset();
     ASSIGN_OR_RETURN(const std::string probe, reader.Quoted());
     if (probe.size() != 2 * count * width) {
-      return reader.WrongAt(start, std::to_string(probe.size()) + " hex digits for " + std::to_string(count * width) + " bytes");
+      return reader.WrongAt(
+          start, std::to_string(probe.size()) + " hex digits for " + std::to_string(count * width) + " bytes");
     }
     reader.Rewind(start);
     Tensor tensor = Tensor::Allocate(dtype, dims);
@@ -206,7 +210,8 @@ Result<Tensor> ParseTensorData(TextReader& reader, DType dtype, const Dims& dims
     if (bytes.size() > count * width) break;
   }
   if (bytes.size() != count * width) {
-    return reader.WrongAt(start, "the list does not have the " + std::to_string(count) + " elements of " + dims.ToString());
+    return reader.WrongAt(start,
+                          "the list does not have the " + std::to_string(count) + " elements of " + dims.ToString());
   }
   Tensor tensor = Tensor::Allocate(dtype, dims);
   if (!bytes.empty()) std::memcpy(tensor.ref.data, bytes.data(), bytes.size());

@@ -1,5 +1,5 @@
-// Tensors as text, bit for bit: `f32[2, 3] = [1.0, …]`, `splat 0.5`, `hex "…"`. Elements are row-major; a NaN that is not
-// the plain one is written by its pattern, `nan(0x7fc00001)`.
+// Tensors as text, bit for bit: `f32[2, 3] = [1.0, …]`, `splat 0.5`, `hex "…"`. Elements are row-major; a NaN that is
+// not the plain one is written by its pattern, `nan(0x7fc00001)`.
 #pragma once
 
 #include <string>

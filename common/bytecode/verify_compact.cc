@@ -7,7 +7,7 @@
 namespace kiln {
 namespace {
 
-using Registers = std::vector<bool>;   // which are defined
+using Registers = std::vector<bool>;  // which are defined
 
 std::string At(const CompactInstruction& instruction) {
   return fmt::format("instruction {} ({})", instruction.pc, InfoOf(instruction.opcode).mnemonic);
@@ -50,37 +50,51 @@ class Verifier {
   Status CheckOperand(const CompactInstruction& instruction, const CompactOperand& operand) const {
     auto within = [&](size_t limit, const char* what) -> Status {
       if (operand.word < limit) return {};
-      return Fail(ErrorCode::kMalformed, fmt::format("{} names {} {}; there are {}", At(instruction), what, operand.word, limit));
+      return Fail(ErrorCode::kMalformed,
+                  fmt::format("{} names {} {}; there are {}", At(instruction), what, operand.word, limit));
     };
     switch (operand.format) {
-      case 'r': case 'w': case 'x': return within(compact_.register_count, "register");
-      case 'n': return within(compact_.nodes.size(), "node");
-      case 'c': return within(program_.constants.size(), "constant");
-      case 'b': return within(compact_.bindings.size(), "binding");
-      case 's': return within(compact_.segments.size(), "segment");
+      case 'r':
+      case 'w':
+      case 'x':
+        return within(compact_.register_count, "register");
+      case 'n':
+        return within(compact_.nodes.size(), "node");
+      case 'c':
+        return within(program_.constants.size(), "constant");
+      case 'b':
+        return within(compact_.bindings.size(), "binding");
+      case 's':
+        return within(compact_.segments.size(), "segment");
       case 't':
         if (code_.contains(operand.word)) return {};
-        return Fail(ErrorCode::kMalformed, fmt::format("{} jumps to {}, where no instruction starts", At(instruction), operand.word));
-      case 'R': case 'W': case 'Y':
+        return Fail(ErrorCode::kMalformed,
+                    fmt::format("{} jumps to {}, where no instruction starts", At(instruction), operand.word));
+      case 'R':
+      case 'W':
+      case 'Y':
         for (uint32_t index : operand.list)
           if (index >= compact_.register_count && index != kNoRegister)
             return Fail(ErrorCode::kMalformed, fmt::format("{} names register {}; there are {}", At(instruction), index,
                                                            compact_.register_count));
         return {};
-      default: return {};
+      default:
+        return {};
     }
   }
 
   // Notes that `pc` is reached with `defined`.
   Status Reach(uint32_t pc, const Registers& defined, const std::string& from) {
-    if (!code_.contains(pc)) return Fail(ErrorCode::kMalformed, fmt::format("{} leads to {}, where no instruction starts", from, pc));
+    if (!code_.contains(pc))
+      return Fail(ErrorCode::kMalformed, fmt::format("{} leads to {}, where no instruction starts", from, pc));
     auto [place, first] = state_.emplace(pc, defined);
     if (first) {
       work_.push_back(pc);
     } else if (place->second != defined) {
       size_t index = 0;
       while (place->second[index] == defined[index]) ++index;
-      return Fail(ErrorCode::kMalformed, fmt::format("register {} is defined on one path to instruction {} and not on another", index, pc));
+      return Fail(ErrorCode::kMalformed,
+                  fmt::format("register {} is defined on one path to instruction {} and not on another", index, pc));
     }
     return {};
   }
@@ -90,7 +104,8 @@ class Verifier {
     std::vector<uint32_t> targets;
     auto read = [&](uint32_t index) -> Status {
       if (index == kNoRegister || before[index]) return {};
-      return Fail(ErrorCode::kMalformed, fmt::format("{} reads register {}, which is not defined", At(instruction), index));
+      return Fail(ErrorCode::kMalformed,
+                  fmt::format("{} reads register {}, which is not defined", At(instruction), index));
     };
     for (const CompactOperand& operand : instruction.operands) {
       if (operand.format == 'r' || operand.format == 'x') RETURN_IF_ERROR(read(operand.word));
@@ -108,7 +123,8 @@ class Verifier {
     if (!InfoOf(instruction.opcode).format.ends_with('.')) return Reach(instruction.next, through, At(instruction));
     if (!targets.empty()) return {};
     for (size_t i = 0; i < before.size(); ++i)
-      if (before[i]) return Fail(ErrorCode::kMalformed, fmt::format("register {} is still defined at {}", i, At(instruction)));
+      if (before[i])
+        return Fail(ErrorCode::kMalformed, fmt::format("register {} is still defined at {}", i, At(instruction)));
     return {};
   }
 
@@ -121,6 +137,8 @@ class Verifier {
 
 }  // namespace
 
-Status VerifyCompact(const CompactProgram& compact, const Program& program) { return Verifier(compact, program).Run(); }
+Status VerifyCompact(const CompactProgram& compact, const Program& program) {
+  return Verifier(compact, program).Run();
+}
 
 }  // namespace kiln

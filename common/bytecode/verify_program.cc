@@ -6,7 +6,9 @@
 namespace kiln {
 namespace {
 
-std::string Number(int64_t value) { return std::to_string(value); }
+std::string Number(int64_t value) {
+  return std::to_string(value);
+}
 
 std::string_view AttributeTypeName(size_t index) {
   constexpr std::string_view kNames[] = {"Int", "Float", "Text", "Ints", "Floats", "Texts", "Constant", "Dims"};
@@ -58,7 +60,9 @@ Status VerifyDesc(const TensorDesc& desc, const SymbolTable& symbols) {
 class FunctionVerifier {
  public:
   FunctionVerifier(const Program& program, const Function& function)
-      : program_(program), function_(function), state_(function.values.size(), State::kUndefined),
+      : program_(program),
+        function_(function),
+        state_(function.values.size(), State::kUndefined),
         visited_(function.regions.size(), false) {}
 
   Status Run() {
@@ -73,7 +77,8 @@ class FunctionVerifier {
     }
     RETURN_IF_ERROR(VerifyRegion(0, 0));
     for (size_t i = 0; i < visited_.size(); ++i) {
-      if (!visited_[i]) return Fail(ErrorCode::kMalformed, "region " + Number(static_cast<int64_t>(i)) + " has no owner");
+      if (!visited_[i])
+        return Fail(ErrorCode::kMalformed, "region " + Number(static_cast<int64_t>(i)) + " has no owner");
     }
     for (size_t i = 0; i < state_.size(); ++i) {
       if (state_[i] == State::kUndefined) {
@@ -97,8 +102,8 @@ class FunctionVerifier {
 
   Status Define(ValueId id, std::vector<ValueId>& defined) {
     if (id < 0 || static_cast<size_t>(id) >= state_.size()) {
-      return Fail(ErrorCode::kMalformed, "it defines value " + Number(id) + " of " +
-                                             Number(static_cast<int64_t>(state_.size())));
+      return Fail(ErrorCode::kMalformed,
+                  "it defines value " + Number(id) + " of " + Number(static_cast<int64_t>(state_.size())));
     }
     if (state_[static_cast<size_t>(id)] != State::kUndefined) {
       return Fail(ErrorCode::kMalformed, ValueText(id) + " is defined twice");
@@ -110,8 +115,8 @@ class FunctionVerifier {
 
   Status Use(ValueId id, std::string_view what) const {
     if (id < 0 || static_cast<size_t>(id) >= state_.size()) {
-      return Fail(ErrorCode::kMalformed, std::string(what) + " is value " + Number(id) + " of " +
-                                             Number(static_cast<int64_t>(state_.size())));
+      return Fail(ErrorCode::kMalformed,
+                  std::string(what) + " is value " + Number(id) + " of " + Number(static_cast<int64_t>(state_.size())));
     }
     if (state_[static_cast<size_t>(id)] != State::kVisible) {
       return Fail(ErrorCode::kMalformed, std::string(what) + ", " + ValueText(id) +
@@ -122,8 +127,8 @@ class FunctionVerifier {
 
   Status VerifyRegion(RegionId id, int depth) {
     if (id < 0 || static_cast<size_t>(id) >= function_.regions.size()) {
-      return Fail(ErrorCode::kMalformed, "region " + Number(id) + " of " +
-                                             Number(static_cast<int64_t>(function_.regions.size())));
+      return Fail(ErrorCode::kMalformed,
+                  "region " + Number(id) + " of " + Number(static_cast<int64_t>(function_.regions.size())));
     }
     if (visited_[static_cast<size_t>(id)]) {
       return Fail(ErrorCode::kMalformed, "region " + Number(id) + " has two owners");
@@ -164,7 +169,8 @@ class FunctionVerifier {
     RETURN_IF_ERROR(VerifyAttributes(node));
     if (node.regions.size() != RegionCount(node.op)) {
       return Fail(ErrorCode::kMalformed, "it owns " + Number(static_cast<int64_t>(node.regions.size())) +
-                                             " regions instead of " + Number(static_cast<int64_t>(RegionCount(node.op))));
+                                             " regions instead of " +
+                                             Number(static_cast<int64_t>(RegionCount(node.op))));
     }
     for (RegionId region : node.regions) RETURN_IF_ERROR(VerifyRegion(region, depth + 1));
     RETURN_IF_ERROR(VerifyOutputs(node, defined));
@@ -174,11 +180,11 @@ class FunctionVerifier {
 
   static Status VerifyCount(std::string_view what, size_t count, int min, int max) {
     if (count >= static_cast<size_t>(min) && (max == kVariadic || count <= static_cast<size_t>(max))) return {};
-    const std::string wanted = min == max            ? Number(min)
+    const std::string wanted = min == max         ? Number(min)
                                : max == kVariadic ? Number(min) + " or more"
-                                                     : Number(min) + " to " + Number(max);
-    return Fail(ErrorCode::kMalformed,
-                "it has " + Number(static_cast<int64_t>(count)) + " " + std::string(what) + ", " + wanted + " expected");
+                                                  : Number(min) + " to " + Number(max);
+    return Fail(ErrorCode::kMalformed, "it has " + Number(static_cast<int64_t>(count)) + " " + std::string(what) +
+                                           ", " + wanted + " expected");
   }
 
   Status VerifyInputs(const Node& node) const {
@@ -308,7 +314,8 @@ class FunctionVerifier {
       return Fail(ErrorCode::kMalformed, "loop conditions are bool");
     }
     for (size_t i = 0; i < states; ++i) {
-      RETURN_IF_ERROR(SameDType(node.inputs[i + 2], "a state's first value", region.inputs[i + 2], "the region's input"));
+      RETURN_IF_ERROR(
+          SameDType(node.inputs[i + 2], "a state's first value", region.inputs[i + 2], "the region's input"));
     }
     for (size_t i = 0; i < states; ++i) {
       RETURN_IF_ERROR(SameDType(region.inputs[i + 2], "a state", region.outputs[i + 1], "its next value"));
@@ -348,12 +355,14 @@ class FunctionVerifier {
 Status VerifyConstants(const Program& program) {
   for (size_t i = 0; i < program.constants.size(); ++i) {
     const Constant& constant = program.constants[i];
-    const std::string where = "constant " + Number(static_cast<int64_t>(i)) + " \"" + constant.name.substr(0, 200) + "\"";
+    const std::string where =
+        "constant " + Number(static_cast<int64_t>(i)) + " \"" + constant.name.substr(0, 200) + "\"";
     RETURN_IF_ERROR(VerifyText("the name of constant " + Number(static_cast<int64_t>(i)), constant.name));
     const auto elements = CheckedElements(constant.tensor.dims(), constant.tensor.dtype());
     if (!elements) return FailIn(where, elements.error());
     if (!constant.tensor.ref.IsContiguous()) return Fail(ErrorCode::kMalformed, where + " is not contiguous");
-    if (*elements > 0 && constant.tensor.ref.data == nullptr) return Fail(ErrorCode::kMalformed, where + " has no data");
+    if (*elements > 0 && constant.tensor.ref.data == nullptr)
+      return Fail(ErrorCode::kMalformed, where + " has no data");
     if (constant.tensor.dtype() == DType::kBool) {
       // Other bytes than 0 and 1 in a bool are undefined behaviour for whoever reads it.
       const uint8_t* bytes = constant.tensor.ref.as<const uint8_t>();

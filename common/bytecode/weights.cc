@@ -30,7 +30,7 @@ Result<std::shared_ptr<Buffer>> BufferWeights::Fetch(uint64_t offset, uint64_t l
 Result<std::shared_ptr<Buffer>> MapFile(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return SystemError(path, "open");
-  struct stat info {};
+  struct stat info{};
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     ::close(fd);
     return Fail(ErrorCode::kIoError, path + " is no regular file");
@@ -43,7 +43,8 @@ Result<std::shared_ptr<Buffer>> MapFile(const std::string& path) {
   void* data = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
   ::close(fd);
   if (data == MAP_FAILED) return SystemError(path, "mmap");
-  std::shared_ptr<const void> mapping(data, [size](const void* address) { ::munmap(const_cast<void*>(address), size); });
+  std::shared_ptr<const void> mapping(data,
+                                      [size](const void* address) { ::munmap(const_cast<void*>(address), size); });
   return Buffer::Wrap(data, size, std::move(mapping));
 }
 

@@ -7,7 +7,11 @@
 namespace kiln {
 Digest CompileRequest::Key() const {
   FieldHasher hasher("kiln.compile-request.v1");
-  hasher.Bytes(segment).Text(target).U8(static_cast<uint8_t>(numeric_mode)).U8(static_cast<uint8_t>(tier)).Int64s(hints);
+  hasher.Bytes(segment)
+      .Text(target)
+      .U8(static_cast<uint8_t>(numeric_mode))
+      .U8(static_cast<uint8_t>(tier))
+      .Int64s(hints);
   hasher.U64(symbols.size());
   for (const SymbolGuard& symbol : symbols) hasher.I64(symbol.min).I64(symbol.max).I64(symbol.divisor);
   return hasher.Finish();
@@ -25,7 +29,8 @@ Message EncodeCompileRequest(const CompileRequest& request) {
 }
 
 Result<CompileRequest> DecodeCompileRequest(const Message& message) {
-  ASSIGN_OR_RETURN(const fbs::CompileRequest* root, VerifiedRoot<fbs::CompileRequest>(message.payload, "compile request"));
+  ASSIGN_OR_RETURN(const fbs::CompileRequest* root,
+                   VerifiedRoot<fbs::CompileRequest>(message.payload, "compile request"));
   CompileRequest request;
   const auto segment = BytesOf(root->segment());
   request.segment.assign(segment.begin(), segment.end());
@@ -40,8 +45,8 @@ Result<CompileRequest> DecodeCompileRequest(const Message& message) {
   if (root->symbols() != nullptr)
     for (const fbs::SymbolBinding* symbol : *root->symbols()) {
       if (symbol->min() < 0 || symbol->max() < symbol->min() || symbol->divisor() < 1)
-        return Fail(ErrorCode::kInvalidArgument, "compile request: impossible range " + std::to_string(symbol->min()) + ".." +
-                                                     std::to_string(symbol->max()) + " for a symbol");
+        return Fail(ErrorCode::kInvalidArgument, "compile request: impossible range " + std::to_string(symbol->min()) +
+                                                     ".." + std::to_string(symbol->max()) + " for a symbol");
       request.symbols.push_back({symbol->min(), symbol->max(), symbol->divisor()});
     }
   if (root->hints() != nullptr) request.hints.assign(root->hints()->begin(), root->hints()->end());
@@ -51,8 +56,8 @@ Result<CompileRequest> DecodeCompileRequest(const Message& message) {
 Message EncodeCompileReply(const CompileReply& reply) {
   flatbuffers::FlatBufferBuilder builder(256);
   builder.Finish(fbs::CreateCompileReply(builder, builder.CreateVector(reply.plan_key.bytes.data(), kDigestBytes),
-                                         reply.already_there, reply.kernels, reply.kernels_compiled, reply.generated_nodes,
-                                         reply.reference_nodes, reply.compile_us));
+                                         reply.already_there, reply.kernels, reply.kernels_compiled,
+                                         reply.generated_nodes, reply.reference_nodes, reply.compile_us));
   return {FinishedBytes(builder), {}};
 }
 
@@ -71,14 +76,15 @@ Result<CompileReply> DecodeCompileReply(const Message& message) {
 
 Message EncodeCompileStats(const CompileStats& s) {
   flatbuffers::FlatBufferBuilder builder(256);
-  builder.Finish(fbs::CreateCompileStatsReply(builder, s.requests, s.joined, s.plans, s.kernels, s.kernels_reused, s.failures,
-                                              s.child_crashes, s.queued, s.running));
+  builder.Finish(fbs::CreateCompileStatsReply(builder, s.requests, s.joined, s.plans, s.kernels, s.kernels_reused,
+                                              s.failures, s.child_crashes, s.queued, s.running));
   return {FinishedBytes(builder), {}};
 }
 
 Result<CompileStats> DecodeCompileStats(const Message& message) {
-  ASSIGN_OR_RETURN(const fbs::CompileStatsReply* root, VerifiedRoot<fbs::CompileStatsReply>(message.payload, "compile stats"));
-  return CompileStats{root->requests(), root->joined(), root->plans(), root->kernels(), root->kernels_reused(),
+  ASSIGN_OR_RETURN(const fbs::CompileStatsReply* root,
+                   VerifiedRoot<fbs::CompileStatsReply>(message.payload, "compile stats"));
+  return CompileStats{root->requests(), root->joined(),        root->plans(),  root->kernels(), root->kernels_reused(),
                       root->failures(), root->child_crashes(), root->queued(), root->running()};
 }
 
@@ -92,7 +98,8 @@ void RequestCompile(RpcClient& client, const CompileRequest& request, int64_t de
 }
 
 Result<CompileReply> RequestCompileSync(RpcClient& client, const CompileRequest& request, int64_t deadline_ms) {
-  ASSIGN_OR_RETURN(RpcReply reply, client.CallSync(static_cast<uint16_t>(CompileMethod::kCompile), EncodeCompileRequest(request), deadline_ms));
+  ASSIGN_OR_RETURN(RpcReply reply, client.CallSync(static_cast<uint16_t>(CompileMethod::kCompile),
+                                                   EncodeCompileRequest(request), deadline_ms));
   return DecodeCompileReply(reply.message);
 }
 

@@ -22,13 +22,13 @@ enum class CompileMethod : uint16_t {
 
 // "Bake this segment." Self-contained: any replica can answer it without asking back.
 struct CompileRequest {
-  std::vector<uint8_t> segment;        // EncodeSegment
+  std::vector<uint8_t> segment;  // EncodeSegment
   std::string target;
   NumericMode numeric_mode = NumericMode::kDefault;
   PlanTier tier = PlanTier::kGeneric;
   uint32_t priority = 0;
-  std::vector<SymbolGuard> symbols;    // per symbol of the segment
-  std::vector<int64_t> hints;          // per symbol; -1 where known only inside
+  std::vector<SymbolGuard> symbols;  // per symbol of the segment
+  std::vector<int64_t> hints;        // per symbol; -1 where known only inside
 
   // Identity for single flight: everything that can change the plan.
   Digest Key() const;
@@ -42,8 +42,8 @@ struct CompileReply {
 };
 
 struct CompileStats {
-  uint64_t requests = 0, joined = 0, plans = 0, kernels = 0, kernels_reused = 0, failures = 0, child_crashes = 0, queued = 0,
-           running = 0;
+  uint64_t requests = 0, joined = 0, plans = 0, kernels = 0, kernels_reused = 0, failures = 0, child_crashes = 0,
+           queued = 0, running = 0;
 };
 
 Message EncodeCompileRequest(const CompileRequest& request);
@@ -53,7 +53,8 @@ Result<CompileReply> DecodeCompileReply(const Message& message);
 Message EncodeCompileStats(const CompileStats& stats);
 Result<CompileStats> DecodeCompileStats(const Message& message);
 
-// `done` runs on the client's loop thread, once. Errors: those of RpcClient::Call, and CompileFailed, Unsupported, Malformed.
+// `done` runs on the client's loop thread, once. Errors: those of RpcClient::Call, and CompileFailed, Unsupported,
+// Malformed.
 void RequestCompile(RpcClient& client, const CompileRequest& request, int64_t deadline_ms,
                     std::function<void(Result<CompileReply>)> done);
 // The same, blocking; not on the client's loop thread.

@@ -244,7 +244,8 @@ void RpcClient::Core::OnConnectWait(uint64_t id) {
   const auto call = pending.find(id);
   if (call == pending.end() || call->second.sent) return;
   breaker.OnFailure(options.clock->NowNs());
-  std::string text = "no connection to " + options.endpoint + " within " + std::to_string(options.connect_wait_ms) + " ms";
+  std::string text =
+      "no connection to " + options.endpoint + " within " + std::to_string(options.connect_wait_ms) + " ms";
   if (!last_trouble.empty()) text += " (" + last_trouble + ")";
   Complete(id,
            std::unexpected(RpcFailure{{ErrorCode::kUnavailable, std::move(text), std::source_location::current()}}));

@@ -36,12 +36,13 @@ std::string SocketPath(const std::string& endpoint) {
 
 bool SomeoneListensOn(const std::string& path) {
   sockaddr_un address{};
-  if (path.size() >= sizeof address.sun_path) return false;   // the bind says so
+  if (path.size() >= sizeof address.sun_path) return false;  // the bind says so
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, path.size());
   const int probe = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (probe < 0) return false;
-  const bool answered = ::connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 || errno == EAGAIN;
+  const bool answered =
+      ::connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 || errno == EAGAIN;
   ::close(probe);
   return answered;
 }
@@ -135,7 +136,7 @@ struct Socket::Impl : std::enable_shared_from_this<Socket::Impl> {
   std::function<void()> on_writable;
   bool started = false, waiting = false, pump_posted = false, blocked = false;
   std::string zap_domain;
-  std::vector<std::string> socket_paths;   // of the ipc endpoints it listens on
+  std::vector<std::string> socket_paths;  // of the ipc endpoints it listens on
   bool monitored = false;
 };
 
@@ -166,7 +167,7 @@ Socket::~Socket() {
   if (!impl_->zap_domain.empty() && impl_->loop.impl().zap) impl_->loop.impl().zap->Remove(impl_->zap_domain);
   // Events must end before their receiver goes: without one, ZeroMQ's I/O thread blocks on the next event for ever.
   if (impl_->monitored) zmq_socket_monitor(impl_->socket, nullptr, 0);
-  for (const std::string& path : impl_->socket_paths) unlink(path.c_str());   // ZeroMQ leaves them
+  for (const std::string& path : impl_->socket_paths) unlink(path.c_str());  // ZeroMQ leaves them
   zmq_close(impl_->socket);
   impl_->socket = nullptr;
   impl_->loop.impl().live_sockets.fetch_sub(1);
@@ -246,7 +247,8 @@ Status Socket::CheckBounds(const Bytes& payload, const std::vector<Bytes>& blobs
     return Fail(ErrorCode::kLimitExceeded, "a message of " + std::to_string(total) + " bytes passes the limit of " +
                                                std::to_string(limits.message_bytes_max) + " bytes");
   if (blobs.size() + kFramesBesidesBlobs > limits.parts_max)
-    return Fail(ErrorCode::kLimitExceeded, "a message of " + std::to_string(blobs.size()) + " blobs passes the limit of " +
+    return Fail(ErrorCode::kLimitExceeded, "a message of " + std::to_string(blobs.size()) +
+                                               " blobs passes the limit of " +
                                                std::to_string(limits.parts_max - kFramesBesidesBlobs) + " blobs");
   return {};
 }

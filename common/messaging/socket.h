@@ -52,7 +52,8 @@ class Socket {
   // All frames or none. Consumes the frames unless the outcome is kWouldBlock.
   SendOutcome Send(std::vector<Bytes>& frames);
 
-  // A socket that delivers the connection events of this one (two frames each: event and address). Must outlive this one.
+  // A socket that delivers the connection events of this one (two frames each: event and address). Must outlive this
+  // one.
   Result<std::unique_ptr<Socket>> OpenMonitor(int events);
 
  private:

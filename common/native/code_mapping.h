@@ -13,15 +13,16 @@
 
 namespace kiln {
 
-// One anonymous mapping holding every kernel of a plan, each at a 64-byte boundary. The bytes are written, hashed again where
-// they lie (they must still have the id they were fetched under), then made read-execute; no page is ever writable and executable at
-// once. Immutable afterwards; safe to call from any thread. Unmapped by the destructor: the owner guarantees that no frame can
-// return into it (EpochDomain).
+// One anonymous mapping holding every kernel of a plan, each at a 64-byte boundary. The bytes are written, hashed again
+// where they lie (they must still have the id they were fetched under), then made read-execute; no page is ever
+// writable and executable at once. Immutable afterwards; safe to call from any thread. Unmapped by the destructor: the
+// owner guarantees that no frame can return into it (EpochDomain).
 class CodeMapping {
  public:
-  // `blobs[i]` must hash to `ids[i]`. IntegrityFailure, TargetMismatch (wrong target or ABI for `host`), or ResourceExhausted.
-  static Result<std::unique_ptr<CodeMapping>> Map(std::span<const KernelId> ids, std::span<const std::span<const uint8_t>> blobs,
-                                                  Target host);
+  // `blobs[i]` must hash to `ids[i]`. IntegrityFailure, TargetMismatch (wrong target or ABI for `host`), or
+  // ResourceExhausted.
+  static Result<std::unique_ptr<CodeMapping>> Map(std::span<const KernelId> ids,
+                                                  std::span<const std::span<const uint8_t>> blobs, Target host);
   ~CodeMapping();
   CodeMapping(const CodeMapping&) = delete;
   CodeMapping& operator=(const CodeMapping&) = delete;

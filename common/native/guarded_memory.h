@@ -5,8 +5,8 @@
 
 namespace kiln {
 
-// `data()` is aligned to `alignment` and at most alignment - 1 bytes lie between its end and the guard page; nullptr when the system
-// gives no memory. Zero-filled. Not copyable.
+// `data()` is aligned to `alignment` and at most alignment - 1 bytes lie between its end and the guard page; nullptr
+// when the system gives no memory. Zero-filled. Not copyable.
 class GuardedMemory {
  public:
   explicit GuardedMemory(size_t bytes, size_t alignment = 64);

@@ -6,7 +6,9 @@
 namespace kiln {
 namespace {
 
-bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool IsLetter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
 
 // One term, with the ellipsis as -1.
 Result<std::vector<int>> ParseTerm(std::string_view term) {
@@ -67,7 +69,8 @@ Result<EinsumEquation> ParseEinsum(std::string_view equation, const std::vector<
     const bool has_ellipsis = std::find(labels.begin(), labels.end(), -1) != labels.end();
     const int own = ranks[i] - static_cast<int>(labels.size()) + (has_ellipsis ? 1 : 0);
     if (own < 0 || (!has_ellipsis && own != 0)) {
-      return Fail(ErrorCode::kShapeMismatch, "term " + std::to_string(i) + " of the Einsum equation does not fit the rank " +
+      return Fail(ErrorCode::kShapeMismatch, "term " + std::to_string(i) +
+                                                 " of the Einsum equation does not fit the rank " +
                                                  std::to_string(ranks[i]) + " of its input");
     }
     ReplaceEllipsis(labels, own);

@@ -9,11 +9,12 @@
 
 namespace kiln {
 
-// Labels are letters; the dims of an ellipsis get the labels kEllipsisLabel, kEllipsisLabel + 1, … counted from the last.
+// Labels are letters; the dims of an ellipsis get the labels kEllipsisLabel, kEllipsisLabel + 1, … counted from the
+// last.
 struct EinsumEquation {
   static constexpr int kEllipsisLabel = 256;
-  std::vector<std::vector<int>> inputs;   // labels per dim of each input
-  std::vector<int> output;                // labels per dim of the output
+  std::vector<std::vector<int>> inputs;  // labels per dim of each input
+  std::vector<int> output;               // labels per dim of the output
 };
 
 // Without "->" the output has the ellipsis, then every label that occurs once, in alphabetical order.

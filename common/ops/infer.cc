@@ -12,7 +12,7 @@ using Rule = Status (*)(InferContext&);
 enum class DTypeRule : uint8_t { kSame, kBool, kI64, kAttr, kRule };
 
 struct RuleRow {
-  Rule rule;          // null for ops with regions: whoever walks the regions knows their outputs
+  Rule rule;  // null for ops with regions: whoever walks the regions knows their outputs
   DTypeRule dtype;
 };
 

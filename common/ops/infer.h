@@ -1,5 +1,5 @@
-// Shape rules: one function per tensor op, used at load (symbolic), by the compile service (bound or generic) and by the
-// interpreter (constants only). There is no second set of rules.
+// Shape rules: one function per tensor op, used at load (symbolic), by the compile service (bound or generic) and by
+// the interpreter (constants only). There is no second set of rules.
 #pragma once
 
 #include <functional>
@@ -16,8 +16,8 @@ namespace kiln {
 
 // What to do when a rule depends on a fact about symbols that is not proven (is dim a equal to dim b, or 1?).
 enum class UnprovenPolicy : uint8_t {
-  kFreshSymbol,   // load: the output dim becomes a fresh symbol, bound when the node has run
-  kAssume,        // compile service: decide by the hint values and record the decision as a Constraint (part of the guard)
+  kFreshSymbol,  // load: the output dim becomes a fresh symbol, bound when the node has run
+  kAssume,  // compile service: decide by the hint values and record the decision as a Constraint (part of the guard)
 };
 
 // One call of a shape rule. The rule reads inputs and attributes and fills `outputs`.
@@ -25,17 +25,18 @@ struct InferContext {
   SymbolTable& symbols;
   TensorOp op;
   const Attributes& attributes;
-  std::span<const Constant> constants;                    // of the program, for attributes that name one
-  std::span<const TensorDesc* const> inputs;              // nullptr: absent
-  // Contents of integer input i as Dims, row-major, or nullopt when they are not known (now). May be called lazily; at run
-  // time it reads the tensor.
+  std::span<const Constant> constants;        // of the program, for attributes that name one
+  std::span<const TensorDesc* const> inputs;  // nullptr: absent
+  // Contents of integer input i as Dims, row-major, or nullopt when they are not known (now). May be called lazily; at
+  // run time it reads the tensor.
   std::function<std::optional<KnownValues>(int)> known;
   // Contents of float input i (Resize's scales), row-major, or nullopt. May be empty: then no float contents are known.
   std::function<std::optional<std::vector<double>>(int)> known_floats;
-  // Whether the caller uses `known_outputs`. The interpreter, which has the tensors, sets it to false and saves the work.
+  // Whether the caller uses `known_outputs`. The interpreter, which has the tensors, sets it to false and saves the
+  // work.
   bool want_known = true;
   UnprovenPolicy policy = UnprovenPolicy::kFreshSymbol;
-  std::span<const int64_t> hints;                         // value per symbol, for kAssume
+  std::span<const int64_t> hints;  // value per symbol, for kAssume
 
   // --- results ---
   std::vector<TensorDesc> outputs;                        // preset to the wanted count; the rule sets dtype and dims
@@ -46,7 +47,8 @@ struct InferContext {
   // Does a equal b? Proven answers come from the table; else the policy decides: kAssume uses the hints and records the
   // constraint, kFreshSymbol returns nullopt.
   std::optional<bool> Equal(Dim a, Dim b);
-  // Broadcast of two dims under NumPy rules, ShapeMismatch when proven impossible; may be a fresh symbol under kFreshSymbol.
+  // Broadcast of two dims under NumPy rules, ShapeMismatch when proven impossible; may be a fresh symbol under
+  // kFreshSymbol.
   Result<Dim> Broadcast(Dim a, Dim b);
 };
 

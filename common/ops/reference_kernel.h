@@ -34,7 +34,7 @@ struct KernelCall {
   std::span<const TensorRef> inputs;
   std::span<TensorRef> outputs;
   KernelMemory* memory;
-  const void* prepared = nullptr;        // what the kernel's `prepare` made, or nullptr
+  const void* prepared = nullptr;  // what the kernel's `prepare` made, or nullptr
 
   bool Has(size_t input) const { return input < inputs.size() && inputs[input].data != nullptr; }
 };
@@ -55,7 +55,8 @@ Result<ReferenceKernel> FindReferenceKernel(TensorOp op, DType dtype);
 
 // Views: the output of a kView op as a view of input 0's memory, or nullopt when the strides do not allow it (Reshape
 // of a transposed tensor) and elements must be copied. `dims` is the output's shape; `output` tells Split's part,
-// `call.outputs` how many parts there are (their contents are not read), and `inputs` carry the integer operands (Slice's starts…).
+// `call.outputs` how many parts there are (their contents are not read), and `inputs` carry the integer operands
+// (Slice's starts…).
 Result<std::optional<TensorRef>> MakeView(const KernelCall& call, int output, const Dims& dims);
 
 }  // namespace kiln

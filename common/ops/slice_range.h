@@ -7,8 +7,8 @@
 namespace kiln {
 
 struct SliceRange {
-  int64_t start = 0;    // first element taken
-  int64_t length = 0;   // number of elements taken
+  int64_t start = 0;   // first element taken
+  int64_t length = 0;  // number of elements taken
 };
 
 // ONNX Slice along a dim of `dim` elements: negative bounds count from the end, bounds are clamped, INT64_MIN and

@@ -10,7 +10,7 @@ namespace {
 
 constexpr TensorOpInfo kTable[] = {
 #define KILN_TENSOR_OP(value, name, min_in, max_in, min_out, max_out, dtype_rule, effects, family, doc) \
-  {TensorOp::k##name, #name, min_in, max_in, min_out, max_out, #dtype_rule, OpEffects::k##effects,      \
+  {TensorOp::k##name,   #name, min_in, max_in, min_out, max_out, #dtype_rule, OpEffects::k##effects,    \
    OpFamily::k##family, doc},
 #include "common/ops/tensor_ops.def"
 #undef KILN_TENSOR_OP
@@ -45,7 +45,9 @@ static_assert(std::is_sorted(std::begin(kAttributes), std::end(kAttributes),
 
 }  // namespace
 
-const TensorOpInfo& OpInfo(TensorOp op) { return kTable[kRowOfNumber[static_cast<size_t>(op)]]; }
+const TensorOpInfo& OpInfo(TensorOp op) {
+  return kTable[kRowOfNumber[static_cast<size_t>(op)]];
+}
 
 std::optional<TensorOp> TensorOpFromNumber(int number) {
   if (number < 0 || static_cast<size_t>(number) >= kNumberEnd) return std::nullopt;
@@ -66,7 +68,8 @@ std::optional<TensorOp> TensorOpFromName(std::string_view name) {
 std::span<const OpAttributeInfo> OpAttributes(TensorOp op) {
   const auto first = std::lower_bound(std::begin(kAttributes), std::end(kAttributes), op,
                                       [](const OpAttributeInfo& row, TensorOp wanted) { return row.op < wanted; });
-  const auto last = std::find_if(first, std::end(kAttributes), [op](const OpAttributeInfo& row) { return row.op != op; });
+  const auto last =
+      std::find_if(first, std::end(kAttributes), [op](const OpAttributeInfo& row) { return row.op != op; });
   return {first, last};
 }
 
@@ -77,8 +80,12 @@ const OpAttributeInfo* FindOpAttribute(TensorOp op, std::string_view name) {
   return nullptr;
 }
 
-int TensorOpCount() { return kRows; }
-const TensorOpInfo& TensorOpRow(int index) { return kTable[index]; }
+int TensorOpCount() {
+  return kRows;
+}
+const TensorOpInfo& TensorOpRow(int index) {
+  return kTable[index];
+}
 
 Digest TensorOpTablePrefix(int rows) {
   FieldHasher hasher("kiln.op_table.v1");

@@ -1,5 +1,5 @@
-// The tensor operators: one append-only table (tensor_ops.def). Semantics are those of the newest ONNX form; the importer
-// rewrites older forms (attribute inputs, opset-6 broadcasting, Softmax below 13) into it.
+// The tensor operators: one append-only table (tensor_ops.def). Semantics are those of the newest ONNX form; the
+// importer rewrites older forms (attribute inputs, opset-6 broadcasting, Softmax below 13) into it.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +19,31 @@ enum class TensorOp : uint16_t {
 
 // What an op may do beyond computing its outputs from its inputs; passes ask this, not the op.
 enum class OpEffects : uint8_t {
-  kPure = 0,          // outputs and their shapes follow from input shapes, immediates and attributes
-  kDecision = 1,      // pure, and its result jumps with tiny input differences (ArgMax, Cast to integer, comparisons…)
-  kDataShape = 2,     // output shapes depend on tensor contents: ends a segment
-  kControl = 3,       // owns regions: ends a segment
-  kRandom = 4,        // not a function of its inputs: ends a segment
+  kPure = 0,       // outputs and their shapes follow from input shapes, immediates and attributes
+  kDecision = 1,   // pure, and its result jumps with tiny input differences (ArgMax, Cast to integer, comparisons…)
+  kDataShape = 2,  // output shapes depend on tensor contents: ends a segment
+  kControl = 3,    // owns regions: ends a segment
+  kRandom = 4,     // not a function of its inputs: ends a segment
 };
 
 // Which generic code path treats the op (importer, lowering, explain); families are disjoint.
 enum class OpFamily : uint8_t {
-  kElementwise, kMovement, kView, kReduction, kContraction, kConvolution, kPooling, kNormalization, kRecurrent,
-  kIndexing, kShape, kSelection, kQuantization, kControl, kConstant, kOther,
+  kElementwise,
+  kMovement,
+  kView,
+  kReduction,
+  kContraction,
+  kConvolution,
+  kPooling,
+  kNormalization,
+  kRecurrent,
+  kIndexing,
+  kShape,
+  kSelection,
+  kQuantization,
+  kControl,
+  kConstant,
+  kOther,
 };
 
 inline constexpr int kVariadic = 0x7fff;
@@ -37,9 +51,9 @@ inline constexpr int kVariadic = 0x7fff;
 struct TensorOpInfo {
   TensorOp op;
   std::string_view name;
-  int min_inputs, max_inputs;     // max may be kVariadic
+  int min_inputs, max_inputs;  // max may be kVariadic
   int min_outputs, max_outputs;
-  std::string_view dtype_rule;    // see the head of tensor_ops.def
+  std::string_view dtype_rule;  // see the head of tensor_ops.def
   OpEffects effects;
   OpFamily family;
   std::string_view doc;

@@ -89,7 +89,8 @@ Result<View> SlicedView(const KernelCall& call, const Dims& dims) {
   out.dims = dims;
   int64_t offset = 0;
   for (size_t i = 0; i < count; ++i) {
-    ASSIGN_OR_RETURN(const int axis, kernels::NormalizeAxis(call.Has(3) ? axes[i] : static_cast<int64_t>(i), in.rank()));
+    ASSIGN_OR_RETURN(const int axis,
+                     kernels::NormalizeAxis(call.Has(3) ? axes[i] : static_cast<int64_t>(i), in.rank()));
     const int64_t step = call.Has(4) ? steps[i] : 1;
     if (step == 0) return Fail(ErrorCode::kInvalidArgument, "step " + std::to_string(i) + " of Slice is 0");
     const SliceRange range = ResolveSlice(starts[i], ends[i], step, in.dims[axis]);
@@ -139,8 +140,8 @@ Result<std::optional<TensorRef>> MakeView(const KernelCall& call, int output, co
     case TensorOp::kSqueeze:
     case TensorOp::kUnsqueeze:
       if (NumElements(dims) != in.elements()) {
-        return Fail(ErrorCode::kShapeMismatch,
-                    "cannot view " + in.dims.ToString() + " as " + dims.ToString() + ": the numbers of elements differ");
+        return Fail(ErrorCode::kShapeMismatch, "cannot view " + in.dims.ToString() + " as " + dims.ToString() +
+                                                   ": the numbers of elements differ");
       }
       return ReshapedView(in, dims);
     case TensorOp::kTranspose:

@@ -13,11 +13,11 @@ namespace kiln {
 enum class AutoPad : uint8_t { kNone, kSameUpper, kSameLower, kValid };
 
 struct Window {
-  int rank = 0;      // spatial dims
-  Dims kernel;       // 0 where only the weight's shape tells
+  int rank = 0;  // spatial dims
+  Dims kernel;   // 0 where only the weight's shape tells
   Dims strides;
   Dims dilations;
-  Dims pads_begin;   // negative pads crop
+  Dims pads_begin;  // negative pads crop
   Dims pads_end;
   AutoPad auto_pad = AutoPad::kNone;
   bool ceil_mode = false;

@@ -54,8 +54,8 @@ Status CreateFile(const std::string& path, std::string_view text, mode_t mode) {
 Result<std::string> ReadSecretFile(const std::string& path) {
   struct stat info;
   if (::stat(path.c_str(), &info) != 0) return FailErrno("cannot read secret key", path);
-  // A file of ours is ours alone. One that somebody else hands us through a group (a mounted secret of an orchestrator) may be
-  // readable by that group; others never have access.
+  // A file of ours is ours alone. One that somebody else hands us through a group (a mounted secret of an orchestrator)
+  // may be readable by that group; others never have access.
   const mode_t refused = info.st_uid == ::geteuid() ? 077 : 027;
   if ((info.st_mode & refused) != 0)
     return Fail(ErrorCode::kPermissionDenied,
@@ -149,7 +149,9 @@ Status KeyDirectory::StoreCurvePublic(std::string_view name, std::string_view pu
   return CreateFile(path, std::string(public_z85) + "\n", 0644);
 }
 
-bool KeyDirectory::HasCurve(std::string_view name) const { return ::access(File(name, ".curve.secret").c_str(), F_OK) == 0; }
+bool KeyDirectory::HasCurve(std::string_view name) const {
+  return ::access(File(name, ".curve.secret").c_str(), F_OK) == 0;
+}
 
 Result<SigningKey> KeyDirectory::LoadSigning(std::string_view name) const {
   const std::string path = File(name, ".sign.secret");

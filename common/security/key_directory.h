@@ -1,6 +1,6 @@
 // The key directory of a service or a fleet: <name>.curve.{secret,public}, <name>.sign.{secret,public}, allow.list,
-// signers.list. Secret files are created with mode 0600 and refused when group or others can read them; one that another user owns may
-// be readable by its group.
+// signers.list. Secret files are created with mode 0600 and refused when group or others can read them; one that
+// another user owns may be readable by its group.
 #pragma once
 
 #include <memory>

@@ -21,8 +21,9 @@ class Builder {
       for (const Node& node : region.nodes)
         if (IsRematerialised(node.op)) maker_[node.outputs[0]] = &node;
     const Region& home = function_.regions[static_cast<size_t>(site->region)];
-    nodes_ = std::span(home.nodes).subspan(static_cast<size_t>(site->first_node),
-                                           static_cast<size_t>(site->end_node - site->first_node));
+    nodes_ =
+        std::span(home.nodes)
+            .subspan(static_cast<size_t>(site->first_node), static_cast<size_t>(site->end_node - site->first_node));
     segment_.body.functions.resize(1);
     segment_.body.functions[0].regions.resize(1);
   }
@@ -82,7 +83,8 @@ class Builder {
     const std::vector<Dim>& dims = *DescOf(site_.inputs[index]).dims;
     for (size_t i = 0; i < dims.size(); ++i)
       if (dims[i].kind() == Dim::Kind::kSymbol)
-        MapSymbol(dims[i].symbol(), {SymbolSource::Kind::kInputDim, static_cast<int32_t>(index), static_cast<int32_t>(i)});
+        MapSymbol(dims[i].symbol(),
+                  {SymbolSource::Kind::kInputDim, static_cast<int32_t>(index), static_cast<int32_t>(i)});
   }
 
   void MapSymbol(SymbolId id, SymbolSource source) {
@@ -116,7 +118,8 @@ class Builder {
     const ValueId id = AddValue({.dtype = from.dtype, .dims = std::vector<Dim>{}});
     for (size_t i = 0; i < from.dims->size(); ++i) {
       const Dim dim = (*from.dims)[i];
-      if (i < defines.size() && defines[i]) MapSymbol(dim.symbol(), {SymbolSource::Kind::kValueDim, id, static_cast<int32_t>(i)});
+      if (i < defines.size() && defines[i])
+        MapSymbol(dim.symbol(), {SymbolSource::Kind::kValueDim, id, static_cast<int32_t>(i)});
       const Dim mapped = MapDim(dim);
       segment_.body.functions[0].values[static_cast<size_t>(id)].desc.dims->push_back(mapped);
     }
@@ -195,9 +198,9 @@ class Builder {
   const Function& function_;
   std::span<const Node> nodes_;
   Segment segment_;
-  std::vector<Dim> mapping_;               // model symbol -> body dim
+  std::vector<Dim> mapping_;  // model symbol -> body dim
   std::vector<bool> mapped_;
-  std::map<ValueId, const Node*> maker_;   // Constant and ShapeVector nodes of the function
+  std::map<ValueId, const Node*> maker_;  // Constant and ShapeVector nodes of the function
   std::map<ValueId, ValueId> value_;
   std::map<ConstantId, ValueId> weight_value_;
   std::map<ConstantId, ConstantId> constant_;

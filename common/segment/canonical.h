@@ -6,8 +6,8 @@
 
 namespace kiln {
 
-// Builds the body from nodes and outputs of `site`, and fills the site's inputs, weights and parameters in canonical order.
-// The result has no id. Precondition: the program was verified, the site was found in it.
+// Builds the body from nodes and outputs of `site`, and fills the site's inputs, weights and parameters in canonical
+// order. The result has no id. Precondition: the program was verified, the site was found in it.
 Segment BuildCanonical(const Program& program, const SymbolDefinitions& definitions, SegmentSite* site);
 
 }  // namespace kiln

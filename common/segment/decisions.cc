@@ -13,9 +13,17 @@ bool OnlyMovesElements(const TensorOpInfo& info) {
       return true;
     case OpFamily::kMovement:
       return info.op != TensorOp::kResize && info.op != TensorOp::kCumSum;
-    case OpFamily::kElementwise: case OpFamily::kReduction: case OpFamily::kContraction: case OpFamily::kConvolution:
-    case OpFamily::kPooling: case OpFamily::kNormalization: case OpFamily::kRecurrent: case OpFamily::kSelection:
-    case OpFamily::kQuantization: case OpFamily::kControl: case OpFamily::kOther:
+    case OpFamily::kElementwise:
+    case OpFamily::kReduction:
+    case OpFamily::kContraction:
+    case OpFamily::kConvolution:
+    case OpFamily::kPooling:
+    case OpFamily::kNormalization:
+    case OpFamily::kRecurrent:
+    case OpFamily::kSelection:
+    case OpFamily::kQuantization:
+    case OpFamily::kControl:
+    case OpFamily::kOther:
       return info.op == TensorOp::kWhere;
   }
   return false;

@@ -1,5 +1,6 @@
-// Which outputs of a segment may jump: those behind a decision (ArgMax, a comparison, Cast to integer, rounding to a quantised value…)
-// whose input is the result of float arithmetic. Two correct plans may differ there where the input lies on an edge.
+// Which outputs of a segment may jump: those behind a decision (ArgMax, a comparison, Cast to integer, rounding to a
+// quantised value…) whose input is the result of float arithmetic. Two correct plans may differ there where the input
+// lies on an edge.
 #pragma once
 
 #include <vector>
@@ -8,8 +9,8 @@
 
 namespace kiln {
 
-// Per output of the segment. Inputs, weights and what views and copies make of them are the same in every plan; what arithmetic makes of
-// floats is not.
+// Per output of the segment. Inputs, weights and what views and copies make of them are the same in every plan; what
+// arithmetic makes of floats is not.
 std::vector<bool> OutputsBehindDecisions(const Segment& segment);
 
 }  // namespace kiln

@@ -111,7 +111,8 @@ class Finder {
   }
 
   void AddSite(RegionId region, int first, int end, SegmentEnd reason) {
-    SegmentSite site{.function = function_index_, .region = region, .first_node = first, .end_node = end, .end_reason = reason};
+    SegmentSite site{
+        .function = function_index_, .region = region, .first_node = first, .end_node = end, .end_reason = reason};
     const std::vector<Node>& nodes = function_.regions[static_cast<size_t>(region)].nodes;
     const Mentions inside = MentionsInside(region, first, end);
     for (int i = first; i < end; ++i) {
@@ -162,6 +163,8 @@ SegmentedProgram SegmentProgram(const Program& program) {
   return out;
 }
 
-std::vector<SegmentSite> FindSegments(const Program& program) { return SegmentProgram(program).sites; }
+std::vector<SegmentSite> FindSegments(const Program& program) {
+  return SegmentProgram(program).sites;
+}
 
 }  // namespace kiln

@@ -85,7 +85,9 @@ std::string_view SegmentEndText(SegmentEnd reason) {
   return "";
 }
 
-int Segment::weight_count() const { return static_cast<int>(body.entry().regions[0].inputs.size()) - runtime_inputs; }
+int Segment::weight_count() const {
+  return static_cast<int>(body.entry().regions[0].inputs.size()) - runtime_inputs;
+}
 
 const TensorDesc& Segment::input(int i) const {
   const Function& function = body.entry();
@@ -96,7 +98,8 @@ Result<Segment> CanonicalSegment(const Program& program, const SegmentSite& site
   return CanonicalSegment(program, FindSymbolDefinitions(program), site);
 }
 
-Result<Segment> CanonicalSegment(const Program& program, const SymbolDefinitions& definitions, const SegmentSite& site) {
+Result<Segment> CanonicalSegment(const Program& program, const SymbolDefinitions& definitions,
+                                 const SegmentSite& site) {
   if (site.function < 0 || static_cast<size_t>(site.function) >= program.functions.size() || site.region < 0 ||
       static_cast<size_t>(site.region) >= program.functions[static_cast<size_t>(site.function)].regions.size())
     return Fail(ErrorCode::kInvalidArgument, "the segment site lies outside the program");
@@ -112,7 +115,9 @@ SegmentId ComputeSegmentId(const Segment& segment) {
   HashSymbols(hash, segment.body.symbols);
   hash.U64(segment.symbols.size());
   for (const SymbolSource& source : segment.symbols)
-    hash.U8(static_cast<uint8_t>(source.kind)).U32(static_cast<uint32_t>(source.index)).U32(static_cast<uint32_t>(source.dim));
+    hash.U8(static_cast<uint8_t>(source.kind))
+        .U32(static_cast<uint32_t>(source.index))
+        .U32(static_cast<uint32_t>(source.dim));
   HashConstants(hash, segment.body.constants);
   const Function& function = segment.body.entry();
   hash.U64(function.values.size());

@@ -8,8 +8,8 @@
 namespace kiln {
 namespace {
 
-constexpr uint32_t kMagic = 0x3147534b;   // "KSG1"
-constexpr size_t kSourceBytes = 9;        // kind, index, dim
+constexpr uint32_t kMagic = 0x3147534b;  // "KSG1"
+constexpr size_t kSourceBytes = 9;       // kind, index, dim
 
 Status VerifySource(const Segment& segment, size_t id) {
   const SymbolSource& source = segment.symbols[id];
@@ -39,16 +39,19 @@ Status VerifySegment(const Segment& segment) {
     return Fail(ErrorCode::kMalformed, "a segment's body is one function with one region");
   const Region& region = segment.body.entry().regions[0];
   if (segment.runtime_inputs < 0 || static_cast<size_t>(segment.runtime_inputs) > region.inputs.size())
-    return Fail(ErrorCode::kMalformed, fmt::format("segment names {} run-time inputs of {}", segment.runtime_inputs, region.inputs.size()));
+    return Fail(ErrorCode::kMalformed,
+                fmt::format("segment names {} run-time inputs of {}", segment.runtime_inputs, region.inputs.size()));
   if (region.nodes.size() > 4 * limits::kSegmentNodesMax)
-    return Fail(ErrorCode::kLimitExceeded, fmt::format("segment has {} nodes; the limit is {}", region.nodes.size(), 4 * limits::kSegmentNodesMax));
+    return Fail(ErrorCode::kLimitExceeded, fmt::format("segment has {} nodes; the limit is {}", region.nodes.size(),
+                                                       4 * limits::kSegmentNodesMax));
   for (const Value& value : segment.body.entry().values)
     if (!value.desc.has_rank()) return Fail(ErrorCode::kMalformed, "a value of the segment has no rank");
   for (size_t i = static_cast<size_t>(segment.runtime_inputs); i < region.inputs.size(); ++i)
-    if (!segment.input(static_cast<int>(i)).is_static()) return Fail(ErrorCode::kMalformed, "a weight of the segment has no fixed shape");
+    if (!segment.input(static_cast<int>(i)).is_static())
+      return Fail(ErrorCode::kMalformed, "a weight of the segment has no fixed shape");
   if (segment.symbols.size() != segment.body.symbols.symbol_count())
-    return Fail(ErrorCode::kMalformed, fmt::format("segment names {} symbol sources for {} symbols", segment.symbols.size(),
-                                                   segment.body.symbols.symbol_count()));
+    return Fail(ErrorCode::kMalformed, fmt::format("segment names {} symbol sources for {} symbols",
+                                                   segment.symbols.size(), segment.body.symbols.symbol_count()));
   for (size_t i = 0; i < segment.symbols.size(); ++i) RETURN_IF_ERROR(VerifySource(segment, i));
   return {};
 }
@@ -84,14 +87,17 @@ Result<Segment> DecodeSegment(std::span<const uint8_t> bytes) {
   segment.symbols.resize(reader.Count(kSourceBytes, limits::kProgramValuesMax));
   for (SymbolSource& source : segment.symbols) {
     const uint8_t kind = reader.U8();
-    if (kind > static_cast<uint8_t>(SymbolSource::Kind::kValueDim)) return Fail(ErrorCode::kMalformed, fmt::format("symbol source {} does not exist", kind));
-    source = {static_cast<SymbolSource::Kind>(kind), static_cast<int32_t>(reader.U32()), static_cast<int32_t>(reader.U32())};
+    if (kind > static_cast<uint8_t>(SymbolSource::Kind::kValueDim))
+      return Fail(ErrorCode::kMalformed, fmt::format("symbol source {} does not exist", kind));
+    source = {static_cast<SymbolSource::Kind>(kind), static_cast<int32_t>(reader.U32()),
+              static_cast<int32_t>(reader.U32())};
   }
   const uint64_t body_bytes = reader.U64();
   const size_t start = (reader.offset() + 63) / 64 * 64;
   if (!reader.ok() || start > bytes.size()) return Fail(ErrorCode::kMalformed, "the segment's header is cut off");
   if (bytes.size() - start != body_bytes)
-    return Fail(ErrorCode::kMalformed, fmt::format("the segment's program has {} bytes; {} were announced", bytes.size() - start, body_bytes));
+    return Fail(ErrorCode::kMalformed,
+                fmt::format("the segment's program has {} bytes; {} were announced", bytes.size() - start, body_bytes));
   ASSIGN_OR_RETURN(segment.body, DecodeProgram(bytes.subspan(start)));
   RETURN_IF_ERROR(VerifySegment(segment));
   segment.id = ComputeSegmentId(segment);

@@ -25,7 +25,8 @@ std::optional<std::vector<double>> ReadKnownFloats(const TensorRef& tensor, int6
   DispatchDType(flat.dtype, [&]<class T>() {
     if constexpr (!std::is_integral_v<T>)
       for (int64_t i = 0; i < flat.elements(); ++i)
-        values.push_back(static_cast<double>(static_cast<std::conditional_t<std::is_same_v<T, double>, double, float>>(flat.as<T>()[i])));
+        values.push_back(static_cast<double>(
+            static_cast<std::conditional_t<std::is_same_v<T, double>, double, float>>(flat.as<T>()[i])));
   });
   return values;
 }
@@ -65,7 +66,8 @@ std::optional<SegmentEnd> ShapeWalk::Step(const Node& node) {
   if (effects == OpEffects::kRandom) return SegmentEnd::kRandom;
   for (const std::vector<ValueId>* list : {&node.inputs, &node.outputs})
     for (ValueId value : *list)
-      if (value != kNoValue && !function_.values[static_cast<size_t>(value)].desc.has_rank()) return SegmentEnd::kUnknownRank;
+      if (value != kNoValue && !function_.values[static_cast<size_t>(value)].desc.has_rank())
+        return SegmentEnd::kUnknownRank;
   return Infer(node);
 }
 
@@ -76,8 +78,13 @@ std::optional<SegmentEnd> ShapeWalk::Infer(const Node& node) {
     inputs.push_back(value == kNoValue ? nullptr : &function_.values[static_cast<size_t>(value)].desc);
     if (inputs.back()) is_static &= inputs.back()->is_static();
   }
-  InferContext context{.symbols = symbols_, .op = node.op, .attributes = node.attributes, .constants = program_.constants,
-                       .inputs = inputs, .known = {}, .known_floats = {}};
+  InferContext context{.symbols = symbols_,
+                       .op = node.op,
+                       .attributes = node.attributes,
+                       .constants = program_.constants,
+                       .inputs = inputs,
+                       .known = {},
+                       .known_floats = {}};
   context.known = [&](int i) { return Known(node.inputs[static_cast<size_t>(i)]); };
   context.known_floats = [&](int i) -> std::optional<std::vector<double>> {
     const ValueId value = node.inputs[static_cast<size_t>(i)];
@@ -93,7 +100,8 @@ std::optional<SegmentEnd> ShapeWalk::Infer(const Node& node) {
     const ValueId output = node.outputs[i];
     if (output == kNoValue) continue;
     if (!context.outputs[i].has_rank()) return SegmentEnd::kUnknownRank;
-    is_static &= context.outputs[i].dims == function_.values[static_cast<size_t>(output)].desc.dims && context.outputs[i].is_static();
+    is_static &= context.outputs[i].dims == function_.values[static_cast<size_t>(output)].desc.dims &&
+                 context.outputs[i].is_static();
     if (i < context.known_outputs.size() && context.known_outputs[i]) {
       known_[static_cast<size_t>(output)] = std::move(context.known_outputs[i]);
       since_restart_.push_back(output);

@@ -15,8 +15,8 @@ std::optional<std::vector<double>> ReadKnownFloats(const TensorRef& tensor, int6
 // Larger tensors are never shape arithmetic.
 inline constexpr int64_t kKnownElementsMax = 4096;
 
-// Walks nodes in execution order. What is known about contents comes from constants and ShapeVector nodes anywhere, and from
-// the nodes since the last Restart.
+// Walks nodes in execution order. What is known about contents comes from constants and ShapeVector nodes anywhere, and
+// from the nodes since the last Restart.
 class ShapeWalk {
  public:
   ShapeWalk(const Program& program, int function);
@@ -34,10 +34,10 @@ class ShapeWalk {
 
   const Program& program_;
   const Function& function_;
-  SymbolTable symbols_;                                   // a copy: rules add fresh symbols
-  std::vector<std::optional<KnownValues>> known_;         // per value, of this run
+  SymbolTable symbols_;                            // a copy: rules add fresh symbols
+  std::vector<std::optional<KnownValues>> known_;  // per value, of this run
   std::vector<ValueId> since_restart_;
-  std::vector<const Node*> maker_;                        // Constant and ShapeVector nodes, per value
+  std::vector<const Node*> maker_;  // Constant and ShapeVector nodes, per value
   bool last_is_static_ = false;
 };
 

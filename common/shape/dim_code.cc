@@ -5,17 +5,17 @@ namespace kiln {
 namespace {
 
 enum class CodeOp : int64_t {
-  kConst = 0,      // pushes the operand
-  kSymbol = 1,     // pushes symbol number operand
-  kAdd = 2,        // replaces the top `operand` values by their sum
-  kMul = 3,        // … by their product
+  kConst = 0,   // pushes the operand
+  kSymbol = 1,  // pushes symbol number operand
+  kAdd = 2,     // replaces the top `operand` values by their sum
+  kMul = 3,     // … by their product
   // An atom of kind k is operation k + 2; its operand is 0, its arguments are the top two values.
   kFloorDiv = 4,
   kMod = 5,
   kMin = 6,
   kMax = 7,
   kProduct = 8,
-  kTooLarge = 9,   // no arguments
+  kTooLarge = 9,  // no arguments
 };
 static_assert(static_cast<int64_t>(AtomKind::kFloorDiv) + 2 == static_cast<int64_t>(CodeOp::kFloorDiv));
 static_assert(static_cast<int64_t>(AtomKind::kTooLarge) + 2 == static_cast<int64_t>(CodeOp::kTooLarge));
@@ -70,8 +70,8 @@ std::vector<int64_t> SymbolTable::Encode(Dim dim) const {
 Result<Dim> SymbolTable::Decode(std::span<const int64_t> code) {
   if (code.empty() || code.size() % 2 != 0 || code.size() / 2 > kCodePairsMax) {
     return Fail(ErrorCode::kMalformed, "dim code has " + std::to_string(code.size()) +
-                                           " words; a positive even number up to " +
-                                           std::to_string(2 * kCodePairsMax) + " is expected");
+                                           " words; a positive even number up to " + std::to_string(2 * kCodePairsMax) +
+                                           " is expected");
   }
   std::vector<Dim> stack;
   for (size_t pair = 0; pair < code.size() / 2; ++pair) {

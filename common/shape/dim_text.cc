@@ -190,7 +190,9 @@ Result<Dim> SymbolTable::Parse(std::string_view text) {
   return dim;
 }
 
-Dim SymbolTable::TooLarge() { return impl_->TooLarge(); }
+Dim SymbolTable::TooLarge() {
+  return impl_->TooLarge();
+}
 
 std::string SymbolTable::ToString(const Constraint& constraint) const {
   std::string_view name;

@@ -116,7 +116,9 @@ Dim SymbolTable::Translate(Dim dim, const SymbolTable& from, std::span<const Dim
 
 namespace {
 
-std::string Quoted(const std::string& name) { return "\"" + name + "\""; }
+std::string Quoted(const std::string& name) {
+  return "\"" + name + "\"";
+}
 
 }  // namespace
 

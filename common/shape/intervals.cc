@@ -6,10 +6,12 @@
 namespace kiln {
 namespace {
 
-constexpr int64_t kPlus = Interval::kNoBound;   // also +infinity
-constexpr int64_t kMinus = INT64_MIN;           // also -infinity
+constexpr int64_t kPlus = Interval::kNoBound;  // also +infinity
+constexpr int64_t kMinus = INT64_MIN;          // also -infinity
 
-bool IsInfinite(int64_t value) { return value == kPlus || value == kMinus; }
+bool IsInfinite(int64_t value) {
+  return value == kPlus || value == kMinus;
+}
 
 int64_t SaturatingMul(int64_t a, int64_t b) {
   if (a == 0 || b == 0) return 0;

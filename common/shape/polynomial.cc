@@ -29,9 +29,13 @@ int64_t MulDivisors(int64_t a, int64_t b) {
   return product ? *product : std::max(a, b);
 }
 
-int64_t AbsDivisor(int64_t value) { return value == INT64_MIN ? int64_t{1} << 62 : std::abs(value); }
+int64_t AbsDivisor(int64_t value) {
+  return value == INT64_MIN ? int64_t{1} << 62 : std::abs(value);
+}
 
-int32_t AddNodes(int32_t a, int32_t b) { return std::min(a + b, kDimNodesMax + 1); }
+int32_t AddNodes(int32_t a, int32_t b) {
+  return std::min(a + b, kDimNodesMax + 1);
+}
 
 }  // namespace
 
@@ -117,7 +121,7 @@ std::optional<Poly> SymbolTable::Impl::MulPolys(const Poly& a, const Poly& b) co
       Term term{*coefficient, {}};
       term.atoms.resize(x.atoms.size() + y.atoms.size());
       std::merge(x.atoms.begin(), x.atoms.end(), y.atoms.begin(), y.atoms.end(), term.atoms.begin(), before);
-      row.push_back(std::move(term));   // the order of b is kept: multiplication preserves it
+      row.push_back(std::move(term));  // the order of b is kept: multiplication preserves it
     }
     auto sum = AddPolys(product, row, 1);
     if (!sum) return std::nullopt;
@@ -301,7 +305,8 @@ Dim SymbolTable::Impl::AtomDim(AtomKind kind, Dim left, Dim right) {
       if (right.is_const() && a.divisor % right.value() == 0) facts.divisor = a.divisor / right.value();
       break;
     case AtomKind::kMod: {
-      const int64_t high = b.bounds.max == Interval::kNoBound ? Interval::kNoBound : std::max<int64_t>(b.bounds.max - 1, 0);
+      const int64_t high =
+          b.bounds.max == Interval::kNoBound ? Interval::kNoBound : std::max<int64_t>(b.bounds.max - 1, 0);
       facts.bounds = {0, a.bounds.min >= 0 ? std::min(high, a.bounds.max) : high};
       facts.divisor = std::gcd(a.divisor, b.divisor);
       break;

@@ -14,7 +14,8 @@ std::optional<int64_t> ConstOf(const Poly& poly) {
   return std::nullopt;
 }
 
-// Splits into the terms whose coefficient is a multiple of k (divided by k; the constant gives its quotient) and the rest.
+// Splits into the terms whose coefficient is a multiple of k (divided by k; the constant gives its quotient) and the
+// rest.
 struct Split {
   Poly quotient;
   Poly rest;
@@ -56,7 +57,8 @@ int64_t ContentWith(const Poly& poly, int64_t k) {
 Dim SymbolTable::Impl::FloorDivByConst(const Poly& a, int64_t k) {
   if (k <= 0) return Dim::Const(INT64_MAX);
   auto [quotient, rest] = SplitByDivisor(a, k);
-  // Terms that k divides through what is known of their symbols leave the rounding alone: floor((d + r)/k) = d/k + floor(r/k).
+  // Terms that k divides through what is known of their symbols leave the rounding alone: floor((d + r)/k) = d/k +
+  // floor(r/k).
   Poly exact, open;
   for (Term& term : rest) (DivisorOf(term) % k == 0 ? exact : open).push_back(std::move(term));
   Dim sum = Intern(std::move(quotient));

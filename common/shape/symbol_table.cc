@@ -64,9 +64,13 @@ std::optional<Dim> SymbolTable::FindSymbol(std::string_view name) const {
   return found == impl_->by_name.end() ? std::nullopt : std::optional(SymbolDim(found->second));
 }
 
-size_t SymbolTable::symbol_count() const { return impl_->symbols.size(); }
+size_t SymbolTable::symbol_count() const {
+  return impl_->symbols.size();
+}
 
-const Symbol& SymbolTable::symbol(SymbolId id) const { return impl_->symbols[static_cast<size_t>(id)]; }
+const Symbol& SymbolTable::symbol(SymbolId id) const {
+  return impl_->symbols[static_cast<size_t>(id)];
+}
 
 Dim SymbolTable::SymbolDim(SymbolId id) const {
   KILN_CHECK(id >= 0 && static_cast<size_t>(id) < impl_->symbols.size());
@@ -88,8 +92,12 @@ bool SymbolTable::Owns(Dim dim) const {
 namespace {
 
 // A constant at the int64 limits stands for one that overflowed: it absorbs what is added to it.
-bool IsSaturated(Dim dim) { return dim.is_const() && (dim.value() == INT64_MAX || dim.value() == INT64_MIN); }
-int64_t Saturated(bool negative) { return negative ? INT64_MIN : INT64_MAX; }
+bool IsSaturated(Dim dim) {
+  return dim.is_const() && (dim.value() == INT64_MAX || dim.value() == INT64_MIN);
+}
+int64_t Saturated(bool negative) {
+  return negative ? INT64_MIN : INT64_MAX;
+}
 
 }  // namespace
 
@@ -259,6 +267,8 @@ void SymbolTable::AddConstraint(Constraint constraint) {
   }
 }
 
-const std::vector<Constraint>& SymbolTable::constraints() const { return impl_->constraints; }
+const std::vector<Constraint>& SymbolTable::constraints() const {
+  return impl_->constraints;
+}
 
 }  // namespace kiln

@@ -30,8 +30,8 @@ class Dim {
   static constexpr Dim Const(int64_t value) { return Dim(Kind::kConst, value); }
   constexpr Kind kind() const { return kind_; }
   constexpr bool is_const() const { return kind_ == Kind::kConst; }
-  constexpr int64_t value() const { return payload_; }                 // precondition: is_const()
-  constexpr SymbolId symbol() const { return static_cast<SymbolId>(payload_); }   // precondition: kSymbol
+  constexpr int64_t value() const { return payload_; }                           // precondition: is_const()
+  constexpr SymbolId symbol() const { return static_cast<SymbolId>(payload_); }  // precondition: kSymbol
   constexpr bool operator==(const Dim&) const = default;
 
  private:
@@ -50,9 +50,9 @@ struct Interval {
 };
 
 struct Symbol {
-  std::string name;      // unique in its table; canonical forms drop it
-  Interval range;        // every value it may take
-  int64_t divisor = 1;   // every value is a multiple of it
+  std::string name;     // unique in its table; canonical forms drop it
+  Interval range;       // every value it may take
+  int64_t divisor = 1;  // every value is a multiple of it
 };
 
 enum class ConstraintKind : uint8_t {
@@ -109,7 +109,7 @@ class SymbolTable {
   bool ProvenEqual(Dim a, Dim b) const;
   bool ProvenDifferent(Dim a, Dim b) const;
   Interval Bounds(Dim dim) const;
-  int64_t Divisor(Dim dim) const;   // largest known divisor; >= 1, and 2^40 for the constant 0
+  int64_t Divisor(Dim dim) const;  // largest known divisor; >= 1, and 2^40 for the constant 0
   // Symbols that occur in it, ascending, each once.
   std::vector<SymbolId> SymbolsOf(Dim dim) const;
   // Value for the given symbol values (indexed by SymbolId). Fails on overflow or a division by a non-positive value.
@@ -123,17 +123,18 @@ class SymbolTable {
   // Checks ranges, divisors and constraints. The error names the symbol or expression, its value and the limit.
   Status Check(std::span<const int64_t> symbol_values) const;
 
-  // --- text: "n", "2*n + 1", "floordiv(n, 8)", "min(n, 16)"; Parse accepts what ToString prints, symbols must exist ---
+  // --- text: "n", "2*n + 1", "floordiv(n, 8)", "min(n, 16)"; Parse accepts what ToString prints, symbols must exist
+  // ---
   std::string ToString(Dim dim) const;
-  std::string SymbolText(SymbolId id) const;   // its name, quoted where the grammar needs it
+  std::string SymbolText(SymbolId id) const;  // its name, quoted where the grammar needs it
   Result<Dim> Parse(std::string_view text);
-  Dim TooLarge();   // what an expression past the limits becomes: absorbs everything, never evaluates
+  Dim TooLarge();  // what an expression past the limits becomes: absorbs everything, never evaluates
   std::string ToString(const Constraint& constraint) const;
 
   // --- serialisation: expressions as a flat, table-independent list; see program.fbs ---
   // Canonical postfix code of an expression: pairs (operation, operand). Stable across tables with equal symbol ids.
   std::vector<int64_t> Encode(Dim dim) const;
-  Result<Dim> Decode(std::span<const int64_t> code);   // rejects hostile code with a reason
+  Result<Dim> Decode(std::span<const int64_t> code);  // rejects hostile code with a reason
 
  private:
   struct Impl;

@@ -1,8 +1,8 @@
 // Internals of SymbolTable: polynomials over hash-consed atoms. Private to common/shape.
 //
-// A polynomial is a sum of terms, highest degree first (graded lexicographic order, which multiplication preserves, so that
-// long division works); a term is a non-zero coefficient times a product of atoms. The order of atoms is structural:
-// it depends on symbol ids only, never on the order in which a table met the expressions.
+// A polynomial is a sum of terms, highest degree first (graded lexicographic order, which multiplication preserves, so
+// that long division works); a term is a non-zero coefficient times a product of atoms. The order of atoms is
+// structural: it depends on symbol ids only, never on the order in which a table met the expressions.
 #pragma once
 
 #include <map>
@@ -20,13 +20,13 @@ enum class AtomKind : uint8_t {
   kMod = 3,
   kMin = 4,
   kMax = 5,
-  kProduct = 6,    // of two sums whose expansion would pass kDimTermsMax
-  kTooLarge = 7,   // stands for any expression beyond the limits; absorbs everything, never evaluates
+  kProduct = 6,   // of two sums whose expansion would pass kDimTermsMax
+  kTooLarge = 7,  // stands for any expression beyond the limits; absorbs everything, never evaluates
 };
 
 struct Term {
   int64_t coefficient;
-  std::vector<AtomId> atoms;   // ascending in structural order, repeated for powers
+  std::vector<AtomId> atoms;  // ascending in structural order, repeated for powers
   bool operator==(const Term&) const = default;
 };
 using Poly = std::vector<Term>;
@@ -35,7 +35,7 @@ using Poly = std::vector<Term>;
 struct DimFacts {
   Interval bounds;
   int64_t divisor = 1;
-  int32_t nodes = 1;    // size written out as a tree
+  int32_t nodes = 1;  // size written out as a tree
   int32_t depth = 0;
 };
 

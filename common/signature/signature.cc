@@ -9,8 +9,9 @@ namespace {
 constexpr uint64_t kViewBit = uint64_t{1} << 32;
 
 uint64_t HeaderOf(const TensorRef& tensor, LayoutClass layout) {
-  return static_cast<uint64_t>(tensor.dtype) | static_cast<uint64_t>(tensor.rank()) << 8 | static_cast<uint64_t>(layout) << 16 |
-         static_cast<uint64_t>(AlignmentOf(tensor)) << 24 | (layout == LayoutClass::kContiguous ? 0 : kViewBit);
+  return static_cast<uint64_t>(tensor.dtype) | static_cast<uint64_t>(tensor.rank()) << 8 |
+         static_cast<uint64_t>(layout) << 16 | static_cast<uint64_t>(AlignmentOf(tensor)) << 24 |
+         (layout == LayoutClass::kContiguous ? 0 : kViewBit);
 }
 
 }  // namespace
@@ -64,13 +65,17 @@ Result<SignatureParts> ParseSignature(std::span<const uint64_t> words, int input
     const bool contiguous = layout == static_cast<uint64_t>(LayoutClass::kContiguous);
     if (!dtype || rank > limits::kRankMax || layout > static_cast<uint64_t>(LayoutClass::kBlocked) ||
         alignment > static_cast<uint64_t>(AlignmentClass::k64) || header >> 32 != (contiguous ? 0u : 1u))
-      return Fail(ErrorCode::kMalformed, fmt::format("input {} of the signature has header {:#x}, which means nothing", i, header));
+      return Fail(ErrorCode::kMalformed,
+                  fmt::format("input {} of the signature has header {:#x}, which means nothing", i, header));
     if (words.size() - at < rank * (contiguous ? 1 : 2))
       return Fail(ErrorCode::kMalformed, fmt::format("signature ends within input {}", i));
-    SignatureInput input{.dtype = *dtype, .layout = static_cast<LayoutClass>(layout), .alignment = static_cast<AlignmentClass>(alignment)};
+    SignatureInput input{.dtype = *dtype,
+                         .layout = static_cast<LayoutClass>(layout),
+                         .alignment = static_cast<AlignmentClass>(alignment)};
     for (uint64_t d = 0; d < rank; ++d) {
       input.dims.push_back(static_cast<int64_t>(words[at++]));
-      if (input.dims.back() < 0) return Fail(ErrorCode::kMalformed, fmt::format("dim {} of input {} is negative", d, i));
+      if (input.dims.back() < 0)
+        return Fail(ErrorCode::kMalformed, fmt::format("dim {} of input {} is negative", d, i));
     }
     if (contiguous) {
       input.strides = ContiguousStrides(input.dims);

@@ -44,7 +44,9 @@ float HalfValue(uint16_t bits) {
 }  // namespace
 
 Float16::Float16(float value) : bits(HalfBits(value)) {}
-Float16::operator float() const { return HalfValue(bits); }
+Float16::operator float() const {
+  return HalfValue(bits);
+}
 
 BFloat16::BFloat16(float value) {
   const uint32_t raw = std::bit_cast<uint32_t>(value);
@@ -54,7 +56,9 @@ BFloat16::BFloat16(float value) {
     bits = static_cast<uint16_t>(ShiftRoundEven(raw, 16));
   }
 }
-BFloat16::operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+BFloat16::operator float() const {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
 
 std::string_view DTypeName(DType dtype) {
   switch (dtype) {
@@ -69,9 +73,9 @@ std::string_view DTypeName(DType dtype) {
 
 int64_t DTypeBytes(DType dtype) {
   switch (dtype) {
-#define KILN_DTYPE(value, name, text, type, bytes, kind)          \
-  case DType::k##name:                                            \
-    static_assert(sizeof(type) == bytes, "width of " text);       \
+#define KILN_DTYPE(value, name, text, type, bytes, kind)    \
+  case DType::k##name:                                      \
+    static_assert(sizeof(type) == bytes, "width of " text); \
     return bytes;
 #include "common/tensor/dtypes.def"
 #undef KILN_DTYPE

@@ -33,7 +33,9 @@ enum class DTypeClass : uint8_t { kFloat, kSigned, kUnsigned, kBool };
 std::string_view DTypeName(DType dtype);
 int64_t DTypeBytes(DType dtype);
 DTypeClass DTypeClassOf(DType dtype);
-inline bool IsFloat(DType dtype) { return DTypeClassOf(dtype) == DTypeClass::kFloat; }
+inline bool IsFloat(DType dtype) {
+  return DTypeClassOf(dtype) == DTypeClass::kFloat;
+}
 inline bool IsInteger(DType dtype) {
   return DTypeClassOf(dtype) == DTypeClass::kSigned || DTypeClassOf(dtype) == DTypeClass::kUnsigned;
 }

@@ -64,7 +64,9 @@ struct TensorRef {
   // Row-major without gaps; strides of dims of size 1 are ignored, an empty tensor is contiguous.
   bool IsContiguous() const;
   template <class T>
-  T* as() const { return static_cast<T*>(data); }
+  T* as() const {
+    return static_cast<T*>(data);
+  }
 };
 
 // Contiguous view over existing memory.
@@ -95,7 +97,7 @@ struct Tensor {
   TensorRef ref;
   std::shared_ptr<Buffer> buffer;
 
-  static Tensor Allocate(DType dtype, const Dims& dims);                  // contiguous, uninitialised
+  static Tensor Allocate(DType dtype, const Dims& dims);  // contiguous, uninitialised
   static Tensor Zeros(DType dtype, const Dims& dims);
   template <class T>
   static Tensor Of(DType dtype, const Dims& dims, std::span<const T> values);
@@ -103,7 +105,9 @@ struct Tensor {
   DType dtype() const { return ref.dtype; }
   const Dims& dims() const { return ref.dims; }
   template <class T>
-  std::span<T> values() const { return {ref.as<T>(), static_cast<size_t>(ref.elements())}; }  // contiguous only
+  std::span<T> values() const {
+    return {ref.as<T>(), static_cast<size_t>(ref.elements())};
+  }  // contiguous only
 };
 
 // Copies elements of `from` to `to` (same dtype and dims, any strides, no overlap).

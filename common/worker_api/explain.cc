@@ -12,7 +12,9 @@ using flatbuffers::FlatBufferBuilder;
 using flatbuffers::Offset;
 using flatbuffers::Vector;
 
-std::string Text(const flatbuffers::String* text) { return text == nullptr ? std::string() : text->str(); }
+std::string Text(const flatbuffers::String* text) {
+  return text == nullptr ? std::string() : text->str();
+}
 
 std::vector<std::string> Texts(const Vector<Offset<flatbuffers::String>>* list) {
   std::vector<std::string> texts;
@@ -28,7 +30,8 @@ auto EncodeList(FlatBufferBuilder& builder, const std::vector<T>& list, Make mak
   return builder.CreateVector(offsets);
 }
 
-Offset<Vector<Offset<fbs::ExplainedNode>>> EncodeNodes(FlatBufferBuilder& builder, const std::vector<ExplainedNode>& nodes) {
+Offset<Vector<Offset<fbs::ExplainedNode>>> EncodeNodes(FlatBufferBuilder& builder,
+                                                       const std::vector<ExplainedNode>& nodes) {
   return EncodeList(builder, nodes, [&](const ExplainedNode& node) {
     return fbs::CreateExplainedNode(builder, builder.CreateString(node.name), builder.CreateString(node.op));
   });
@@ -41,7 +44,8 @@ std::vector<ExplainedNode> DecodeNodes(const Vector<Offset<fbs::ExplainedNode>>*
   return nodes;
 }
 
-Offset<Vector<Offset<fbs::ExplainedMiss>>> EncodeMisses(FlatBufferBuilder& builder, const std::vector<ExplainedMiss>& misses) {
+Offset<Vector<Offset<fbs::ExplainedMiss>>> EncodeMisses(FlatBufferBuilder& builder,
+                                                        const std::vector<ExplainedMiss>& misses) {
   return EncodeList(builder, misses, [&](const ExplainedMiss& miss) {
     return fbs::CreateExplainedMiss(builder, builder.CreateString(miss.reason), miss.calls, miss.ns);
   });
@@ -57,11 +61,13 @@ std::vector<ExplainedMiss> DecodeMisses(const Vector<Offset<fbs::ExplainedMiss>>
 Offset<fbs::ExplainedPlan> EncodePlanOf(FlatBufferBuilder& builder, const ExplainedPlan& plan) {
   const auto steps = EncodeList(builder, plan.steps, [&](const ExplainedStep& step) {
     return fbs::CreateExplainedStep(builder, builder.CreateString(step.label), builder.CreateString(step.kernel),
-                                    builder.CreateString(step.op), builder.CreateString(step.dims), builder.CreateVector(step.nodes), step.ns);
+                                    builder.CreateString(step.op), builder.CreateString(step.dims),
+                                    builder.CreateVector(step.nodes), step.ns);
   });
-  return fbs::CreateExplainedPlan(builder, builder.CreateString(plan.key), builder.CreateString(plan.state), builder.CreateString(plan.target),
-                                  builder.CreateVectorOfStrings(plan.guard), plan.kernels, plan.generated_steps, plan.reference_steps,
-                                  plan.clean_runs, plan.timed_calls, builder.CreateString(plan.timed_shape), plan.arena_bytes, steps,
+  return fbs::CreateExplainedPlan(builder, builder.CreateString(plan.key), builder.CreateString(plan.state),
+                                  builder.CreateString(plan.target), builder.CreateVectorOfStrings(plan.guard),
+                                  plan.kernels, plan.generated_steps, plan.reference_steps, plan.clean_runs,
+                                  plan.timed_calls, builder.CreateString(plan.timed_shape), plan.arena_bytes, steps,
                                   builder.CreateVectorOfStrings(plan.mismatch), builder.CreateVector(plan.guard_bytes));
 }
 
@@ -92,13 +98,16 @@ ExplainedPlan DecodePlanOf(const fbs::ExplainedPlan& from) {
 Offset<fbs::ExplainedSegment> EncodeSegmentOf(FlatBufferBuilder& builder, const ExplainedSegment& segment) {
   const auto nodes = EncodeNodes(builder, segment.nodes);
   const auto misses = EncodeMisses(builder, segment.misses);
-  const auto plans = EncodeList(builder, segment.plans, [&](const ExplainedPlan& plan) { return EncodePlanOf(builder, plan); });
+  const auto plans =
+      EncodeList(builder, segment.plans, [&](const ExplainedPlan& plan) { return EncodePlanOf(builder, plan); });
   return fbs::CreateExplainedSegment(
-      builder, segment.index, builder.CreateString(segment.id), builder.CreateString(segment.place), builder.CreateString(segment.end_reason),
-      nodes, builder.CreateVectorOfStrings(segment.inputs), builder.CreateVectorOfStrings(segment.symbols), builder.CreateString(segment.state),
-      builder.CreateString(segment.reason), builder.CreateString(segment.detail), builder.CreateVectorOfStrings(segment.remedies),
-      segment.interpreted_calls, segment.interpreted_ns, segment.plan_calls, segment.kernel_ns, segment.reference_ns, segment.guard_misses,
-      segment.input_copies, builder.CreateString(segment.last_shape), misses, plans);
+      builder, segment.index, builder.CreateString(segment.id), builder.CreateString(segment.place),
+      builder.CreateString(segment.end_reason), nodes, builder.CreateVectorOfStrings(segment.inputs),
+      builder.CreateVectorOfStrings(segment.symbols), builder.CreateString(segment.state),
+      builder.CreateString(segment.reason), builder.CreateString(segment.detail),
+      builder.CreateVectorOfStrings(segment.remedies), segment.interpreted_calls, segment.interpreted_ns,
+      segment.plan_calls, segment.kernel_ns, segment.reference_ns, segment.guard_misses, segment.input_copies,
+      builder.CreateString(segment.last_shape), misses, plans);
 }
 
 ExplainedSegment DecodeSegmentOf(const fbs::ExplainedSegment& from) {
@@ -134,8 +143,8 @@ Status CheckNodes(const ExplainedSegment& segment) {
     for (const ExplainedStep& step : plan.steps)
       for (uint32_t node : step.nodes)
         if (node >= segment.nodes.size())
-          return Fail(ErrorCode::kMalformed, "explain reply: step \"" + step.label + "\" names node " + std::to_string(node) + " of " +
-                                                 std::to_string(segment.nodes.size()));
+          return Fail(ErrorCode::kMalformed, "explain reply: step \"" + step.label + "\" names node " +
+                                                 std::to_string(node) + " of " + std::to_string(segment.nodes.size()));
   return {};
 }
 
@@ -143,20 +152,23 @@ Status CheckNodes(const ExplainedSegment& segment) {
 
 Message Encode(const ExplainRequest& request) {
   FlatBufferBuilder builder(256);
-  builder.Finish(fbs::CreateExplainRequest(builder, builder.CreateString(request.model), builder.CreateString(request.segment),
-                                           builder.CreateString(request.node), request.plans));
+  builder.Finish(fbs::CreateExplainRequest(builder, builder.CreateString(request.model),
+                                           builder.CreateString(request.segment), builder.CreateString(request.node),
+                                           request.plans));
   return {FinishedBytes(builder), {}};
 }
 
 Status Decode(const Message& message, ExplainRequest& request) {
-  ASSIGN_OR_RETURN(const fbs::ExplainRequest* root, VerifiedRoot<fbs::ExplainRequest>(message.payload, "explain request"));
+  ASSIGN_OR_RETURN(const fbs::ExplainRequest* root,
+                   VerifiedRoot<fbs::ExplainRequest>(message.payload, "explain request"));
   request = {Text(root->model()), Text(root->segment()), Text(root->node()), root->plans()};
   return {};
 }
 
 Message Encode(const ExplainReply& reply) {
   FlatBufferBuilder builder(16384);
-  const auto segments = EncodeList(builder, reply.segments, [&](const ExplainedSegment& segment) { return EncodeSegmentOf(builder, segment); });
+  const auto segments = EncodeList(builder, reply.segments,
+                                   [&](const ExplainedSegment& segment) { return EncodeSegmentOf(builder, segment); });
   const auto outside = EncodeNodes(builder, reply.outside);
   const auto misses = EncodeMisses(builder, reply.misses);
   builder.Finish(fbs::CreateExplainReply(builder, builder.CreateString(reply.model), segments, outside, misses));
@@ -175,7 +187,8 @@ Status Decode(const Message& message, ExplainReply& reply) {
 }
 
 Result<ExplainReply> CallExplain(RpcClient& client, const ExplainRequest& request, int64_t deadline_ms) {
-  ASSIGN_OR_RETURN(RpcReply raw, client.CallSync(static_cast<uint16_t>(WorkerMethod::kExplain), Encode(request), deadline_ms));
+  ASSIGN_OR_RETURN(RpcReply raw,
+                   client.CallSync(static_cast<uint16_t>(WorkerMethod::kExplain), Encode(request), deadline_ms));
   ExplainReply reply;
   RETURN_IF_ERROR(Decode(raw.message, reply));
   return reply;

@@ -14,35 +14,35 @@ class RpcClient;
 
 struct ExplainRequest {
   std::string model;
-  std::string segment;     // index, or the beginning of an id; empty: all
-  std::string node;        // only segments that hold a node of this name; empty: all
-  bool plans = false;      // with the steps of plans; the next calls of the segments chosen measure them
+  std::string segment;  // index, or the beginning of an id; empty: all
+  std::string node;     // only segments that hold a node of this name; empty: all
+  bool plans = false;   // with the steps of plans; the next calls of the segments chosen measure them
 };
 
 struct ExplainedNode {
-  std::string name, op;    // the source's name; empty for constants that the segment carries along
+  std::string name, op;  // the source's name; empty for constants that the segment carries along
 };
 
 // One step of a plan. `ns` is summed over the plan's timed_calls.
 struct ExplainedStep {
   std::string label;
-  std::string kernel;      // kernel id; empty: a reference step
-  std::string op;          // of a reference step
-  std::string dims;        // kernel arguments: numbers at the measured shape, else over the model's symbols
-  std::vector<uint32_t> nodes;   // indices into ExplainedSegment::nodes
+  std::string kernel;           // kernel id; empty: a reference step
+  std::string op;               // of a reference step
+  std::string dims;             // kernel arguments: numbers at the measured shape, else over the model's symbols
+  std::vector<uint32_t> nodes;  // indices into ExplainedSegment::nodes
   uint64_t ns = 0;
 };
 
 struct ExplainedPlan {
   std::string key, state, target;
-  std::vector<std::string> guard;      // one condition a line
+  std::vector<std::string> guard;  // one condition a line
   uint32_t kernels = 0, generated_steps = 0, reference_steps = 0, clean_runs = 0;
   uint64_t timed_calls = 0;
-  std::string timed_shape;             // symbol values of the last timed call
-  int64_t arena_bytes = 0;             // of the last timed call
+  std::string timed_shape;  // symbol values of the last timed call
+  int64_t arena_bytes = 0;  // of the last timed call
   std::vector<ExplainedStep> steps;
-  std::vector<std::string> mismatch;   // why it does not admit the last interpreted call, field by field
-  std::vector<uint8_t> guard_bytes;    // EncodeGuard, for tools that ask for the same plan again
+  std::vector<std::string> mismatch;  // why it does not admit the last interpreted call, field by field
+  std::vector<uint8_t> guard_bytes;   // EncodeGuard, for tools that ask for the same plan again
 };
 
 // A row of the ledger: interpreted calls booked under one reason of miss_reasons.def.
@@ -58,7 +58,8 @@ struct ExplainedSegment {
   std::vector<std::string> inputs, symbols;
   std::string state, reason, detail;
   std::vector<std::string> remedies;
-  uint64_t interpreted_calls = 0, interpreted_ns = 0, plan_calls = 0, kernel_ns = 0, reference_ns = 0, guard_misses = 0, input_copies = 0;
+  uint64_t interpreted_calls = 0, interpreted_ns = 0, plan_calls = 0, kernel_ns = 0, reference_ns = 0, guard_misses = 0,
+           input_copies = 0;
   std::string last_shape;
   std::vector<ExplainedMiss> misses;
   std::vector<ExplainedPlan> plans;
@@ -67,7 +68,7 @@ struct ExplainedSegment {
 struct ExplainReply {
   std::string model;
   std::vector<ExplainedSegment> segments;
-  std::vector<ExplainedNode> outside;      // nodes of no segment: always interpreted
+  std::vector<ExplainedNode> outside;  // nodes of no segment: always interpreted
   std::vector<ExplainedMiss> misses;
 };
 

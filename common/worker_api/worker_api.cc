@@ -20,11 +20,14 @@ namespace {
 using flatbuffers::FlatBufferBuilder;
 using flatbuffers::Offset;
 
-std::string Text(const flatbuffers::String* text) { return text == nullptr ? std::string() : text->str(); }
+std::string Text(const flatbuffers::String* text) {
+  return text == nullptr ? std::string() : text->str();
+}
 
 Result<DType> DTypeOf(uint8_t number, const std::string& name) {
   const std::optional<DType> dtype = DTypeFromNumber(number);
-  if (!dtype) return Fail(ErrorCode::kMalformed, "tensor \"" + name + "\" has unknown dtype number " + std::to_string(number));
+  if (!dtype)
+    return Fail(ErrorCode::kMalformed, "tensor \"" + name + "\" has unknown dtype number " + std::to_string(number));
   return *dtype;
 }
 
@@ -35,8 +38,8 @@ std::vector<Offset<fbs::TensorPart>> EncodeTensors(FlatBufferBuilder& builder, c
     const TensorRef& ref = named.tensor.ref;
     const auto* data = ref.as<const uint8_t>();
     const auto dims = builder.CreateVector(ref.dims.begin(), ref.dims.size());
-    list.push_back(fbs::CreateTensorPart(builder, builder.CreateString(named.name), static_cast<uint8_t>(ref.dtype), dims,
-                                         static_cast<int32_t>(blobs.size())));
+    list.push_back(fbs::CreateTensorPart(builder, builder.CreateString(named.name), static_cast<uint8_t>(ref.dtype),
+                                         dims, static_cast<int32_t>(blobs.size())));
     blobs.emplace_back(data, data + ref.bytes());
   }
   return list;
@@ -52,7 +55,8 @@ class SharedObject {
     if (file < 0) return Fail(ErrorCode::kIoError, "cannot make shared memory " + name + ": " + std::strerror(errno));
     std::unique_ptr<SharedObject> object(new SharedObject(name, file));
     if (ftruncate(file, std::max<int64_t>(bytes, 1)) != 0)
-      return Fail(ErrorCode::kResourceExhausted, "shared memory has no room for " + std::to_string(bytes) + " bytes: " + std::strerror(errno));
+      return Fail(ErrorCode::kResourceExhausted,
+                  "shared memory has no room for " + std::to_string(bytes) + " bytes: " + std::strerror(errno));
     return object;
   }
   ~SharedObject() {
@@ -66,7 +70,8 @@ class SharedObject {
     const char* next = tensor.as<const char>();
     for (int64_t left = tensor.bytes(); left > 0;) {
       const ssize_t put = pwrite(file_, next, static_cast<size_t>(left), offset);
-      if (put <= 0) return Fail(ErrorCode::kIoError, "cannot write shared memory " + name_ + ": " + std::strerror(errno));
+      if (put <= 0)
+        return Fail(ErrorCode::kIoError, "cannot write shared memory " + name_ + ": " + std::strerror(errno));
       next += put;
       left -= put;
       offset += put;
@@ -81,8 +86,8 @@ class SharedObject {
   int file_;
 };
 
-// Copies the bytes out of a shared memory object, by reading rather than by mapping: a peer that shortens the object meanwhile causes an
-// error, not a fault.
+// Copies the bytes out of a shared memory object, by reading rather than by mapping: a peer that shortens the object
+// meanwhile causes an error, not a fault.
 Status ReadSharedMemory(const std::string& object, uint64_t offset, const TensorRef& to) {
   if (object.size() < 2 || object[0] != '/' || object.find('/', 1) != std::string::npos)
     return Fail(ErrorCode::kInvalidArgument, "shared memory name \"" + object + "\" must be / followed by a name");
@@ -114,23 +119,26 @@ Status DecodeTensors(const flatbuffers::Vector<Offset<fbs::TensorPart>>* list, c
     ASSIGN_OR_RETURN(DType dtype, DTypeOf(part->dtype(), named.name));
     const size_t rank = part->dims() == nullptr ? 0 : part->dims()->size();
     if (rank > static_cast<size_t>(limits::kRankMax))
-      return Fail(ErrorCode::kLimitExceeded, label + " has rank " + std::to_string(rank) + "; the limit is " + std::to_string(limits::kRankMax));
+      return Fail(ErrorCode::kLimitExceeded,
+                  label + " has rank " + std::to_string(rank) + "; the limit is " + std::to_string(limits::kRankMax));
     Dims dims;
     for (size_t d = 0; d < rank; ++d) dims.push_back(part->dims()->Get(static_cast<flatbuffers::uoffset_t>(d)));
     const Result<int64_t> elements = CheckedElements(dims, dtype);
     if (!elements.has_value()) return FailIn(label, elements.error());
     const int64_t bytes = *elements * DTypeBytes(dtype);
     if (part->shm_name() != nullptr) {
-      if (bytes > static_cast<int64_t>(limits::kModelBytesMax)) return Fail(ErrorCode::kLimitExceeded, label + " is too large");
+      if (bytes > static_cast<int64_t>(limits::kModelBytesMax))
+        return Fail(ErrorCode::kLimitExceeded, label + " is too large");
       named.tensor = Tensor::Allocate(dtype, dims);
       RETURN_IF_ERROR(ReadSharedMemory(Text(part->shm_name()), part->shm_offset(), named.tensor.ref));
     } else {
       if (part->part() < 0 || static_cast<size_t>(part->part()) >= blobs.size())
-        return Fail(ErrorCode::kMalformed, label + " refers to message part " + std::to_string(part->part()) + " of " + std::to_string(blobs.size()));
+        return Fail(ErrorCode::kMalformed, label + " refers to message part " + std::to_string(part->part()) + " of " +
+                                               std::to_string(blobs.size()));
       const Bytes& blob = blobs[static_cast<size_t>(part->part())];
       if (static_cast<int64_t>(blob.size()) != bytes)
-        return Fail(ErrorCode::kMalformed, label + " needs " + std::to_string(bytes) + " bytes for " + dims.ToString() + ", its part has " +
-                                               std::to_string(blob.size()));
+        return Fail(ErrorCode::kMalformed, label + " needs " + std::to_string(bytes) + " bytes for " + dims.ToString() +
+                                               ", its part has " + std::to_string(blob.size()));
       named.tensor = Tensor::Allocate(dtype, dims);
       if (bytes > 0) std::memcpy(named.tensor.ref.data, blob.data(), blob.size());
     }
@@ -142,8 +150,9 @@ Status DecodeTensors(const flatbuffers::Vector<Offset<fbs::TensorPart>>* list, c
 std::vector<Offset<fbs::ValueInfo>> EncodeValues(FlatBufferBuilder& builder, const std::vector<ValueInfo>& values) {
   std::vector<Offset<fbs::ValueInfo>> list;
   for (const ValueInfo& value : values)
-    list.push_back(fbs::CreateValueInfo(builder, builder.CreateString(value.name), static_cast<uint8_t>(value.dtype), value.has_rank,
-                                        builder.CreateVector(value.dims), builder.CreateString(value.text)));
+    list.push_back(fbs::CreateValueInfo(builder, builder.CreateString(value.name), static_cast<uint8_t>(value.dtype),
+                                        value.has_rank, builder.CreateVector(value.dims),
+                                        builder.CreateString(value.text)));
   return list;
 }
 
@@ -180,7 +189,8 @@ uint64_t WorkerStatsReply::Value(std::string_view name) const {
 
 Message Encode(const LoadRequest& request) {
   FlatBufferBuilder builder(512);
-  builder.Finish(fbs::CreateLoadRequest(builder, builder.CreateString(request.name), builder.CreateString(request.path)));
+  builder.Finish(
+      fbs::CreateLoadRequest(builder, builder.CreateString(request.name), builder.CreateString(request.path)));
   return {FinishedBytes(builder), {}};
 }
 
@@ -254,7 +264,8 @@ Message Encode(const RunReply& reply) {
   Message message;
   const auto outputs = builder.CreateVector(EncodeTensors(builder, reply.outputs, message.blobs));
   const RunTiming& t = reply.timing;
-  builder.Finish(fbs::CreateRunReply(builder, outputs, t.queue_us, t.run_us, t.kernel_us, t.reference_us, t.plan_segments, t.interpreted_segments));
+  builder.Finish(fbs::CreateRunReply(builder, outputs, t.queue_us, t.run_us, t.kernel_us, t.reference_us,
+                                     t.plan_segments, t.interpreted_segments));
   message.payload = FinishedBytes(builder);
   return message;
 }
@@ -262,7 +273,8 @@ Message Encode(const RunReply& reply) {
 Status Decode(const Message& message, RunReply& reply) {
   ASSIGN_OR_RETURN(const fbs::RunReply* root, VerifiedRoot<fbs::RunReply>(message.payload, "run reply"));
   RETURN_IF_ERROR(DecodeTensors(root->outputs(), message.blobs, reply.outputs));
-  reply.timing = {root->queue_us(), root->run_us(), root->kernel_us(), root->reference_us(), root->plan_segments(), root->interpreted_segments()};
+  reply.timing = {root->queue_us(),     root->run_us(),        root->kernel_us(),
+                  root->reference_us(), root->plan_segments(), root->interpreted_segments()};
   return {};
 }
 
@@ -273,7 +285,8 @@ Message Encode(const WorkerStatsRequest& request) {
 }
 
 Status Decode(const Message& message, WorkerStatsRequest& request) {
-  ASSIGN_OR_RETURN(const fbs::WorkerStatsRequest* root, VerifiedRoot<fbs::WorkerStatsRequest>(message.payload, "stats request"));
+  ASSIGN_OR_RETURN(const fbs::WorkerStatsRequest* root,
+                   VerifiedRoot<fbs::WorkerStatsRequest>(message.payload, "stats request"));
   request.model = Text(root->model());
   return {};
 }
@@ -281,13 +294,15 @@ Status Decode(const Message& message, WorkerStatsRequest& request) {
 Message Encode(const WorkerStatsReply& reply) {
   FlatBufferBuilder builder(2048);
   std::vector<Offset<fbs::WorkerStat>> stats;
-  for (const auto& [name, value] : reply.stats) stats.push_back(fbs::CreateWorkerStat(builder, builder.CreateString(name), value));
+  for (const auto& [name, value] : reply.stats)
+    stats.push_back(fbs::CreateWorkerStat(builder, builder.CreateString(name), value));
   builder.Finish(fbs::CreateWorkerStatsReply(builder, builder.CreateVector(stats)));
   return {FinishedBytes(builder), {}};
 }
 
 Status Decode(const Message& message, WorkerStatsReply& reply) {
-  ASSIGN_OR_RETURN(const fbs::WorkerStatsReply* root, VerifiedRoot<fbs::WorkerStatsReply>(message.payload, "stats reply"));
+  ASSIGN_OR_RETURN(const fbs::WorkerStatsReply* root,
+                   VerifiedRoot<fbs::WorkerStatsReply>(message.payload, "stats reply"));
   reply.stats.clear();
   if (root->stats() != nullptr)
     for (const fbs::WorkerStat* stat : *root->stats()) reply.stats.emplace_back(Text(stat->name()), stat->value());
@@ -329,12 +344,14 @@ Result<RunReply> CallRunShared(RpcClient& client, const RunRequest& request, int
   for (size_t i = 0; i < request.inputs.size(); ++i) {
     const NamedTensor& input = request.inputs[i];
     RETURN_IF_ERROR(object->Write(input.tensor.ref, offsets[i]));
-    parts.push_back(fbs::CreateTensorPart(builder, builder.CreateString(input.name), static_cast<uint8_t>(input.tensor.dtype()),
-                                          builder.CreateVector(input.tensor.dims().begin(), input.tensor.dims().size()), -1,
-                                          builder.CreateString(object->name()), static_cast<uint64_t>(offsets[i])));
+    parts.push_back(fbs::CreateTensorPart(builder, builder.CreateString(input.name),
+                                          static_cast<uint8_t>(input.tensor.dtype()),
+                                          builder.CreateVector(input.tensor.dims().begin(), input.tensor.dims().size()),
+                                          -1, builder.CreateString(object->name()), static_cast<uint64_t>(offsets[i])));
   }
   builder.Finish(fbs::CreateRunRequest(builder, builder.CreateString(request.model), builder.CreateVector(parts)));
-  ASSIGN_OR_RETURN(RpcReply raw, client.CallSync(static_cast<uint16_t>(WorkerMethod::kRun), {FinishedBytes(builder), {}}, deadline_ms));
+  ASSIGN_OR_RETURN(RpcReply raw, client.CallSync(static_cast<uint16_t>(WorkerMethod::kRun),
+                                                 {FinishedBytes(builder), {}}, deadline_ms));
   RunReply reply;
   RETURN_IF_ERROR(Decode(raw.message, reply));
   return reply;

@@ -22,7 +22,7 @@ enum class WorkerMethod : uint16_t {
 
 struct NamedTensor {
   std::string name;
-  Tensor tensor;              // contiguous
+  Tensor tensor;  // contiguous
 };
 
 // A declared input or output. Dims that vary are -1; `text` shows symbols.
@@ -34,14 +34,20 @@ struct ValueInfo {
   std::string text;
 };
 
-struct LoadRequest { std::string name, path; };
+struct LoadRequest {
+  std::string name, path;
+};
 struct LoadReply {
   std::vector<ValueInfo> inputs, outputs;
   uint32_t segments = 0, nodes = 0;
   uint64_t load_us = 0;
 };
-struct UnloadRequest { std::string name; };
-struct ListReply { std::vector<std::string> names; };
+struct UnloadRequest {
+  std::string name;
+};
+struct ListReply {
+  std::vector<std::string> names;
+};
 
 struct RunRequest {
   std::string model;
@@ -55,14 +61,16 @@ struct RunReply {
   std::vector<NamedTensor> outputs;
   RunTiming timing;
 };
-struct WorkerStatsRequest { std::string model; };
+struct WorkerStatsRequest {
+  std::string model;
+};
 struct WorkerStatsReply {
   std::vector<std::pair<std::string, uint64_t>> stats;
-  uint64_t Value(std::string_view name) const;   // 0 when absent
+  uint64_t Value(std::string_view name) const;  // 0 when absent
 };
 
-// Encoding copies tensor bytes into message parts; decoding places them 64-byte aligned. Decoders check names, dtypes, dims (64-bit
-// products) and that every part has exactly the bytes its dims say.
+// Encoding copies tensor bytes into message parts; decoding places them 64-byte aligned. Decoders check names, dtypes,
+// dims (64-bit products) and that every part has exactly the bytes its dims say.
 Message Encode(const LoadRequest& request);
 Message Encode(const LoadReply& reply);
 Message Encode(const UnloadRequest& request);
@@ -85,8 +93,8 @@ Result<LoadReply> CallLoad(RpcClient& client, const LoadRequest& request, int64_
 Status CallUnload(RpcClient& client, const UnloadRequest& request, int64_t deadline_ms);
 Result<ListReply> CallList(RpcClient& client, int64_t deadline_ms);
 Result<RunReply> CallRun(RpcClient& client, const RunRequest& request, int64_t deadline_ms);
-// As CallRun for a worker on this host: inputs travel in a shared memory object that lives as long as the call. The reply's tensors come
-// back as message parts.
+// As CallRun for a worker on this host: inputs travel in a shared memory object that lives as long as the call. The
+// reply's tensors come back as message parts.
 Result<RunReply> CallRunShared(RpcClient& client, const RunRequest& request, int64_t deadline_ms);
 Result<WorkerStatsReply> CallStats(RpcClient& client, const WorkerStatsRequest& request, int64_t deadline_ms);
 

@@ -55,7 +55,8 @@ Scalar Converted(const Scalar& value, DType from, DType to) {
 }
 
 Scalar LoadElement(DType storage, DType type, const void* pointer, int64_t offset) {
-  if (storage == DType::kF32 && type == DType::kF32) return {static_cast<double>(static_cast<const float*>(pointer)[offset]), 0};
+  if (storage == DType::kF32 && type == DType::kF32)
+    return {static_cast<double>(static_cast<const float*>(pointer)[offset]), 0};
   return DispatchDType(storage, [&]<class T>() -> Scalar {
     const T element = static_cast<const T*>(pointer)[offset];
     if constexpr (std::is_same_v<T, bool>) {

@@ -13,11 +13,13 @@ Result<std::unique_ptr<ChildPool>> ChildPool::Start(ChildPoolOptions options) {
   std::unique_ptr<ChildPool> pool(new ChildPool(std::move(options)));
   std::vector<std::unique_ptr<ChildProcess>> children;
   for (int i = 0; i < pool->options_.children; ++i) {
-    ASSIGN_OR_RETURN(auto child, ChildProcess::Spawn(pool->options_.binary, pool->options_.arguments, pool->options_.limits));
+    ASSIGN_OR_RETURN(auto child,
+                     ChildProcess::Spawn(pool->options_.binary, pool->options_.arguments, pool->options_.limits));
     children.push_back(std::move(child));
   }
   for (auto& child : children)
-    pool->feeders_.emplace_back([raw = pool.get(), child = std::move(child)]() mutable { raw->Feed(std::move(child)); });
+    pool->feeders_.emplace_back(
+        [raw = pool.get(), child = std::move(child)]() mutable { raw->Feed(std::move(child)); });
   return pool;
 }
 
@@ -25,7 +27,8 @@ ChildPool::~ChildPool() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
-    for (auto& [priority, job] : jobs_) job.answer.set_value(Fail(ErrorCode::kCancelled, "the compile service is stopping"));
+    for (auto& [priority, job] : jobs_)
+      job.answer.set_value(Fail(ErrorCode::kCancelled, "the compile service is stopping"));
     jobs_.clear();
   }
   wake_.notify_all();
@@ -91,7 +94,8 @@ void ChildPool::WriteReplay(const Frame& job, const Error& error) {
   if (options_.replay_directory.empty()) return;
   std::error_code ignored;
   std::filesystem::create_directories(options_.replay_directory, ignored);
-  const std::string path = options_.replay_directory + "/" + HashBytes(job.payload).ShortHex() + "." + std::to_string(job.kind) + ".job";
+  const std::string path =
+      options_.replay_directory + "/" + HashBytes(job.payload).ShortHex() + "." + std::to_string(job.kind) + ".job";
   std::ofstream file(path, std::ios::binary);
   file.write(reinterpret_cast<const char*>(job.payload.data()), static_cast<std::streamsize>(job.payload.size()));
   spdlog::warn("the job is kept in {}", path);

@@ -19,14 +19,17 @@ namespace {
 
 constexpr int kExitGraceMs = 2000;
 
-std::string SystemError(const char* what) { return std::string(what) + ": " + std::strerror(errno); }
+std::string SystemError(const char* what) {
+  return std::string(what) + ": " + std::strerror(errno);
+}
 
 // Whether the socket is ready for `events` before the deadline (-1: whenever that is).
 Status WaitFor(int socket, short events, int64_t deadline_ns) {
   for (;;) {
     const int64_t left_ms = deadline_ns < 0 ? -1 : (deadline_ns - SystemClock().NowNs()) / 1'000'000;
     pollfd wait{socket, events, 0};
-    const int ready = deadline_ns >= 0 && left_ms < 0 ? 0 : poll(&wait, 1, deadline_ns < 0 ? -1 : static_cast<int>(left_ms) + 1);
+    const int ready =
+        deadline_ns >= 0 && left_ms < 0 ? 0 : poll(&wait, 1, deadline_ns < 0 ? -1 : static_cast<int>(left_ms) + 1);
     if (ready < 0 && errno == EINTR) continue;
     if (ready <= 0) return Fail(ErrorCode::kDeadlineExceeded, "no answer in time");
     return {};
@@ -64,7 +67,8 @@ Status ReadAll(int socket, uint8_t* data, size_t size, int64_t deadline_ns) {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   if (kLimitsAddressSpace && limits.address_space_bytes > 0) {
-    const rlimit limit{static_cast<rlim_t>(limits.address_space_bytes), static_cast<rlim_t>(limits.address_space_bytes)};
+    const rlimit limit{static_cast<rlim_t>(limits.address_space_bytes),
+                       static_cast<rlim_t>(limits.address_space_bytes)};
     setrlimit(RLIMIT_AS, &limit);
   }
   if (limits.cpu_seconds > 0) {
@@ -86,11 +90,11 @@ Status ReadAll(int socket, uint8_t* data, size_t size, int64_t deadline_ns) {
 
 Status WriteFrame(int socket, const Frame& frame, int64_t deadline_ms) {
   if (frame.payload.size() > kFrameBytesMax)
-    return Fail(ErrorCode::kLimitExceeded, "frame of " + std::to_string(frame.payload.size()) + " bytes; the limit is " +
-                                               std::to_string(kFrameBytesMax));
+    return Fail(ErrorCode::kLimitExceeded, "frame of " + std::to_string(frame.payload.size()) +
+                                               " bytes; the limit is " + std::to_string(kFrameBytesMax));
   const auto size = static_cast<uint32_t>(frame.payload.size());
-  const uint8_t head[5] = {static_cast<uint8_t>(size), static_cast<uint8_t>(size >> 8), static_cast<uint8_t>(size >> 16),
-                           static_cast<uint8_t>(size >> 24), frame.kind};
+  const uint8_t head[5] = {static_cast<uint8_t>(size), static_cast<uint8_t>(size >> 8),
+                           static_cast<uint8_t>(size >> 16), static_cast<uint8_t>(size >> 24), frame.kind};
   const int64_t deadline_ns = deadline_ms < 0 ? -1 : SystemClock().NowNs() + deadline_ms * 1'000'000;
   RETURN_IF_ERROR(WriteAll(socket, head, sizeof head, deadline_ns));
   return WriteAll(socket, frame.payload.data(), frame.payload.size(), deadline_ns);
@@ -109,10 +113,12 @@ Result<Frame> ReadFrame(int socket, int64_t deadline_ms) {
   return frame;
 }
 
-Result<std::unique_ptr<ChildProcess>> ChildProcess::Spawn(const std::string& binary, const std::vector<std::string>& arguments,
+Result<std::unique_ptr<ChildProcess>> ChildProcess::Spawn(const std::string& binary,
+                                                          const std::vector<std::string>& arguments,
                                                           ChildLimits limits) {
   if (access(binary.c_str(), X_OK) != 0)
-    return Fail(ErrorCode::kNotFound, "helper binary " + binary + " is missing or not executable; it belongs beside kiln-compile");
+    return Fail(ErrorCode::kNotFound,
+                "helper binary " + binary + " is missing or not executable; it belongs beside kiln-compile");
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
     return Fail(ErrorCode::kResourceExhausted, SystemError("cannot make a socket pair"));
@@ -173,7 +179,8 @@ Result<Frame> ChildProcess::Exchange(const Frame& job, int64_t deadline_ms) {
   if (answer.has_value()) return answer;
   if (answer.error().code == ErrorCode::kDeadlineExceeded) {
     Reap(false);
-    return Fail(ErrorCode::kDeadlineExceeded, "the job took longer than " + std::to_string(deadline_ms) + " ms and was ended");
+    return Fail(ErrorCode::kDeadlineExceeded,
+                "the job took longer than " + std::to_string(deadline_ms) + " ms and was ended");
   }
   return Fail(ErrorCode::kCompileFailed, "the child " + Reap(true));
 }

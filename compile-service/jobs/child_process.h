@@ -1,7 +1,7 @@
 // ChildProcess: one long-lived helper process that answers framed jobs over a socket pair.
 //
-// Compile children run LLVM, validation children run generated code: either may crash, hang or exhaust memory at any job. The front
-// process loses that job and nothing else.
+// Compile children run LLVM, validation children run generated code: either may crash, hang or exhaust memory at any
+// job. The front process loses that job and nothing else.
 #pragma once
 
 #include <sys/types.h>
@@ -25,12 +25,13 @@ inline constexpr size_t kFrameBytesMax = size_t{256} << 20;
 // The descriptor on which a child finds its end of the pair.
 inline constexpr int kChildSocket = 3;
 
-// Blocking frame I/O on a socket; deadline_ms < 0 waits for ever. Fails with DeadlineExceeded, or with Unavailable when the other end
-// is closed.
+// Blocking frame I/O on a socket; deadline_ms < 0 waits for ever. Fails with DeadlineExceeded, or with Unavailable when
+// the other end is closed.
 Status WriteFrame(int socket, const Frame& frame, int64_t deadline_ms = -1);
 Result<Frame> ReadFrame(int socket, int64_t deadline_ms);
 
-// A sanitizer reserves terabytes of address space for its own tables, so a sanitized child cannot be held to a limit of it.
+// A sanitizer reserves terabytes of address space for its own tables, so a sanitized child cannot be held to a limit of
+// it.
 #ifdef KILN_SANITIZED
 inline constexpr bool kLimitsAddressSpace = false;
 #else
@@ -39,16 +40,16 @@ inline constexpr bool kLimitsAddressSpace = true;
 
 // Limits of a child, set between fork and exec.
 struct ChildLimits {
-  int64_t address_space_bytes = int64_t{8} << 30;   // 0: none; see kLimitsAddressSpace
-  int64_t cpu_seconds = 0;   // 0: none (the front's deadline rules)
+  int64_t address_space_bytes = int64_t{8} << 30;  // 0: none; see kLimitsAddressSpace
+  int64_t cpu_seconds = 0;                         // 0: none (the front's deadline rules)
 };
 
 // Used from one thread at a time.
 class ChildProcess {
  public:
-  static Result<std::unique_ptr<ChildProcess>> Spawn(const std::string& binary, const std::vector<std::string>& arguments,
-                                                     ChildLimits limits);
-  ~ChildProcess();   // kills it if it is alive, and reaps it
+  static Result<std::unique_ptr<ChildProcess>> Spawn(const std::string& binary,
+                                                     const std::vector<std::string>& arguments, ChildLimits limits);
+  ~ChildProcess();  // kills it if it is alive, and reaps it
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
@@ -61,7 +62,7 @@ class ChildProcess {
 
  private:
   ChildProcess(pid_t pid, int socket) : pid_(pid), socket_(socket) {}
-  std::string Reap(bool expect_exit);   // waits, killing it unless it ends by itself; how it ended
+  std::string Reap(bool expect_exit);  // waits, killing it unless it ends by itself; how it ended
   pid_t pid_;
   int socket_;
 };

@@ -1,4 +1,5 @@
-// kiln-compile-child: lowers segments and generates code, one job at a time. Runs no generated code and talks to nobody but its parent.
+// kiln-compile-child: lowers segments and generates code, one job at a time. Runs no generated code and talks to nobody
+// but its parent.
 #include <malloc.h>
 
 #include <map>
@@ -34,7 +35,8 @@ Result<Frame> Lower(const Frame& frame) {
   answer.plan = EncodePlan(lowered.plan);
   for (size_t i = 0; i < lowered.specs.size(); ++i) {
     const ir::KernelSpec& spec = lowered.specs[i];
-    answer.kernels.push_back({ir::ComputeKernelKey(spec, request.target, answer.codegen_id), ir::EncodeSpec(spec), trials[i]});
+    answer.kernels.push_back(
+        {ir::ComputeKernelKey(spec, request.target, answer.codegen_id), ir::EncodeSpec(spec), trials[i]});
   }
   answer.generated_nodes = static_cast<uint32_t>(lowered.coverage.kernel_nodes);
   answer.reference_nodes = static_cast<uint32_t>(lowered.coverage.reference_nodes);
@@ -69,14 +71,15 @@ int Main() {
   mallopt(M_MMAP_THRESHOLD, 64 << 20);
   mallopt(M_TRIM_THRESHOLD, 128 << 20);
   Compilers compilers;
-  for (const Target target : HostTargets()) {   // warm before the first job
+  for (const Target target : HostTargets()) {  // warm before the first job
     auto ignored = compilers.For(target);
     break;
   }
   for (;;) {
     Result<Frame> job = ReadFrame(kChildSocket, -1);
-    if (!job.has_value()) return 0;   // the parent is gone or done with us
-    Result<Frame> answer = job->kind == static_cast<uint8_t>(JobKind::kLower) ? Lower(*job) : CompileKernel(*job, compilers);
+    if (!job.has_value()) return 0;  // the parent is gone or done with us
+    Result<Frame> answer =
+        job->kind == static_cast<uint8_t>(JobKind::kLower) ? Lower(*job) : CompileKernel(*job, compilers);
     if (!WriteFrame(kChildSocket, answer.has_value() ? *answer : FailedFrame(answer.error())).has_value()) return 0;
   }
 }
@@ -84,4 +87,6 @@ int Main() {
 }  // namespace
 }  // namespace kiln
 
-int main() { return kiln::Main(); }
+int main() {
+  return kiln::Main();
+}

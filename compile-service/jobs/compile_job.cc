@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kStoreDeadlineMs = 5'000;
 constexpr uint32_t kLeaseMs = 30'000;
 constexpr int64_t kLeasePollMs = 20;
-constexpr int64_t kClaimWaitMs = 2 * int64_t{kLeaseMs};   // a holder that died, and one that took over from it
+constexpr int64_t kClaimWaitMs = 2 * int64_t{kLeaseMs};  // a holder that died, and one that took over from it
 
 // What the stages hand on.
 struct JobState {
@@ -28,9 +28,9 @@ struct JobState {
   LowerAnswer lowered;
   Plan plan;
   PlanKey plan_key;
-  std::vector<KernelId> ids;                   // per kernel; zero until known
-  std::vector<Bytes> fresh_code;               // per kernel; empty unless compiled here
-  bool validated = true;                       // every kernel compiled here was executed
+  std::vector<KernelId> ids;      // per kernel; zero until known
+  std::vector<Bytes> fresh_code;  // per kernel; empty unless compiled here
+  bool validated = true;          // every kernel compiled here was executed
   uint32_t compiled = 0, reused = 0;
 };
 
@@ -40,7 +40,8 @@ Status Lower(JobState& job) {
   job.target = *target;
   ASSIGN_OR_RETURN(job.segment, DecodeSegment(job.request.segment));
   Message message = EncodeCompileRequest(job.request);
-  ASSIGN_OR_RETURN(Frame answer, job.workshop.compilers.Submit(LowerFrame(std::move(message.payload)), job.request.priority).get());
+  ASSIGN_OR_RETURN(Frame answer,
+                   job.workshop.compilers.Submit(LowerFrame(std::move(message.payload)), job.request.priority).get());
   ASSIGN_OR_RETURN(job.lowered, LowerAnswerFrom(answer));
   ASSIGN_OR_RETURN(job.plan, DecodePlan(job.lowered.plan));
   job.plan_key = ComputePlanKey(job.plan);
@@ -65,23 +66,28 @@ Result<bool> ClaimPlan(JobState& job) {
   const int64_t give_up_ns = job.workshop.clock.NowNs() + kClaimWaitMs * 1'000'000;
   while (job.workshop.clock.NowNs() < give_up_ns) {
     ASSIGN_OR_RETURN(cache::ClaimReply reply, job.workshop.store.CallSync(claim, kStoreDeadlineMs));
-    if (reply.entries.size() != 1) return Fail(ErrorCode::kMalformed, "the cache store answered a claim with the wrong number of entries");
+    if (reply.entries.size() != 1)
+      return Fail(ErrorCode::kMalformed, "the cache store answered a claim with the wrong number of entries");
     switch (reply.entries[0].state) {
-      case cache::ClaimState::kGranted: return true;
-      case cache::ClaimState::kPresent: return false;
-      case cache::ClaimState::kHeld: break;
+      case cache::ClaimState::kGranted:
+        return true;
+      case cache::ClaimState::kPresent:
+        return false;
+      case cache::ClaimState::kHeld:
+        break;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(kLeasePollMs));
   }
-  return Fail(ErrorCode::kBusy, "other compile services hold the lease on plan " + job.plan_key.ShortHex() + " for more than " +
-                                    std::to_string(kClaimWaitMs) + " ms; retry later");
+  return Fail(ErrorCode::kBusy, "other compile services hold the lease on plan " + job.plan_key.ShortHex() +
+                                    " for more than " + std::to_string(kClaimWaitMs) + " ms; retry later");
 }
 
 // After a failure: the next replica need not wait for the lease to expire. Publishing ends the lease by itself.
 void ReleasePlan(JobState& job) {
   const cache::ReleaseRequest release{cache::ClaimKind::kPlan, {job.plan_key}, job.workshop.holder};
   if (const auto reply = job.workshop.store.CallSync(release, kStoreDeadlineMs); !reply.has_value())
-    spdlog::warn("the lease on plan {} stays for {} ms: {}", job.plan_key.ShortHex(), kLeaseMs, ToString(reply.error()));
+    spdlog::warn("the lease on plan {} stays for {} ms: {}", job.plan_key.ShortHex(), kLeaseMs,
+                 ToString(reply.error()));
 }
 
 Status FindKnownKernels(JobState& job) {
@@ -100,8 +106,9 @@ Status CompileMissing(JobState& job) {
   std::vector<std::pair<size_t, std::future<Result<Frame>>>> pending;
   for (size_t i = 0; i < job.ids.size(); ++i)
     if (job.ids[i].IsZero())
-      pending.emplace_back(i, job.workshop.compilers.Submit(ToFrame(CompileKernelJob{job.target, job.lowered.kernels[i].spec}),
-                                                            job.request.priority));
+      pending.emplace_back(
+          i, job.workshop.compilers.Submit(ToFrame(CompileKernelJob{job.target, job.lowered.kernels[i].spec}),
+                                           job.request.priority));
   for (auto& [i, future] : pending) {
     ASSIGN_OR_RETURN(Frame frame, future.get());
     ASSIGN_OR_RETURN(CompileKernelAnswer answer, CompileKernelAnswerFrom(frame));
@@ -135,7 +142,8 @@ Status Publish(JobState& job, int64_t started_ns) {
   for (Bytes& code : job.fresh_code)
     if (!code.empty()) blobs.push_back(code);
   if (!blobs.empty()) {
-    ASSIGN_OR_RETURN([[maybe_unused]] std::vector<Digest> stored, store.PublishBlobsSync(std::move(blobs), kStoreDeadlineMs));
+    ASSIGN_OR_RETURN([[maybe_unused]] std::vector<Digest> stored,
+                     store.PublishBlobsSync(std::move(blobs), kStoreDeadlineMs));
   }
   job.plan.kernels = job.ids;
   RETURN_IF_ERROR(VerifyPlan(job.plan, job.segment));

@@ -1,5 +1,5 @@
-// One compile request from bytes to a published plan: the conductor of the compile service. The order of the stages is the order of
-// the calls in RunCompileJob, and nowhere else.
+// One compile request from bytes to a published plan: the conductor of the compile service. The order of the stages is
+// the order of the calls in RunCompileJob, and nowhere else.
 #pragma once
 
 #include <string>
@@ -19,8 +19,8 @@ struct CompileWorkshop {
   ChildPool& validators;
   cache::CacheClient& store;
   const SigningKey& signing_key;
-  TrustedSigners trusted;           // whose records count as "already there"
-  std::string holder;               // of leases: unique per process
+  TrustedSigners trusted;  // whose records count as "already there"
+  std::string holder;      // of leases: unique per process
   const Clock& clock = SystemClock();
 };
 
@@ -31,9 +31,9 @@ struct CompileOutcome {
   uint64_t lower_us = 0, kernels_us = 0, validate_us = 0, publish_us = 0;
 };
 
-// Blocks the calling thread; must not run on the store client's loop thread. Errors: those of lowering (Unsupported, ShapeMismatch,
-// Malformed…), CompileFailed (a child died or a kernel gave wrong results), Unavailable and DeadlineExceeded (the store),
-// Busy (other replicas hold the lease).
+// Blocks the calling thread; must not run on the store client's loop thread. Errors: those of lowering (Unsupported,
+// ShapeMismatch, Malformed…), CompileFailed (a child died or a kernel gave wrong results), Unavailable and
+// DeadlineExceeded (the store), Busy (other replicas hold the lease).
 Result<CompileOutcome> RunCompileJob(const CompileRequest& request, CompileWorkshop& workshop);
 
 }  // namespace kiln

@@ -40,7 +40,9 @@ std::vector<std::vector<int64_t>> GetTrials(ByteReader& reader) {
   return trials;
 }
 
-Frame MakeFrame(JobKind kind, ByteWriter& writer) { return {static_cast<uint8_t>(kind), writer.Take()}; }
+Frame MakeFrame(JobKind kind, ByteWriter& writer) {
+  return {static_cast<uint8_t>(kind), writer.Take()};
+}
 
 // The frame has the kind, or carries the error that the other end reports.
 Status Expect(const Frame& frame, JobKind kind) {

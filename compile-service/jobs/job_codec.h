@@ -1,5 +1,5 @@
-// The jobs that the front gives to its children, as plain structs and as frames. Both ends are of one build; bytes are checked all the
-// same, because a child that ran foreign code may send anything.
+// The jobs that the front gives to its children, as plain structs and as frames. Both ends are of one build; bytes are
+// checked all the same, because a child that ran foreign code may send anything.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,12 @@ enum class JobKind : uint8_t {
 // kLower: the payload is an encoded CompileRequest. This is the answer.
 struct LowerAnswer {
   struct Kernel {
-    KernelKey key;                                     // of spec, target and code generator
-    std::vector<uint8_t> spec;                         // EncodeSpec
-    std::vector<std::vector<int64_t>> trial_dims;      // dims arguments of real calls, for validation
+    KernelKey key;                                 // of spec, target and code generator
+    std::vector<uint8_t> spec;                     // EncodeSpec
+    std::vector<std::vector<int64_t>> trial_dims;  // dims arguments of real calls, for validation
   };
-  Digest codegen_id;                                   // of the child's code generator
-  std::vector<uint8_t> plan;                           // EncodePlan, without kernel ids
+  Digest codegen_id;          // of the child's code generator
+  std::vector<uint8_t> plan;  // EncodePlan, without kernel ids
   std::vector<Kernel> kernels;
   uint32_t generated_nodes = 0, reference_nodes = 0;
 };
@@ -37,7 +37,7 @@ struct CompileKernelJob {
   std::vector<uint8_t> spec;
 };
 struct CompileKernelAnswer {
-  std::vector<uint8_t> code;                           // kernel_blob.h
+  std::vector<uint8_t> code;  // kernel_blob.h
 };
 
 struct ValidateJob {
@@ -48,7 +48,7 @@ struct ValidateJob {
   uint64_t seed = 0;
 };
 struct ValidateAnswer {
-  uint32_t trials = 0;                                 // calls compared; 0: nothing could be executed here
+  uint32_t trials = 0;  // calls compared; 0: nothing could be executed here
 };
 
 Frame FailedFrame(const Error& error);

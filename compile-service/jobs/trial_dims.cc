@@ -16,10 +16,11 @@ std::vector<std::vector<int64_t>> TrialValues(const Plan& plan, std::span<const 
   std::vector<std::vector<int64_t>> trials;
   const std::vector<int64_t> base(hints.begin(), hints.end());
   const auto add = [&](std::vector<int64_t> values) {
-    if (Admits(plan, values) && std::find(trials.begin(), trials.end(), values) == trials.end()) trials.push_back(std::move(values));
+    if (Admits(plan, values) && std::find(trials.begin(), trials.end(), values) == trials.end())
+      trials.push_back(std::move(values));
   };
   add(base);
-  for (const int step : {1, -1, 0}) {   // 0: the smallest value
+  for (const int step : {1, -1, 0}) {  // 0: the smallest value
     std::vector<int64_t> all = base;
     for (size_t i = 0; i < base.size(); ++i) {
       const SymbolGuard& guard = plan.guard.symbols[i];
@@ -38,7 +39,8 @@ std::vector<std::vector<int64_t>> TrialValues(const Plan& plan, std::span<const 
 
 }  // namespace
 
-std::vector<std::vector<std::vector<int64_t>>> TrialDims(const Plan& plan, size_t kernels, std::span<const int64_t> hints) {
+std::vector<std::vector<std::vector<int64_t>>> TrialDims(const Plan& plan, size_t kernels,
+                                                         std::span<const int64_t> hints) {
   std::vector<std::vector<std::vector<int64_t>>> trials(kernels);
   for (const std::vector<int64_t>& values : TrialValues(plan, hints)) {
     for (const PlanStep& step : plan.steps) {

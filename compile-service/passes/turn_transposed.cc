@@ -1,4 +1,5 @@
-// A transposed convolution without a stride is a convolution with the kernel turned around and the padding that completes a full one.
+// A transposed convolution without a stride is a convolution with the kernel turned around and the padding that
+// completes a full one.
 #include <algorithm>
 
 #include "compile-service/passes/passes.h"
@@ -16,16 +17,19 @@ bool Turn(const GraphNode& node, Rewriter& r) {
   if (node.op != TensorOp::kConvTranspose || graph.value(node.inputs[0]).dtype != DType::kF32) return false;
   const std::vector<Dim> w = graph.value(node.inputs[1]).dims;
   const size_t spatial = w.size() - 2;
-  if (!graph.value(node.inputs[1]).prepack || w.size() < 3 || w.size() > 4 || node.attributes.Text("auto_pad", "NOTSET") != "NOTSET" ||
-      node.attributes.Has("output_shape"))
+  if (!graph.value(node.inputs[1]).prepack || w.size() < 3 || w.size() > 4 ||
+      node.attributes.Text("auto_pad", "NOTSET") != "NOTSET" || node.attributes.Has("output_shape"))
     return false;
-  const std::span<const int64_t> strides = node.attributes.Ints("strides"), extra = node.attributes.Ints("output_padding"),
-                                 pads = node.attributes.Ints("pads"), dilations = node.attributes.Ints("dilations");
-  if (!std::ranges::all_of(strides, [](int64_t v) { return v == 1; }) || !std::ranges::all_of(extra, [](int64_t v) { return v == 0; }))
+  const std::span<const int64_t> strides = node.attributes.Ints("strides"),
+                                 extra = node.attributes.Ints("output_padding"), pads = node.attributes.Ints("pads"),
+                                 dilations = node.attributes.Ints("dilations");
+  if (!std::ranges::all_of(strides, [](int64_t v) { return v == 1; }) ||
+      !std::ranges::all_of(extra, [](int64_t v) { return v == 0; }))
     return false;
   const int64_t group = node.attributes.Int("group", 1), channels = w[0].value() / group;
   std::vector<int64_t> full(2 * spatial);
-  std::vector<Dim> split{Dim::Const(group), Dim::Const(channels), w[1]}, merged{Dim::Const(group * w[1].value()), Dim::Const(channels)};
+  std::vector<Dim> split{Dim::Const(group), Dim::Const(channels), w[1]},
+      merged{Dim::Const(group * w[1].value()), Dim::Const(channels)};
   std::vector<Dim> last{Dim::Const(0), Dim::Const(0)};
   std::vector<int64_t> order{0, 2, 1}, steps{1, 1};
   for (size_t d = 0; d < spatial; ++d) {
@@ -40,7 +44,8 @@ bool Turn(const GraphNode& node, Rewriter& r) {
     last.push_back(Dim::Const(w[d + 2].value() - 1));
     steps.push_back(-1);
   }
-  const GraphValueId weights = r.Reshape(r.Transpose(r.Reshape(node.inputs[1], std::move(split)), std::move(order)), merged);
+  const GraphValueId weights =
+      r.Reshape(r.Transpose(r.Reshape(node.inputs[1], std::move(split)), std::move(order)), merged);
   std::vector<GraphValueId> inputs = node.inputs;
   Attributes turned;
   turned.Set("starts", std::move(last));

@@ -9,7 +9,9 @@ constexpr uint32_t kBusyRetryMs = 250;
 constexpr size_t kFailuresMax = 4096;
 
 // Errors of the request itself: the same bytes fail again, so they are remembered.
-bool IsPermanent(ErrorCode code) { return ErrorExitCode(code) == 2 || code == ErrorCode::kCompileFailed; }
+bool IsPermanent(ErrorCode code) {
+  return ErrorExitCode(code) == 2 || code == ErrorCode::kCompileFailed;
+}
 
 }  // namespace
 
@@ -35,7 +37,9 @@ CompileService::~CompileService() {
 
 void CompileService::RegisterOn(RpcServer& server) {
   server.Register(static_cast<uint16_t>(CompileMethod::kCompile), kAnyRole,
-                  [this](const RequestContext& context, Message message, Replier reply) { Enqueue(context, std::move(message), reply); });
+                  [this](const RequestContext& context, Message message, Replier reply) {
+                    Enqueue(context, std::move(message), reply);
+                  });
   server.Register(static_cast<uint16_t>(CompileMethod::kStats), kAnyRole,
                   [this](const RequestContext&, Message, Replier reply) { reply.Ok(EncodeCompileStats(Stats())); });
   server.Register(static_cast<uint16_t>(CompileMethod::kPing), kAnyRole,
@@ -58,7 +62,8 @@ void CompileService::Enqueue(const RequestContext& context, Message message, con
   std::lock_guard lock(mutex_);
   ++stats_.requests;
   if (auto failure = failures_.find(key); failure != failures_.end()) {
-    if (failure->second.until_ns > workshop_.clock.NowNs()) return reply.Fail(failure->second.error, options_.failure_backoff_ms);
+    if (failure->second.until_ns > workshop_.clock.NowNs())
+      return reply.Fail(failure->second.error, options_.failure_backoff_ms);
     failures_.erase(failure);
   }
   if (auto same = in_flight_.find(key); same != in_flight_.end()) {
@@ -68,7 +73,9 @@ void CompileService::Enqueue(const RequestContext& context, Message message, con
     return;
   }
   if (queued_ >= options_.queue_max)
-    return reply.Fail({ErrorCode::kBusy, "the compile queue holds " + std::to_string(queued_) + " requests, its limit; retry later", {}},
+    return reply.Fail({ErrorCode::kBusy,
+                       "the compile queue holds " + std::to_string(queued_) + " requests, its limit; retry later",
+                       {}},
                       kBusyRetryMs);
   auto work = std::make_shared<Work>(Work{std::move(*request), key, context.deadline_ns, {reply}, false});
   in_flight_[key] = work;
@@ -126,16 +133,17 @@ void CompileService::Finish(const std::shared_ptr<Work>& work, const Result<Comp
       ++stats_.failures;
       if (IsPermanent(outcome.error().code)) {
         if (failures_.size() >= kFailuresMax) failures_.clear();
-        failures_.insert_or_assign(work->key,
-                                   Failure{outcome.error(), workshop_.clock.NowNs() + int64_t{options_.failure_backoff_ms} * 1'000'000});
+        failures_.insert_or_assign(
+            work->key,
+            Failure{outcome.error(), workshop_.clock.NowNs() + int64_t{options_.failure_backoff_ms} * 1'000'000});
       }
     }
   }
   if (outcome.has_value()) {
     spdlog::info("plan {} {}: {} kernels, {} compiled, {} us (lower {}, kernels {}, validate {}, publish {})",
-                 outcome->reply.plan_key.ShortHex(), outcome->reply.already_there ? "was there" : "published", outcome->reply.kernels,
-                 outcome->reply.kernels_compiled, outcome->reply.compile_us, outcome->lower_us, outcome->kernels_us, outcome->validate_us,
-                 outcome->publish_us);
+                 outcome->reply.plan_key.ShortHex(), outcome->reply.already_there ? "was there" : "published",
+                 outcome->reply.kernels, outcome->reply.kernels_compiled, outcome->reply.compile_us, outcome->lower_us,
+                 outcome->kernels_us, outcome->validate_us, outcome->publish_us);
   } else {
     spdlog::warn("compile request {} failed: {}", work->key.ShortHex(), ToString(outcome.error()));
   }

@@ -19,15 +19,15 @@ namespace kiln {
 struct CompileServiceOptions {
   size_t queue_max = limits::kCompileQueueDefault;
   int job_threads = 2;
-  uint32_t failure_backoff_ms = 30'000;   // a request that failed is not tried again for so long
+  uint32_t failure_backoff_ms = 30'000;  // a request that failed is not tried again for so long
 };
 
-// Requests wait in one bounded queue, clients take turns, within a client the higher priority goes first. Equal requests join the one in
-// flight. Thread-safe.
+// Requests wait in one bounded queue, clients take turns, within a client the higher priority goes first. Equal
+// requests join the one in flight. Thread-safe.
 class CompileService {
  public:
   CompileService(CompileWorkshop workshop, CompileServiceOptions options);
-  ~CompileService();   // waits for the running jobs; waiting requests are answered with Unavailable
+  ~CompileService();  // waits for the running jobs; waiting requests are answered with Unavailable
 
   // Registers the methods; call before server.Serve().
   void RegisterOn(RpcServer& server);
@@ -48,12 +48,12 @@ class CompileService {
 
   void Enqueue(const RequestContext& context, Message message, const Replier& reply);
   void RunJobs();
-  std::shared_ptr<Work> NextWork();   // mutex_ held
+  std::shared_ptr<Work> NextWork();  // mutex_ held
   void Finish(const std::shared_ptr<Work>& work, const Result<CompileOutcome>& outcome);
 
   CompileWorkshop workshop_;
   const CompileServiceOptions options_;
-  mutable std::mutex mutex_;   // guards what follows
+  mutable std::mutex mutex_;  // guards what follows
   std::condition_variable wake_;
   // Per client (connection), its waiting work by priority; `turns_` holds the clients that have work, next first.
   std::unordered_map<std::string, std::multimap<uint32_t, std::shared_ptr<Work>, std::greater<>>> queues_;

@@ -50,10 +50,18 @@ Status Serve(const Flags& flags) {
   }
 
   ASSIGN_OR_RETURN(std::string directory, BinaryDirectory());
-  ASSIGN_OR_RETURN(auto compilers, ChildPool::Start({directory + "/kiln-compile-child", {}, flags.compile_children,
-                                                     flags.job_deadline_ms, {}, flags.replay_directory}));
-  ASSIGN_OR_RETURN(auto validators, ChildPool::Start({directory + "/kiln-validate-child", {}, flags.validate_children,
-                                                      flags.job_deadline_ms, {}, flags.replay_directory}));
+  ASSIGN_OR_RETURN(auto compilers, ChildPool::Start({directory + "/kiln-compile-child",
+                                                     {},
+                                                     flags.compile_children,
+                                                     flags.job_deadline_ms,
+                                                     {},
+                                                     flags.replay_directory}));
+  ASSIGN_OR_RETURN(auto validators, ChildPool::Start({directory + "/kiln-validate-child",
+                                                      {},
+                                                      flags.validate_children,
+                                                      flags.job_deadline_ms,
+                                                      {},
+                                                      flags.replay_directory}));
   ASSIGN_OR_RETURN(auto loop, Loop::Start("compile-loop"));
   cache::CacheClientOptions store_options;
   store_options.endpoint = flags.store;
@@ -84,15 +92,25 @@ Status Serve(const Flags& flags) {
 int Main(int argc, char** argv) {
   Flags flags;
   CLI::App app("kiln-compile: bakes tensor segments into kernels and publishes them in the cache store");
-  app.add_option("--listen", flags.listen, "endpoints to answer on (tcp://host:port or ipc://path)")->capture_default_str();
+  app.add_option("--listen", flags.listen, "endpoints to answer on (tcp://host:port or ipc://path)")
+      ->capture_default_str();
   app.add_option("--store", flags.store, "cache store endpoint")->capture_default_str();
   app.add_option("--store-blobs", flags.store_blobs, "cache store endpoint for kernels (default: the same)");
-  app.add_option("--keys", flags.keys, "key directory: curve and signing keys, allow.list, signers.list")->capture_default_str();
+  app.add_option("--keys", flags.keys, "key directory: curve and signing keys, allow.list, signers.list")
+      ->capture_default_str();
   app.add_flag("--insecure", flags.insecure, "no CURVE; only on loopback and ipc");
-  app.add_option("--children", flags.compile_children, "compile child processes")->check(CLI::Range(1, 256))->capture_default_str();
-  app.add_option("--validators", flags.validate_children, "validation child processes")->check(CLI::Range(1, 64))->capture_default_str();
-  app.add_option("--jobs", flags.job_threads, "requests worked on at once")->check(CLI::Range(1, 256))->capture_default_str();
-  app.add_option("--job-deadline-ms", flags.job_deadline_ms, "a child that takes longer is ended")->check(CLI::Range(100, 600'000))->capture_default_str();
+  app.add_option("--children", flags.compile_children, "compile child processes")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  app.add_option("--validators", flags.validate_children, "validation child processes")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--jobs", flags.job_threads, "requests worked on at once")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  app.add_option("--job-deadline-ms", flags.job_deadline_ms, "a child that takes longer is ended")
+      ->check(CLI::Range(100, 600'000))
+      ->capture_default_str();
   app.add_option("--replay-dir", flags.replay_directory, "where jobs that killed a child are kept");
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error, off")->capture_default_str();
   app.add_flag("--die-with-parent", flags.die_with_parent, "end when the parent process ends");
@@ -106,4 +124,6 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace kiln
 
-int main(int argc, char** argv) { return kiln::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return kiln::Main(argc, argv);
+}

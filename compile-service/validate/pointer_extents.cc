@@ -17,7 +17,9 @@ class ExtentBuilder {
     seen_.resize(extents_.size());
   }
 
-  int64_t Value(SpecInt number) const { return number.is_argument ? dims_[static_cast<size_t>(number.value)] : number.value; }
+  int64_t Value(SpecInt number) const {
+    return number.is_argument ? dims_[static_cast<size_t>(number.value)] : number.value;
+  }
 
   // The access is used at every point of the box `trips`.
   Status Add(const Access& access, std::span<const int64_t> trips, bool written, int64_t extra_elements = 0) {
@@ -48,9 +50,11 @@ class ExtentBuilder {
     return {};
   }
 
-  Status AddAll(const std::vector<Access>& accesses, std::span<const int64_t> trips, const std::vector<ir::Store>& stores) {
+  Status AddAll(const std::vector<Access>& accesses, std::span<const int64_t> trips,
+                const std::vector<ir::Store>& stores) {
     for (size_t i = 0; i < accesses.size(); ++i) {
-      const bool written = std::any_of(stores.begin(), stores.end(), [&](const ir::Store& s) { return s.access == static_cast<int32_t>(i); });
+      const bool written = std::any_of(stores.begin(), stores.end(),
+                                       [&](const ir::Store& s) { return s.access == static_cast<int32_t>(i); });
       RETURN_IF_ERROR(Add(accesses[i], trips, written));
     }
     return {};
@@ -84,7 +88,8 @@ Status AddLoopNest(const ir::LoopNestSpec& spec, ExtentBuilder& builder) {
     for (const ir::Store& store : stage.stores) {
       is_store[static_cast<size_t>(store.access)] = true;
       std::vector<int64_t> box = trips;
-      if (stage.domain != ir::Stage::Domain::kFull) std::fill(box.begin() + static_cast<std::ptrdiff_t>(outer), box.end() - 1, 1);
+      if (stage.domain != ir::Stage::Domain::kFull)
+        std::fill(box.begin() + static_cast<std::ptrdiff_t>(outer), box.end() - 1, 1);
       if (stage.domain == ir::Stage::Domain::kRow) box.back() = 1;
       RETURN_IF_ERROR(builder.Add(spec.accesses[static_cast<size_t>(store.access)], box, true));
     }
@@ -128,7 +133,8 @@ Status AddContraction(const ir::ContractionSpec& spec, ExtentBuilder& builder, i
 Status AddWindow(const ir::WindowSpec& spec, ExtentBuilder& builder) {
   const ir::WindowGeometry& g = spec.geometry;
   const int64_t images = builder.Value(spec.images), channels = builder.Value(spec.channels);
-  RETURN_IF_ERROR(builder.Merge(spec.input.pointer, spec.input.storage, 0, builder.ImageElements(g, images, channels), false));
+  RETURN_IF_ERROR(
+      builder.Merge(spec.input.pointer, spec.input.storage, 0, builder.ImageElements(g, images, channels), false));
   if (spec.weights) {
     const int64_t trips[] = {int64_t{g.kernel_h} * g.kernel_w, channels};
     RETURN_IF_ERROR(builder.Add(*spec.weights, trips, false));
@@ -139,13 +145,15 @@ Status AddWindow(const ir::WindowSpec& spec, ExtentBuilder& builder) {
 
 }  // namespace
 
-Result<std::vector<PointerExtent>> PointerExtents(const ir::KernelSpec& spec, std::span<const int64_t> dims, int f32_lanes) {
+Result<std::vector<PointerExtent>> PointerExtents(const ir::KernelSpec& spec, std::span<const int64_t> dims,
+                                                  int f32_lanes) {
   if (dims.size() != static_cast<size_t>(spec.dims))
     return Fail(ErrorCode::kInvalidArgument, "the kernel takes " + std::to_string(spec.dims) + " dims, " +
                                                  std::to_string(dims.size()) + " were given");
   ExtentBuilder builder(spec, dims);
   if (const auto* nest = std::get_if<ir::LoopNestSpec>(&spec.kernel)) RETURN_IF_ERROR(AddLoopNest(*nest, builder));
-  if (const auto* product = std::get_if<ir::ContractionSpec>(&spec.kernel)) RETURN_IF_ERROR(AddContraction(*product, builder, f32_lanes));
+  if (const auto* product = std::get_if<ir::ContractionSpec>(&spec.kernel))
+    RETURN_IF_ERROR(AddContraction(*product, builder, f32_lanes));
   if (const auto* window = std::get_if<ir::WindowSpec>(&spec.kernel)) RETURN_IF_ERROR(AddWindow(*window, builder));
   return builder.Take();
 }
@@ -160,7 +168,8 @@ int64_t UnitCost(const ir::KernelSpec& spec, std::span<const int64_t> dims, int 
   }
   if (const auto* product = std::get_if<ir::ContractionSpec>(&spec.kernel)) {
     const int64_t width = std::min<int64_t>(builder.Value(product->n), int64_t{product->tile.nv} * f32_lanes);
-    return std::max<int64_t>(1, product->tile.mr * width * (builder.Value(product->k) + static_cast<int64_t>(product->epilogue.size())));
+    return std::max<int64_t>(
+        1, product->tile.mr * width * (builder.Value(product->k) + static_cast<int64_t>(product->epilogue.size())));
   }
   const auto& window = std::get<ir::WindowSpec>(spec.kernel);
   const int64_t taps = int64_t{window.geometry.kernel_h} * window.geometry.kernel_w;

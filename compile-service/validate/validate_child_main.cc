@@ -1,5 +1,5 @@
-// kiln-validate-child: runs new kernels against their specs. Links no LLVM; every job is tried in a fork of its own, so that a kernel
-// that faults, hangs or scribbles costs that fork.
+// kiln-validate-child: runs new kernels against their specs. Links no LLVM; every job is tried in a fork of its own, so
+// that a kernel that faults, hangs or scribbles costs that fork.
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -36,7 +36,8 @@ void LogKernel(const Frame& frame) {
   if (!job.has_value()) return;
   const Result<ir::KernelSpec> spec = ir::DecodeSpec(job->spec);
   if (spec.has_value()) std::fprintf(stderr, "kernel that failed its trials:\n%s\n", ir::PrintSpec(*spec).c_str());
-  for (const std::vector<int64_t>& dims : job->trial_dims) std::fprintf(stderr, "  tried with dims %s\n", Numbers(dims).c_str());
+  for (const std::vector<int64_t>& dims : job->trial_dims)
+    std::fprintf(stderr, "  tried with dims %s\n", Numbers(dims).c_str());
 }
 
 // Runs the job in a fork and brings its answer back over a socket pair.
@@ -52,7 +53,8 @@ Frame ValidateForked(const Frame& frame) {
     _exit(0);
   }
   close(pair[1]);
-  Result<Frame> answer = pid < 0 ? Result<Frame>(Fail(ErrorCode::kResourceExhausted, "cannot fork")) : ReadFrame(pair[0], kJobDeadlineMs);
+  Result<Frame> answer =
+      pid < 0 ? Result<Frame>(Fail(ErrorCode::kResourceExhausted, "cannot fork")) : ReadFrame(pair[0], kJobDeadlineMs);
   close(pair[0]);
   if (pid < 0) return FailedFrame(answer.error());
   if (!answer.has_value()) kill(pid, SIGKILL);
@@ -77,4 +79,6 @@ int Main() {
 }  // namespace
 }  // namespace kiln
 
-int main() { return kiln::Main(); }
+int main() {
+  return kiln::Main();
+}

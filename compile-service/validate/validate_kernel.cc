@@ -14,12 +14,13 @@ namespace kiln {
 namespace {
 
 constexpr int64_t kTrialBytesMax = int64_t{256} << 20;
-constexpr int64_t kFirstTrialOperationsMax = 300'000;   // the observed call is tried more than those around it
+constexpr int64_t kFirstTrialOperationsMax = 300'000;  // the observed call is tried more than those around it
 constexpr int64_t kTrialOperationsMax = 100'000;
 constexpr int kSampledParts = 3;
-constexpr double kTolerance = 2e-4;          // relative to 1 + |reference|; inputs are of size 1
-constexpr double kHalfTolerance = 2e-2;      // f16 and bf16 storage
-constexpr double kDecisionShareMax = 0.01;   // elements that may differ where a comparison or rounding follows float arithmetic
+constexpr double kTolerance = 2e-4;      // relative to 1 + |reference|; inputs are of size 1
+constexpr double kHalfTolerance = 2e-2;  // f16 and bf16 storage
+constexpr double kDecisionShareMax =
+    0.01;  // elements that may differ where a comparison or rounding follows float arithmetic
 
 template <class T>
 T RandomValue(std::mt19937_64& random, bool special) {
@@ -30,12 +31,14 @@ T RandomValue(std::mt19937_64& random, bool special) {
     return static_cast<T>(std::is_signed_v<T> ? value - 4 : value);
   } else {
     static constexpr double kSpecials[] = {0.0, -0.0, 1e-40, -1e-40, 80.0, -80.0, INFINITY, -INFINITY, NAN};
-    if (special && random() % 16 == 0) return static_cast<T>(static_cast<float>(kSpecials[random() % std::size(kSpecials)]));
+    if (special && random() % 16 == 0)
+      return static_cast<T>(static_cast<float>(kSpecials[random() % std::size(kSpecials)]));
     return static_cast<T>(std::uniform_real_distribution<float>(-1.0f, 1.0f)(random));
   }
 }
 
-// Random values with a period that is no multiple of any tile or row, so that neighbours differ and large buffers fill at memory speed.
+// Random values with a period that is no multiple of any tile or row, so that neighbours differ and large buffers fill
+// at memory speed.
 constexpr int64_t kRandomPeriod = 4093;
 
 void FillRandom(const PointerExtent& extent, void* data, std::mt19937_64& random, bool special) {
@@ -53,9 +56,11 @@ bool Close(T expected, T actual) {
   if constexpr (std::is_integral_v<T>) {
     return expected == actual;
   } else {
-    const double a = static_cast<double>(static_cast<float>(expected)), b = static_cast<double>(static_cast<float>(actual));
+    const double a = static_cast<double>(static_cast<float>(expected)),
+                 b = static_cast<double>(static_cast<float>(actual));
     if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
-    if (std::isinf(a) || std::isinf(b)) return a == b || (std::abs(a) > 1e38 && std::abs(b) > 1e38 && (a > 0) == (b > 0));
+    if (std::isinf(a) || std::isinf(b))
+      return a == b || (std::abs(a) > 1e38 && std::abs(b) > 1e38 && (a > 0) == (b > 0));
     return std::abs(a - b) <= (sizeof(T) == 2 ? kHalfTolerance : kTolerance) * (1 + std::abs(a));
   }
 }
@@ -72,12 +77,33 @@ bool HasDecision(const ir::ScalarProgram& program) {
       case ir::ScalarOp::kConvert:
       case ir::ScalarOp::kIsNaN:
         return true;
-      case ir::ScalarOp::kLoad: case ir::ScalarOp::kConstant: case ir::ScalarOp::kStageResult: case ir::ScalarOp::kAccumulator:
-      case ir::ScalarOp::kCoordinate: case ir::ScalarOp::kArgument: case ir::ScalarOp::kAdd: case ir::ScalarOp::kSub:
-      case ir::ScalarOp::kMul: case ir::ScalarOp::kDiv: case ir::ScalarOp::kMin: case ir::ScalarOp::kMax: case ir::ScalarOp::kPow:
-      case ir::ScalarOp::kFma: case ir::ScalarOp::kNeg: case ir::ScalarOp::kAbs: case ir::ScalarOp::kSqrt: case ir::ScalarOp::kExp:
-      case ir::ScalarOp::kLog: case ir::ScalarOp::kTanh: case ir::ScalarOp::kErf: case ir::ScalarOp::kSigmoid:
-      case ir::ScalarOp::kSin: case ir::ScalarOp::kCos: case ir::ScalarOp::kAnd: case ir::ScalarOp::kOr: case ir::ScalarOp::kNot:
+      case ir::ScalarOp::kLoad:
+      case ir::ScalarOp::kConstant:
+      case ir::ScalarOp::kStageResult:
+      case ir::ScalarOp::kAccumulator:
+      case ir::ScalarOp::kCoordinate:
+      case ir::ScalarOp::kArgument:
+      case ir::ScalarOp::kAdd:
+      case ir::ScalarOp::kSub:
+      case ir::ScalarOp::kMul:
+      case ir::ScalarOp::kDiv:
+      case ir::ScalarOp::kMin:
+      case ir::ScalarOp::kMax:
+      case ir::ScalarOp::kPow:
+      case ir::ScalarOp::kFma:
+      case ir::ScalarOp::kNeg:
+      case ir::ScalarOp::kAbs:
+      case ir::ScalarOp::kSqrt:
+      case ir::ScalarOp::kExp:
+      case ir::ScalarOp::kLog:
+      case ir::ScalarOp::kTanh:
+      case ir::ScalarOp::kErf:
+      case ir::ScalarOp::kSigmoid:
+      case ir::ScalarOp::kSin:
+      case ir::ScalarOp::kCos:
+      case ir::ScalarOp::kAnd:
+      case ir::ScalarOp::kOr:
+      case ir::ScalarOp::kNot:
       case ir::ScalarOp::kSelect:
         break;
     }
@@ -92,11 +118,12 @@ const ir::ScalarProgram& Arithmetic(const ir::KernelSpec& spec) {
 
 // Parts [begin, end) of the range to try.
 std::vector<std::pair<int64_t, int64_t>> PartsOf(int64_t range, int64_t unit_cost, int64_t operations_max,
-                                                  std::mt19937_64& random) {
+                                                 std::mt19937_64& random) {
   if (range <= 0) return {};
   if (range <= operations_max / unit_cost) return {{0, range}};
   const int64_t length = std::max<int64_t>(1, operations_max / unit_cost / kSampledParts);
-  std::vector<std::pair<int64_t, int64_t>> parts = {{0, std::min(length, range)}, {std::max<int64_t>(0, range - length), range}};
+  std::vector<std::pair<int64_t, int64_t>> parts = {{0, std::min(length, range)},
+                                                    {std::max<int64_t>(0, range - length), range}};
   for (int i = 2; i < kSampledParts; ++i) {
     const auto begin = static_cast<int64_t>(random() % static_cast<uint64_t>(range));
     parts.emplace_back(begin, std::min(begin + length, range));
@@ -104,7 +131,8 @@ std::vector<std::pair<int64_t, int64_t>> PartsOf(int64_t range, int64_t unit_cos
   return parts;
 }
 
-Status CompareBuffers(const PointerExtent& extent, const void* expected, const void* actual, bool decision, const std::string& where) {
+Status CompareBuffers(const PointerExtent& extent, const void* expected, const void* actual, bool decision,
+                      const std::string& where) {
   return DispatchDType(extent.dtype, [&]<class T>() -> Status {
     int64_t different = 0, first = -1;
     const T* a = static_cast<const T*>(expected);
@@ -113,10 +141,11 @@ Status CompareBuffers(const PointerExtent& extent, const void* expected, const v
       if (!Close(a[i], b[i]) && ++different == 1) first = i;
     const double allowed = decision ? kDecisionShareMax * static_cast<double>(extent.elements) + 1 : 0;
     if (static_cast<double>(different) <= allowed) return {};
-    return Fail(ErrorCode::kCompileFailed, where + ": element " + std::to_string(first) + " is " +
-                                               std::to_string(static_cast<double>(static_cast<float>(b[first]))) + ", the reference gives " +
-                                               std::to_string(static_cast<double>(static_cast<float>(a[first]))) + " (" +
-                                               std::to_string(different) + " of " + std::to_string(extent.elements) + " differ)");
+    return Fail(ErrorCode::kCompileFailed,
+                where + ": element " + std::to_string(first) + " is " +
+                    std::to_string(static_cast<double>(static_cast<float>(b[first]))) + ", the reference gives " +
+                    std::to_string(static_cast<double>(static_cast<float>(a[first]))) + " (" +
+                    std::to_string(different) + " of " + std::to_string(extent.elements) + " differ)");
   });
 }
 
@@ -129,7 +158,7 @@ Result<bool> RunTrial(const ir::KernelSpec& spec, KilnKernel entry, int lanes, c
   std::vector<std::unique_ptr<GuardedMemory>> expected, actual;
   std::vector<void*> expected_pointers, actual_pointers;
   for (const PointerExtent& extent : extents) {
-    const auto alignment = static_cast<size_t>(DTypeBytes(extent.dtype));   // exactly at the guard page
+    const auto alignment = static_cast<size_t>(DTypeBytes(extent.dtype));  // exactly at the guard page
     const auto size = static_cast<size_t>(extent.elements) * alignment;
     expected.push_back(std::make_unique<GuardedMemory>(size, alignment));
     actual.push_back(std::make_unique<GuardedMemory>(size, alignment));
@@ -148,7 +177,8 @@ Result<bool> RunTrial(const ir::KernelSpec& spec, KilnKernel entry, int lanes, c
   }
   const bool decision = HasDecision(Arithmetic(spec));
   for (size_t i = 0; i < extents.size(); ++i)
-    RETURN_IF_ERROR(CompareBuffers(extents[i], expected[i]->data(), actual[i]->data(), decision, name + ", pointer " + std::to_string(i)));
+    RETURN_IF_ERROR(CompareBuffers(extents[i], expected[i]->data(), actual[i]->data(), decision,
+                                   name + ", pointer " + std::to_string(i)));
   return true;
 }
 
@@ -168,7 +198,8 @@ Result<uint32_t> ValidateKernel(const ir::KernelSpec& spec, std::span<const uint
       if (special && t != 0) continue;
       const std::string name = "trial " + std::to_string(t) + (special ? " with special values" : "");
       ASSIGN_OR_RETURN(bool ran, RunTrial(spec, mapping->entry(0), InfoOf(target).f32_lanes(), trial_dims[t],
-                                          t == 0 && !special ? kFirstTrialOperationsMax : kTrialOperationsMax, random, special, name));
+                                          t == 0 && !special ? kFirstTrialOperationsMax : kTrialOperationsMax, random,
+                                          special, name));
       compared += ran ? 1 : 0;
     }
   return compared;

@@ -11,10 +11,10 @@
 
 namespace kiln {
 
-// Compares whole buffers after running the same parts of the range with both: every part when the work is small, otherwise the first,
-// the last and random ones. Inputs are random, some with special values; each buffer ends at a guard page, so that a stray access kills
-// the process (validation children are forked per job). Returns how many calls were compared: 0 when the host cannot run `target`.
-// CompileFailed names the trial, pointer, element and both values.
+// Compares whole buffers after running the same parts of the range with both: every part when the work is small,
+// otherwise the first, the last and random ones. Inputs are random, some with special values; each buffer ends at a
+// guard page, so that a stray access kills the process (validation children are forked per job). Returns how many calls
+// were compared: 0 when the host cannot run `target`. CompileFailed names the trial, pointer, element and both values.
 Result<uint32_t> ValidateKernel(const ir::KernelSpec& spec, std::span<const uint8_t> code, Target target,
                                 std::span<const std::vector<int64_t>> trial_dims, uint64_t seed);
 

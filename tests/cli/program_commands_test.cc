@@ -1,4 +1,5 @@
-// The binary itself: forms convert into each other, and bad input gives exit status 2 and a message that names the file.
+// The binary itself: forms convert into each other, and bad input gives exit status 2 and a message that names the
+// file.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -21,7 +22,7 @@ using testing::HasSubstr;
 
 struct Invocation {
   int status;
-  std::string output;   // stdout and stderr
+  std::string output;  // stdout and stderr
 };
 
 Invocation Kiln(const std::string& arguments) {
@@ -100,7 +101,8 @@ TEST_F(KilnCommand, ThingsThatAreNoFilesAreRefusedWithoutWaiting) {
   ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
   std::ofstream(directory_ / "nothing").flush();
   for (const char* thing : {"pipe", ".", "nothing", "absent"}) {
-    for (const std::string& command : {std::string("verify "), std::string("dis "), "asm -o " + Path("out") + " ", "import -o " + Path("out") + " "}) {
+    for (const std::string& command : {std::string("verify "), std::string("dis "), "asm -o " + Path("out") + " ",
+                                       "import -o " + Path("out") + " "}) {
       const Invocation run = Kiln(command + Path(thing));
       EXPECT_EQ(run.status, 2) << command << run.output;
       EXPECT_THAT(run.output, HasSubstr(Path(thing)));
@@ -114,13 +116,13 @@ TEST_F(KilnCommand, OutputThatCannotBeWrittenIsAnErrorAndLeavesNothing) {
   fs::create_symlink("/dev/full", Path("full"));
   for (const std::string& target : {Path("full"), Path("absent/out"), directory_.string(), std::string("\"\"")}) {
     for (const std::string& command : {"import " + Path("model.onnx"), "dis " + Path("a.kp")}) {
-      if (command.starts_with("dis") && target == "\"\"") continue;   // standard output
+      if (command.starts_with("dis") && target == "\"\"") continue;  // standard output
       const Invocation run = Kiln(command + " -o " + target);
       EXPECT_THAT(run.status, testing::AnyOf(2, 3)) << target;
       EXPECT_THAT(run.output, HasSubstr(target == "\"\"" ? "empty name" : target));
     }
   }
-  EXPECT_TRUE(fs::is_symlink(Path("full")));   // written through, not replaced
+  EXPECT_TRUE(fs::is_symlink(Path("full")));  // written through, not replaced
   for (const auto& entry : fs::directory_iterator(directory_)) EXPECT_NE(entry.path().extension(), ".partial");
   EXPECT_EQ(Kiln("dis " + Path("a.kp") + " 2>/dev/null >/dev/full; exit $?; true").status, 3);
 }
@@ -140,15 +142,17 @@ TEST_F(KilnCommand, RunNamesWhatIsWrongAndLeavesNothingBehind) {
     const char* text;
   };
   const std::string model = Path("model.onnx");
-  for (const Case& c : std::initializer_list<Case>{{"--dim x.0=3", 0, "y : f32[3]"},
-                                                   {"--dim x.0=0", 0, "y : f32[0]"},
-                                                   {"", 2, "--dim x.0=SIZE"},
-                                                   {"--dim x.0=-1", 2, "non-negative"},
-                                                   {"--dim x.0=99999999999999999999", 2, "non-negative"}, {"--dim x.0=9223372036854775807", 2, "limit"},
-                                                   {"--dim x.0=3 --dim y.7=2", 2, "y.7"},
-                                                   {"--dim x.0=40000000", 2, "limit"},
-                                                   {"--input x=absent.pb", 2, "absent.pb"},
-                                                   {"--dim x.0=1 --input q=" + Path("test_data_set_0/input_0.pb"), 2, "\"q\""}}) {
+  for (const Case& c :
+       std::initializer_list<Case>{{"--dim x.0=3", 0, "y : f32[3]"},
+                                   {"--dim x.0=0", 0, "y : f32[0]"},
+                                   {"", 2, "--dim x.0=SIZE"},
+                                   {"--dim x.0=-1", 2, "non-negative"},
+                                   {"--dim x.0=99999999999999999999", 2, "non-negative"},
+                                   {"--dim x.0=9223372036854775807", 2, "limit"},
+                                   {"--dim x.0=3 --dim y.7=2", 2, "y.7"},
+                                   {"--dim x.0=40000000", 2, "limit"},
+                                   {"--input x=absent.pb", 2, "absent.pb"},
+                                   {"--dim x.0=1 --input q=" + Path("test_data_set_0/input_0.pb"), 2, "\"q\""}}) {
     setenv("TMPDIR", temporary.c_str(), 1);
     const Invocation run = Kiln("run " + model + " " + c.arguments);
     unsetenv("TMPDIR");
@@ -167,10 +171,11 @@ TEST_F(KilnCommand, RunNamesWhatIsWrongAndLeavesNothingBehind) {
 TEST_F(KilnCommand, UpTellsWhenAServiceEnds) {
   for (const std::string service : {"kiln-cache", "kiln-compile", "kiln-worker"}) {
     const bool worker = service == "kiln-worker";
-    const Invocation run = Kiln("up --store memory --directory " + Path("fleet") + " 2>" + Path("errors") + " & pid=$!; until [ -S " +
-                                Path("fleet/worker0.sock") + " ]; do kill -0 $pid || exit 99; sleep 0.1; done; kill -KILL $(pgrep -P $pid -f " +
-                                service + "' '); until grep -q 'by itself' " + Path("errors") + " || ! kill -0 $pid; do sleep 0.1; done; " +
-                                (worker ? "" : "kill -TERM $pid; ") + "wait $pid; exit $?; true");
+    const Invocation run = Kiln(
+        "up --store memory --directory " + Path("fleet") + " 2>" + Path("errors") + " & pid=$!; until [ -S " +
+        Path("fleet/worker0.sock") + " ]; do kill -0 $pid || exit 99; sleep 0.1; done; kill -KILL $(pgrep -P $pid -f " +
+        service + "' '); until grep -q 'by itself' " + Path("errors") + " || ! kill -0 $pid; do sleep 0.1; done; " +
+        (worker ? "" : "kill -TERM $pid; ") + "wait $pid; exit $?; true");
     EXPECT_EQ(run.status, worker ? 3 : 0) << run.output;
     EXPECT_THAT(ReadAll(Path("errors")), testing::AllOf(HasSubstr(service + " "), HasSubstr("ended by itself")));
     EXPECT_EQ(ReadAll(Path("errors")).find("it runs again") == std::string::npos, worker);
@@ -181,7 +186,9 @@ TEST_F(KilnCommand, UpTellsWhenAServiceEnds) {
 TEST_F(KilnCommand, RunThatIsInterruptedLeavesNothingBehind) {
   fs::create_directories(Path("tmp"));
   setenv("TMPDIR", Path("tmp").c_str(), 1);
-  const Invocation run = Kiln("run " + Path("model.onnx") + " --dim x.0=1000 --repeat 1000000 & pid=$!; sleep 2; kill -TERM $pid; wait $pid; exit $?; true");
+  const Invocation run =
+      Kiln("run " + Path("model.onnx") +
+           " --dim x.0=1000 --repeat 1000000 & pid=$!; sleep 2; kill -TERM $pid; wait $pid; exit $?; true");
   unsetenv("TMPDIR");
   EXPECT_EQ(run.status, 128 + 15) << run.output;
   EXPECT_TRUE(fs::is_empty(Path("tmp")));

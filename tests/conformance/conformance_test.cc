@@ -1,9 +1,8 @@
-// The ONNX backend tests: every case of scope core that onnxruntime passes must pass, as declared and with every dim a symbol,
-// interpreted and again in strictly compiled plans, unless exceptions.tsv names it with a reason. A case in that file that passes fails the test: the file only shrinks.
-// Skipped, visibly, where shared/ is absent.
+// The ONNX backend tests: every case of scope core that onnxruntime passes must pass, as declared and with every dim a
+// symbol, interpreted and again in strictly compiled plans, unless exceptions.tsv names it with a reason. A case in
+// that file that passes fails the test: the file only shrinks. Skipped, visibly, where shared/ is absent.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <unistd.h>
 
 #include <filesystem>
@@ -23,8 +22,12 @@ namespace fs = std::filesystem;
 // Share of the compiled cases' nodes, both forms, that reference steps compute. May only fall.
 constexpr double kReferenceShareMax = 0.147;
 
-fs::path SharedDirectory() { return fs::path(KILN_SOURCE_DIR).parent_path() / "shared" / "conformance"; }
-fs::path UnpackedDirectory() { return fs::path(KILN_CONFORMANCE_DIR); }
+fs::path SharedDirectory() {
+  return fs::path(KILN_SOURCE_DIR).parent_path() / "shared" / "conformance";
+}
+fs::path UnpackedDirectory() {
+  return fs::path(KILN_CONFORMANCE_DIR);
+}
 
 std::vector<std::string> Fields(const std::string& line) {
   std::vector<std::string> fields;
@@ -38,7 +41,7 @@ std::vector<std::string> ExpectedCases() {
   std::vector<std::string> names;
   std::ifstream file(SharedDirectory() / "cases.tsv");
   for (std::string line; std::getline(file, line);) {
-    const std::vector<std::string> fields = Fields(line);   // case, scope, op, opset, dtypes, ort, tags
+    const std::vector<std::string> fields = Fields(line);  // case, scope, op, opset, dtypes, ort, tags
     if (fields.size() > 5 && fields[1] == "core" && fields[5] == "pass") names.push_back(fields[0]);
   }
   return names;
@@ -50,7 +53,7 @@ std::map<std::string, std::string> Exceptions(const std::string& form) {
   std::ifstream file(fs::path(KILN_SOURCE_DIR) / "tests/conformance/exceptions.tsv");
   for (std::string line; std::getline(file, line);) {
     if (line.empty() || line[0] == '#') continue;
-    const std::vector<std::string> fields = Fields(line);   // case, form, reason
+    const std::vector<std::string> fields = Fields(line);  // case, form, reason
     if (fields.size() == 3 && (fields[1] == form || fields[1] == "both")) exceptions[fields[0]] = fields[2];
   }
   return exceptions;
@@ -92,9 +95,13 @@ void RunForm(const RunnerMode& mode, const std::string& form, bool dynamic) {
   std::printf("%zu cases passed, %zu excepted\n", passed, exceptions.size());
 }
 
-TEST(Conformance, CasesPassAsDeclared) { RunForm(InterpretedMode(), "declared", false); }
+TEST(Conformance, CasesPassAsDeclared) {
+  RunForm(InterpretedMode(), "declared", false);
+}
 
-TEST(Conformance, CasesPassWithEveryDimASymbolAndGiveTheSameBits) { RunForm(InterpretedMode(), "dynamic", true); }
+TEST(Conformance, CasesPassWithEveryDimASymbolAndGiveTheSameBits) {
+  RunForm(InterpretedMode(), "dynamic", true);
+}
 
 // No interpreter fallback: every segment runs as a plan that the compile service made and the store gave back.
 TEST(Conformance, CasesPassStrictlyCompiled) {
@@ -104,7 +111,8 @@ TEST(Conformance, CasesPassStrictlyCompiled) {
   RunForm((*services)->Mode(cli::StrictTier::kGeneric), "compiled", false);
   RunForm((*services)->Mode(cli::StrictTier::kGeneric), "compiled-dynamic", true);
   const cli::StrictCoverage& coverage = (*services)->coverage();
-  std::printf("%u nodes by generated kernels, %u by reference steps\n", coverage.generated_nodes, coverage.reference_nodes);
+  std::printf("%u nodes by generated kernels, %u by reference steps\n", coverage.generated_nodes,
+              coverage.reference_nodes);
   const double all = coverage.generated_nodes + coverage.reference_nodes;
   EXPECT_LE(coverage.reference_nodes, kReferenceShareMax * all);
 }

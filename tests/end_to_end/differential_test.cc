@@ -1,5 +1,5 @@
-// The oracle: interpreter = generic plan = exact plan, on random programs through the real services. Plans are fetched from the store, so
-// that the path of another worker is the one that is tested.
+// The oracle: interpreter = generic plan = exact plan, on random programs through the real services. Plans are fetched
+// from the store, so that the path of another worker is the one that is tested.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -66,7 +66,8 @@ void CompareProgram(onnx_test::CompiledServices& services, uint64_t seed, cli::S
     ASSERT_EQ(expected->size(), actual->size());
     for (size_t i = 0; i < expected->size(); ++i) {
       const auto difference = FirstDifference((*expected)[i].ref, (*actual)[i].ref, ToleranceOf(NumericMode::kDefault));
-      EXPECT_FALSE(difference.has_value()) << "seed " << seed << " round " << round << " output " << i << ": " << *difference;
+      EXPECT_FALSE(difference.has_value())
+          << "seed " << seed << " round " << round << " output " << i << ": " << *difference;
     }
     ++counts.compared;
   }
@@ -74,7 +75,8 @@ void CompareProgram(onnx_test::CompiledServices& services, uint64_t seed, cli::S
 
 TEST_F(DifferentialTest, GenericPlansAgreeWithTheInterpreter) {
   Counts counts;
-  for (uint64_t seed = 1; seed <= 60 && !HasFatalFailure(); ++seed) CompareProgram(*services_, seed, cli::StrictTier::kGeneric, counts);
+  for (uint64_t seed = 1; seed <= 60 && !HasFatalFailure(); ++seed)
+    CompareProgram(*services_, seed, cli::StrictTier::kGeneric, counts);
   std::printf("generic: %d runs compared, %d not compiled\n", counts.compared, counts.refused);
   for (const std::string& reason : counts.reasons) std::printf("  %s\n", reason.c_str());
   EXPECT_EQ(counts.refused, 0);
@@ -82,7 +84,8 @@ TEST_F(DifferentialTest, GenericPlansAgreeWithTheInterpreter) {
 
 TEST_F(DifferentialTest, ExactPlansAgreeWithTheInterpreter) {
   Counts counts;
-  for (uint64_t seed = 101; seed <= 130 && !HasFatalFailure(); ++seed) CompareProgram(*services_, seed, cli::StrictTier::kExact, counts);
+  for (uint64_t seed = 101; seed <= 130 && !HasFatalFailure(); ++seed)
+    CompareProgram(*services_, seed, cli::StrictTier::kExact, counts);
   std::printf("exact: %d runs compared, %d not compiled\n", counts.compared, counts.refused);
   for (const std::string& reason : counts.reasons) std::printf("  %s\n", reason.c_str());
   EXPECT_EQ(counts.refused, 0);

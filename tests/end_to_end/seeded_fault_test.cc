@@ -1,5 +1,5 @@
-// A kernel that computes something else than its plan says: compare mode names the step, a worker's shadow check keeps it from ever
-// answering.
+// A kernel that computes something else than its plan says: compare mode names the step, a worker's shadow check keeps
+// it from ever answering.
 #include "cli/compare/compare_hook.h"
 #include "cli/onnx_test/compiled_runner.h"
 #include "common/cache_api/client.h"
@@ -20,8 +20,10 @@ class SeededFault : public testing::FleetTest {
   // The compiled plan of the model's only segment.
   std::shared_ptr<const LinkedPlan> PlanOf(onnx_test::CompiledServices& services, const SmallModel& model) {
     std::shared_ptr<const LinkedPlan> plan;
-    cli::CompareHook hook([&](const SegmentEntry& entry, const Segment& segment, const std::vector<int64_t>& values) -> Result<std::shared_ptr<const LinkedPlan>> {
-      ASSIGN_OR_RETURN(auto obtained, cli::ObtainPlan(services.plan_services(), cli::StrictTier::kGeneric, entry, segment, values));
+    cli::CompareHook hook([&](const SegmentEntry& entry, const Segment& segment,
+                              const std::vector<int64_t>& values) -> Result<std::shared_ptr<const LinkedPlan>> {
+      ASSIGN_OR_RETURN(auto obtained,
+                       cli::ObtainPlan(services.plan_services(), cli::StrictTier::kGeneric, entry, segment, values));
       plan = obtained.plan;
       return plan;
     });
@@ -46,12 +48,15 @@ class SeededFault : public testing::FleetTest {
     ASSERT_EQ(right->plan().kernels.size(), wrong->plan().kernels.size());
     ASSERT_EQ(right->plan().steps.size(), wrong->plan().steps.size());
     ASSERT_NE(right->plan().kernels, wrong->plan().kernels);
-    for (size_t i = 0; i < wrong->code().kernels(); ++i) code_.emplace_back(wrong->code().blob(i).begin(), wrong->code().blob(i).end());
+    for (size_t i = 0; i < wrong->code().kernels(); ++i)
+      code_.emplace_back(wrong->code().blob(i).begin(), wrong->code().blob(i).end());
     plan_ = right->plan();
     plan_.kernels = wrong->plan().kernels;
     for (size_t i = 0; i < plan_.steps.size() && wrong_step_ < 0; ++i)
       if (const auto* step = std::get_if<KernelStep>(&plan_.steps[i].step))
-        if (right->plan().kernels[static_cast<size_t>(step->kernel)] != plan_.kernels[static_cast<size_t>(step->kernel)]) wrong_step_ = static_cast<int>(i);
+        if (right->plan().kernels[static_cast<size_t>(step->kernel)] !=
+            plan_.kernels[static_cast<size_t>(step->kernel)])
+          wrong_step_ = static_cast<int>(i);
     ASSERT_GE(wrong_step_, 0);
   }
 
@@ -100,7 +105,8 @@ TEST_F(SeededFault, IsNamedByCompareAndNeverAnswersARequest) {
   const std::vector<std::span<const uint8_t>> blobs(code_.begin(), code_.end());
   const std::shared_ptr<const CodeMapping> code = CodeMapping::Map(plan_.kernels, blobs, HostTargets().front()).value();
   cli::CompareHook hook([&](const SegmentEntry& entry, const Segment& segment, const std::vector<int64_t>&) {
-    return LinkedPlan::Link(std::make_shared<const Plan>(plan_), ComputePlanKey(plan_), segment, code, entry.weights, packer);
+    return LinkedPlan::Link(std::make_shared<const Plan>(plan_), ComputePlanKey(plan_), segment, code, entry.weights,
+                            packer);
   });
   Run(model_, hook);
   ASSERT_EQ(hook.findings().size(), 1u);
@@ -115,7 +121,7 @@ TEST_F(SeededFault, IsNamedByCompareAndNeverAnswersARequest) {
   EXPECT_EQ(lines, plan_.kernels.size());
 
   ASSERT_NO_FATAL_FAILURE(Publish());
-  fleet_->StopCompile();   // so that nothing replaces the plan
+  fleet_->StopCompile();  // so that nothing replaces the plan
   RpcClient* worker = StartWorker({"--model", "m=" + model_.WriteTo(directory_)});
   int64_t asked = 0, wrong_answers = 0;
   const bool found = Eventually([&] {

@@ -108,7 +108,8 @@ TEST_F(ServicesTest, BadRequestsAreAnsweredAndTheWorkerLivesOn) {
   EXPECT_EQ(code({"m", {{"x", Tensor::Zeros(DType::kF32, {2, 3})}}}), ErrorCode::kShapeMismatch);
   EXPECT_NE(code({"m", {{"x", Tensor::Zeros(DType::kI64, {2, 8})}}}), ErrorCode::kInternal);
   EXPECT_NE(code({"m", {{"x", Tensor::Zeros(DType::kF32, {8})}}}), ErrorCode::kInternal);
-  const auto garbage = worker->CallSync(static_cast<uint16_t>(WorkerMethod::kRun), {{1, 2, 3, 4, 5, 6, 7, 8, 9}, {}}, 5'000);
+  const auto garbage =
+      worker->CallSync(static_cast<uint16_t>(WorkerMethod::kRun), {{1, 2, 3, 4, 5, 6, 7, 8, 9}, {}}, 5'000);
   EXPECT_EQ(garbage.error().code, ErrorCode::kMalformed);
   std::ofstream(directory_ + "/damaged.onnx") << "this is no model";
   EXPECT_EQ(CallLoad(*worker, {"d", directory_ + "/damaged.onnx"}, 5'000).error().code, ErrorCode::kMalformed);

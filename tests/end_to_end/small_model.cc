@@ -31,7 +31,8 @@ void AddWeight(onnx::GraphProto& graph, const std::string& name, std::vector<int
   weight.set_raw_data(raw);
 }
 
-void AddNode(onnx::GraphProto& graph, const std::string& op, std::vector<std::string> inputs, const std::string& output) {
+void AddNode(onnx::GraphProto& graph, const std::string& op, std::vector<std::string> inputs,
+             const std::string& output) {
   onnx::NodeProto& node = *graph.add_node();
   node.set_op_type(op);
   node.set_name(op + "_of_" + output);

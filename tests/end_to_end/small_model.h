@@ -1,4 +1,5 @@
-// y = softmax(relu(x * w + b)) with x : f32[n, 8], w : f32[8, columns]: a matmul with epilogue and a row kernel, as an ONNX file.
+// y = softmax(relu(x * w + b)) with x : f32[n, 8], w : f32[8, columns]: a matmul with epilogue and a row kernel, as an
+// ONNX file.
 #pragma once
 
 #include <string>

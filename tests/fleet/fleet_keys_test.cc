@@ -21,7 +21,9 @@ class FleetKeys : public ::testing::Test {
     ASSERT_TRUE(status.has_value()) << ToString(status.error());
   }
   void TearDown() override { fs::remove_all(directory_); }
-  KeyDirectory Of(std::string_view holder) const { return KeyDirectory::Open(directory_ + "/" + std::string(holder)).value(); }
+  KeyDirectory Of(std::string_view holder) const {
+    return KeyDirectory::Open(directory_ + "/" + std::string(holder)).value();
+  }
   std::string directory_;
 };
 
@@ -46,7 +48,8 @@ TEST_F(FleetKeys, EveryHolderCanReachEveryServiceInItsRole) {
 
 TEST_F(FleetKeys, AllTrustTheCompileServicesSignature) {
   const SignPublicKey signer = Of("compile").LoadSigning("compile")->public_key();
-  for (const KeyHolder& holder : KeyHolders()) EXPECT_EQ(Of(holder.name).LoadTrustedSigners().value(), TrustedSigners{signer});
+  for (const KeyHolder& holder : KeyHolders())
+    EXPECT_EQ(Of(holder.name).LoadTrustedSigners().value(), TrustedSigners{signer});
 }
 
 TEST_F(FleetKeys, RunningAgainKeepsTheKeysAndReplacesALostOneEverywhere) {

@@ -23,7 +23,7 @@ TEST(Origin, ManyThreadsOneCompile) {
   const SegmentProfile profile{1000, 1'000'000'000, 0, {{{8}, 1000}}};
   SegmentPlans plans;
   ASSERT_TRUE(NextPlan({}, ReluSegment(), profile, plans));
-  plans.request_pending = true;   // whatever the number of threads that go on counting
+  plans.request_pending = true;  // whatever the number of threads that go on counting
   EXPECT_FALSE(NextPlan({}, ReluSegment(), profile, plans));
 }
 

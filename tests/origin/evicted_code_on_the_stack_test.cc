@@ -15,7 +15,7 @@ TEST(Origin, EvictedCodeOnTheStack) {
     EpochScope call(epochs, reader);
     const PlanList* seen = slot.Load();
     ASSERT_NE(seen, nullptr);
-    slot.Publish({});   // evicted while the call may still return into its code
+    slot.Publish({});  // evicted while the call may still return into its code
     epochs.Reclaim();
     EXPECT_FALSE(watched.expired());
     EXPECT_EQ(seen->plans().size(), 1u);

@@ -17,7 +17,9 @@ TEST(Origin, PaddingFallsBackInSilence) {
     func main(%x: f32[n, 4]) -> (%y) {
       %y : f32[n, 4] = Relu(%x)
     }
-  })").value()).value();
+  })")
+                                               .value())
+                           .value();
   const auto model = std::make_shared<Model>("m", program, epochs);
   tiers.AddModel(model);
   model->runtime(0).slot.Publish({testing::Linked(testing::ReluPlan(0, 4096))});
@@ -25,7 +27,7 @@ TEST(Origin, PaddingFallsBackInSilence) {
   const auto observer = tiers.MakeObserver(model, thread);
   Dispatcher dispatcher(model->runtimes(), thread.counters, *observer);
   alignas(64) float memory[2 * 16] = {};
-  memory[16] = 5;   // the second row starts behind the padding
+  memory[16] = 5;  // the second row starts behind the padding
   const TensorRef padded{DType::kF32, {2, 4}, {16, 1}, memory};
   VmContext context;
   RunOptions options;

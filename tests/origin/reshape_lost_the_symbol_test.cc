@@ -34,7 +34,8 @@ TEST(Origin, ASizeThatOnlyANodeKnowsIsNamedWithItsNode) {
       %f : f32[2, k] = Cast(%i) {to = 1}
       %y : f32[2, k] = Relu(%f) } })");
   ASSERT_EQ(reply.segments.size(), 1u);
-  EXPECT_THAT(reply.segments[0].symbols, ::testing::ElementsAre("k: dim 1 of i")) << "the node that makes the size is a border";
+  EXPECT_THAT(reply.segments[0].symbols, ::testing::ElementsAre("k: dim 1 of i"))
+      << "the node that makes the size is a border";
   ASSERT_EQ(reply.outside.size(), 1u);
   EXPECT_EQ(reply.outside[0].op, "NonZero");
 }

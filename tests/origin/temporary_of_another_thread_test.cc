@@ -6,7 +6,8 @@
 namespace kiln {
 namespace {
 
-// Results made on one thread are read and let go on another while the first goes on: a run's temporaries belong to its context alone.
+// Results made on one thread are read and let go on another while the first goes on: a run's temporaries belong to its
+// context alone.
 TEST(Origin, TemporaryOfAnotherThread) {
   const auto program = LoadedProgram::Load(ParseProgram(R"(program "p" {
     symbol n
@@ -15,7 +16,9 @@ TEST(Origin, TemporaryOfAnotherThread) {
       %y : f32[n, 4] = Neg(%a)
       %v : f32[4, n] = Transpose(%y) {perm = [1, 0]}
     }
-  })").value()).value();
+  })")
+                                               .value())
+                           .value();
   std::vector<std::vector<Tensor>> made(64);
   const auto run = [&](size_t first) {
     VmContext context;
@@ -28,7 +31,7 @@ TEST(Origin, TemporaryOfAnotherThread) {
   };
   std::thread even(run, 0), odd(run, 1);
   even.join();
-  odd.join();   // both contexts are gone now
+  odd.join();  // both contexts are gone now
   std::thread reader([&] {
     for (size_t i = 0; i < made.size(); ++i)
       for (const Tensor& tensor : made[i]) {

@@ -14,7 +14,8 @@ TEST(Origin, UnalignedTile) {
   ASSERT_TRUE(failure);
   EXPECT_NE(failure->text.find("64"), std::string::npos) << failure->text;
   plan.guard.inputs[0].alignment = AlignmentClass::kElement;
-  EXPECT_FALSE(CheckGuard(plan.guard, plan.symbols, symbols, {&shifted, 1})) << "a plan that does not rely on it takes any address";
+  EXPECT_FALSE(CheckGuard(plan.guard, plan.symbols, symbols, {&shifted, 1}))
+      << "a plan that does not rely on it takes any address";
 }
 
 }  // namespace

@@ -6,7 +6,7 @@ namespace {
 
 TEST(Origin, ViewHashedAsContiguous) {
   alignas(64) float memory[2 * 8] = {};
-  const TensorRef slice{DType::kF32, {2, 4}, {8, 1}, memory};   // x[:, 0:4] of a [2, 8] tensor
+  const TensorRef slice{DType::kF32, {2, 4}, {8, 1}, memory};  // x[:, 0:4] of a [2, 8] tensor
   const TensorRef dense = MakeRef(DType::kF32, {2, 4}, memory);
   Signature of_slice, of_dense;
   BuildSignature({&slice, 1}, {}, &of_slice);

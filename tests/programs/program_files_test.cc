@@ -29,7 +29,9 @@ TEST(ProgramFiles, ParseAndRoundTrip) {
 
 TEST(ProgramFiles, ErrorsNameThePlace) {
   constexpr char program[] = "program \"p\" { func f(%x: f32[2]) -> (%x) { } }\n";
-  const auto message = [&](const std::string& runs) { return testing::ParseProgramFile(program + runs).error().message; };
+  const auto message = [&](const std::string& runs) {
+    return testing::ParseProgramFile(program + runs).error().message;
+  };
   EXPECT_EQ(message(""), "line 2, column 1: a file without a run shows nothing");
   EXPECT_EQ(message("run \"r\" { }"), "line 2, column 4: an input is missing");
   EXPECT_EQ(message("run \"r\" { input %y : f32[2] = splat 1 }"), "line 2, column 16: %y is not number 0 of its kind");

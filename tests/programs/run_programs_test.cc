@@ -1,5 +1,5 @@
-// Every text program gives its expected values: from contiguous and strided inputs, in the variant and the memoised form,
-// and through the binary form. Random programs give the dims that their descs promise, the same bits each time.
+// Every text program gives its expected values: from contiguous and strided inputs, in the variant and the memoised
+// form, and through the binary form. Random programs give the dims that their descs promise, the same bits each time.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -53,7 +53,8 @@ void ExpectRun(VmContext& context, const LoadedProgram& program, const testing::
   ASSERT_TRUE(outputs.has_value()) << outputs.error().message;
   ASSERT_EQ(outputs->size(), run.outputs.size());
   for (size_t i = 0; i < outputs->size(); ++i) {
-    EXPECT_EQ(testing::DifferenceOf(run.outputs[i].tensor.ref, (*outputs)[i].ref, run.outputs[i].tolerance), "") << "output " << i;
+    EXPECT_EQ(testing::DifferenceOf(run.outputs[i].tensor.ref, (*outputs)[i].ref, run.outputs[i].tolerance), "")
+        << "output " << i;
   }
 }
 
@@ -62,7 +63,8 @@ TEST(RunPrograms, GiveTheirExpectedValues) {
     SCOPED_TRACE(path);
     const auto file = testing::ReadProgramFile(path);
     ASSERT_TRUE(file.has_value()) << file.error().message;
-    const auto loaded = LoadedProgram::Load(DecodeProgram(EncodeProgram(file->program).value()).value(), {.verify_code = true});
+    const auto loaded =
+        LoadedProgram::Load(DecodeProgram(EncodeProgram(file->program).value()).value(), {.verify_code = true});
     ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
     VmContext context;
     for (const bool static_forms : {false, true, true}) {
@@ -76,7 +78,9 @@ TEST(RunPrograms, GiveTheirExpectedValues) {
 }
 
 // Between layouts a kernel may add in another order.
-double LayoutTolerance(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16 ? 2e-2 : IsFloat(dtype) ? 1e-4 : 0; }
+double LayoutTolerance(DType dtype) {
+  return dtype == DType::kF16 || dtype == DType::kBF16 ? 2e-2 : IsFloat(dtype) ? 1e-4 : 0;
+}
 
 // Output dims are what the descs say at the symbol values, where an input shows the symbols.
 void ExpectPromisedDims(const Program& program, std::span<const int64_t> values, const std::vector<Tensor>& outputs) {
@@ -91,7 +95,8 @@ void ExpectPromisedDims(const Program& program, std::span<const int64_t> values,
       // The generator's own symbols are the first five; the rest are bound by the run.
       const auto symbols = program.symbols.SymbolsOf(dim);
       if (std::any_of(symbols.begin(), symbols.end(), [](SymbolId symbol) { return symbol >= 5; })) continue;
-      EXPECT_EQ(outputs[i].dims()[axis], program.symbols.Evaluate(dim, values).value()) << "output " << i << ", axis " << axis;
+      EXPECT_EQ(outputs[i].dims()[axis], program.symbols.Evaluate(dim, values).value())
+          << "output " << i << ", axis " << axis;
     }
   }
 }
@@ -103,8 +108,9 @@ void CheckRandomProgram(uint64_t seed) {
   const auto loaded = LoadedProgram::Load(program, {.verify_code = true});
   ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
   VmContext context;
-  for (const auto& values : {testing::SymbolValuesNear(program, 0), testing::SymbolValuesNear(program, 1),
-                             testing::RandomSymbolValues(program, seed), testing::RandomSymbolValues(program, seed + 1)}) {
+  for (const auto& values :
+       {testing::SymbolValuesNear(program, 0), testing::SymbolValuesNear(program, 1),
+        testing::RandomSymbolValues(program, seed), testing::RandomSymbolValues(program, seed + 1)}) {
     const auto inputs = testing::RandomInputs(program, values, seed);
     const auto first = context.Run(**loaded, RefsOf(inputs), {.static_forms = false});
     ASSERT_TRUE(first.has_value()) << first.error().message;
@@ -133,8 +139,8 @@ TEST(RunPrograms, RandomProgramsKeepTheirPromises) {
   }
 }
 
-// With every value an output, the shape rule of every op is held against the generator's own shapes, and nothing is fused
-// or forgotten.
+// With every value an output, the shape rule of every op is held against the generator's own shapes, and nothing is
+// fused or forgotten.
 TEST(RunPrograms, EveryValueHasThePromisedDims) {
   constexpr uint64_t kSeed = 99000;
   for (uint64_t seed = kSeed; seed < kSeed + 100; ++seed) {

@@ -55,7 +55,8 @@ TEST(OperationsPage, HasEveryFlagOfTheServicesAndNoOther) {
     std::istringstream rows(TableOf(page, binary));
     for (std::string row; std::getline(rows, row);) listed.merge(FlagsIn(row.substr(0, row.find(" | "))));
     for (const std::string& flag : real)
-      EXPECT_TRUE(flag == "--help" || shared.contains(flag) || listed.contains(flag)) << binary << " " << flag << " is not on the page";
+      EXPECT_TRUE(flag == "--help" || shared.contains(flag) || listed.contains(flag))
+          << binary << " " << flag << " is not on the page";
     for (const std::string& flag : listed) EXPECT_TRUE(real.contains(flag)) << binary << " has no " << flag;
     for (const std::string& flag : shared) EXPECT_TRUE(real.contains(flag)) << binary << " has no " << flag;
   }

@@ -1,4 +1,5 @@
-// What may include what, and what links what: the boundaries of the folder table, held against the tree and the binaries.
+// What may include what, and what links what: the boundaries of the folder table, held against the tree and the
+// binaries.
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <unistd.h>
@@ -52,7 +53,8 @@ TEST(IncludeDirection, ServicesIncludeOnlyThemselvesCommonAndSchemas) {
     for (const fs::path& path : SourcesBelow(service))
       for (const std::string& include : IncludesOf(path))
         for (const std::string other : {"vm-worker/", "compile-service/", "cache-store/", "cli/", "tests/"})
-          EXPECT_FALSE(include.starts_with(other) && !include.starts_with(service + "/")) << path << " includes " << include;
+          EXPECT_FALSE(include.starts_with(other) && !include.starts_with(service + "/"))
+              << path << " includes " << include;
 }
 
 TEST(IncludeDirection, CommonIncludesNoService) {
@@ -66,7 +68,8 @@ TEST(IncludeDirection, LlvmStaysInItsFolder) {
   for (const std::string folder : {"common", "vm-worker", "compile-service", "cache-store", "cli"})
     for (const fs::path& path : SourcesBelow(folder)) {
       if (path.string().find("codegen/llvm") != std::string::npos) continue;
-      for (const std::string& include : IncludesOf(path)) EXPECT_FALSE(include.starts_with("llvm")) << path << " includes " << include;
+      for (const std::string& include : IncludesOf(path))
+        EXPECT_FALSE(include.starts_with("llvm")) << path << " includes " << include;
     }
 }
 
@@ -84,13 +87,17 @@ TEST(IncludeDirection, EveryFolderOfSourcesSaysWhatItIsFor) {
 
 TEST(LinkContents, EachBinaryLinksOnlyWhatItsRoleNeeds) {
   const std::map<std::string, std::vector<std::string>> forbidden = {
-      {"kiln-worker", {"libLLVM", "librocksdb", "libcuda"}}, {"kiln-cache", {"libLLVM", "libcuda", "libprotobuf"}},
-      {"kiln-compile", {"libLLVM", "librocksdb", "libcuda"}}, {"kiln-validate-child", {"libLLVM", "librocksdb"}},
-      {"kiln-compile-child", {"librocksdb"}},                {"kiln", {"libLLVM", "librocksdb"}}};
+      {"kiln-worker", {"libLLVM", "librocksdb", "libcuda"}},
+      {"kiln-cache", {"libLLVM", "libcuda", "libprotobuf"}},
+      {"kiln-compile", {"libLLVM", "librocksdb", "libcuda"}},
+      {"kiln-validate-child", {"libLLVM", "librocksdb"}},
+      {"kiln-compile-child", {"librocksdb"}},
+      {"kiln", {"libLLVM", "librocksdb"}}};
   for (const auto& [binary, libraries] : forbidden) {
     const std::string linked = OutputOf("ldd " KILN_BIN_DIR "/" + binary);
     ASSERT_NE(linked.find("libc.so"), std::string::npos) << binary;
-    for (const std::string& library : libraries) EXPECT_EQ(linked.find(library), std::string::npos) << binary << " links " << library;
+    for (const std::string& library : libraries)
+      EXPECT_EQ(linked.find(library), std::string::npos) << binary << " links " << library;
   }
   const std::string symbols = OutputOf("nm -C " KILN_BIN_DIR "/kiln-cache | grep -c FindReferenceKernel");
   EXPECT_EQ(symbols, "0\n") << "the cache store links no ops";
@@ -102,7 +109,9 @@ TEST(WorkerSize, BinaryAndItsOwnLibrariesAreSmall) {
   std::istringstream lines(OutputOf("ldd " KILN_BIN_DIR "/kiln-worker | awk '$3 ~ /^\\// {print $3}'"));
   for (std::string path; std::getline(lines, path);) {
     // The C and C++ run-time libraries are every program's.
-    if (path.find("/libc.so") != std::string::npos || path.find("libstdc++") != std::string::npos || path.find("/libm.so") != std::string::npos) continue;
+    if (path.find("/libc.so") != std::string::npos || path.find("libstdc++") != std::string::npos ||
+        path.find("/libm.so") != std::string::npos)
+      continue;
     bytes += static_cast<int64_t>(fs::file_size(fs::canonical(path)));
   }
   std::printf("kiln-worker with its libraries: %.1f MB\n", static_cast<double>(bytes) / 1e6);
@@ -114,9 +123,9 @@ TEST(WorkerSize, IdleResidentMemoryIsSmall) {
   fs::create_directories(directory);
   fs::permissions(directory, fs::perms::owner_all);
   const std::string path = directory.string();
-  auto worker = cli::ServiceProcess::Start(KILN_BIN_DIR "/kiln-worker",
-                                           {"--insecure", "--keys", path + "/keys", "--listen", "ipc://" + path + "/w.sock"},
-                                           path + "/worker.log", 20'000);
+  auto worker = cli::ServiceProcess::Start(
+      KILN_BIN_DIR "/kiln-worker", {"--insecure", "--keys", path + "/keys", "--listen", "ipc://" + path + "/w.sock"},
+      path + "/worker.log", 20'000);
   ASSERT_TRUE(worker.has_value()) << ToString(worker.error());
   const std::string output = OutputOf("grep VmRSS /proc/" + std::to_string((*worker)->pid()) + "/status");
   (*worker)->Stop();
@@ -138,7 +147,8 @@ TEST(WorkerSize, AVmContextIsSmallWithoutItsArena) {
       %c : f32[16, n] = Transpose(%b)
       %d : f32[16, n] = Relu(%c)
     }
-  })").value();
+  })")
+                        .value();
   const auto loaded = LoadedProgram::Load(std::move(program)).value();
   const size_t before = mallinfo2().uordblks;
   VmContext context;

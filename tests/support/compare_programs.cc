@@ -6,7 +6,9 @@
 namespace kiln::testing {
 namespace {
 
-std::string At(const std::string& what, size_t i) { return what + " " + std::to_string(i); }
+std::string At(const std::string& what, size_t i) {
+  return what + " " + std::to_string(i);
+}
 
 bool SameBytes(const Tensor& a, const Tensor& b) {
   if (a.dtype() != b.dtype() || a.dims() != b.dims()) return false;
@@ -24,7 +26,8 @@ class Comparison {
     if (a_.constants.size() != b_.constants.size()) return "number of constants";
     for (size_t i = 0; i < a_.constants.size(); ++i) {
       const Constant &x = a_.constants[i], &y = b_.constants[i];
-      if (x.name != y.name || x.is_immediate != y.is_immediate || !SameBytes(x.tensor, y.tensor)) return At("constant", i);
+      if (x.name != y.name || x.is_immediate != y.is_immediate || !SameBytes(x.tensor, y.tensor))
+        return At("constant", i);
     }
     if (a_.functions.size() != b_.functions.size()) return "number of functions";
     for (size_t i = 0; i < a_.functions.size(); ++i) {
@@ -54,14 +57,16 @@ class Comparison {
     const auto &x = a_.symbols.constraints(), &y = b_.symbols.constraints();
     if (x.size() != y.size()) return "number of constraints";
     for (size_t i = 0; i < x.size(); ++i) {
-      if (x[i].kind != y[i].kind || !Same(x[i].left, y[i].left) || !Same(x[i].right, y[i].right)) return At("constraint", i);
+      if (x[i].kind != y[i].kind || !Same(x[i].left, y[i].left) || !Same(x[i].right, y[i].right))
+        return At("constraint", i);
     }
     return "";
   }
 
   bool Same(const TensorDesc& x, const TensorDesc& y) const {
     if (x.has_rank() != y.has_rank() || (x.has_rank() && !Same(*x.dims, *y.dims))) return false;
-    return x.dtype == y.dtype && x.layout == y.layout && x.is_view == y.is_view && x.alignment == y.alignment && x.device == y.device;
+    return x.dtype == y.dtype && x.layout == y.layout && x.is_view == y.is_view && x.alignment == y.alignment &&
+           x.device == y.device;
   }
 
   static bool SameBits(double x, double y) { return std::bit_cast<uint64_t>(x) == std::bit_cast<uint64_t>(y); }
@@ -97,8 +102,8 @@ class Comparison {
       if (r.inputs != s.inputs || r.outputs != s.outputs || r.nodes.size() != s.nodes.size()) return At("region", i);
       for (size_t j = 0; j < r.nodes.size(); ++j) {
         const Node &n = r.nodes[j], &m = s.nodes[j];
-        if (n.op != m.op || n.name != m.name || n.inputs != m.inputs || n.outputs != m.outputs || n.regions != m.regions ||
-            !Same(n.attributes, m.attributes)) {
+        if (n.op != m.op || n.name != m.name || n.inputs != m.inputs || n.outputs != m.outputs ||
+            n.regions != m.regions || !Same(n.attributes, m.attributes)) {
           return At("region", i) + ", " + At("node", j);
         }
       }
@@ -112,6 +117,8 @@ class Comparison {
 
 }  // namespace
 
-std::string DifferenceOf(const Program& a, const Program& b) { return Comparison(a, b).Run(); }
+std::string DifferenceOf(const Program& a, const Program& b) {
+  return Comparison(a, b).Run();
+}
 
 }  // namespace kiln::testing

@@ -39,7 +39,8 @@ class RunParser {
     }
     if (run_.inputs.size() != function_.regions[0].inputs.size()) return reader_.WrongAt(start, "an input is missing");
     const size_t outputs = run_.error ? 0 : function_.regions[0].outputs.size();
-    if (run_.outputs.size() != outputs) return reader_.WrongAt(start, "an output is missing, or one stands beside an error");
+    if (run_.outputs.size() != outputs)
+      return reader_.WrongAt(start, "an output is missing, or one stands beside an error");
     return std::move(run_);
   }
 
@@ -132,8 +133,8 @@ std::string DifferenceOf(const TensorRef& expected, const TensorRef& actual, dou
     for (int64_t i = 0; i < left.ref.elements(); ++i) {
       const T *e = left.ref.as<T>() + i, *a = right.ref.as<T>() + i;
       if (Agree(*e, *a, tolerance)) continue;
-      return "element " + std::to_string(i) + " of " + shape(expected) + ": expected " + ElementText(expected.dtype, e) +
-             ", got " + ElementText(expected.dtype, a);
+      return "element " + std::to_string(i) + " of " + shape(expected) + ": expected " +
+             ElementText(expected.dtype, e) + ", got " + ElementText(expected.dtype, a);
     }
     return "";
   });

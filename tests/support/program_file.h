@@ -23,18 +23,18 @@ namespace kiln::testing {
 
 struct ExpectedOutput {
   Tensor tensor;
-  double tolerance = 0;   // 0: exact
+  double tolerance = 0;  // 0: exact
 };
 
 struct ExpectedError {
-  std::string code;       // ErrorCodeName
-  std::string part;       // of the message
+  std::string code;  // ErrorCodeName
+  std::string part;  // of the message
 };
 
 struct ProgramRun {
   std::string name;
-  std::vector<Tensor> inputs;            // in the order of the entry function
-  std::vector<ExpectedOutput> outputs;   // empty when an error is expected
+  std::vector<Tensor> inputs;           // in the order of the entry function
+  std::vector<ExpectedOutput> outputs;  // empty when an error is expected
   std::optional<ExpectedError> error;
 };
 

@@ -18,7 +18,9 @@ class RandomBuilder {
   int Below(int bound) { return static_cast<int>(random_() % static_cast<uint64_t>(bound)); }
   bool OneIn(int n) { return Below(n) == 0; }
   template <class T, size_t N>
-  T Choose(const T (&list)[N]) { return list[Below(static_cast<int>(N))]; }
+  T Choose(const T (&list)[N]) {
+    return list[Below(static_cast<int>(N))];
+  }
 
   std::string Name(const std::string& usual) {
     if (!options_.odd_names || !OneIn(4)) return usual + "_" + std::to_string(names_++);
@@ -95,13 +97,15 @@ class RandomBuilder {
   }
 
   void AddInput() {
-    const DType mixed[] = {DType::kF32, DType::kF32, DType::kF32, DType::kF64, DType::kF16, DType::kI64, DType::kI32, DType::kBool};
+    const DType mixed[] = {DType::kF32, DType::kF32, DType::kF32, DType::kF64,
+                           DType::kF16, DType::kI64, DType::kI32, DType::kBool};
     std::vector<Dim> dims;
     for (int rank = Below(5); rank > 0; --rank) {
       const int64_t constants[] = {1, 1, 2, 3, 4, 8};
       dims.push_back(OneIn(2) ? Dim::Const(Choose(constants)) : AnySize());
     }
-    region().inputs.push_back(NewValue(MakeDesc(options_.only_f32 ? DType::kF32 : Choose(mixed), std::move(dims)), "in"));
+    region().inputs.push_back(
+        NewValue(MakeDesc(options_.only_f32 ? DType::kF32 : Choose(mixed), std::move(dims)), "in"));
   }
 
   Dim AnySize() { return sizes_[static_cast<size_t>(Below(static_cast<int>(sizes_.size())))]; }
@@ -139,7 +143,7 @@ class RandomBuilder {
   Program program_;
   std::vector<Dim> sizes_;
   std::vector<RegionId> open_;
-  std::vector<std::vector<ValueId>> visible_;   // by open region, innermost last
+  std::vector<std::vector<ValueId>> visible_;  // by open region, innermost last
   std::vector<int> uses_;
   int names_ = 0;
 };

@@ -29,7 +29,8 @@ std::vector<int64_t> RandomSymbolValues(const Program& program, uint64_t seed) {
   constexpr int64_t kSizes[] = {0, 1, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17};
   std::vector<int64_t> values;
   for (size_t i = 0; i < program.symbols.symbol_count(); ++i) {
-    values.push_back(NearestLegal(program.symbols.symbol(static_cast<SymbolId>(i)), kSizes[random() % std::size(kSizes)]));
+    values.push_back(
+        NearestLegal(program.symbols.symbol(static_cast<SymbolId>(i)), kSizes[random() % std::size(kSizes)]));
   }
   return values;
 }
@@ -71,7 +72,8 @@ std::vector<Tensor> RandomInputs(const Program& program, std::span<const int64_t
   const Function& function = program.entry();
   for (ValueId id : function.regions[0].inputs) {
     const TensorDesc& desc = function.values[static_cast<size_t>(id)].desc;
-    inputs.push_back(RandomTensor(desc.dtype, ConcreteDims(desc, program.symbols, symbol_values), seed + inputs.size()));
+    inputs.push_back(
+        RandomTensor(desc.dtype, ConcreteDims(desc, program.symbols, symbol_values), seed + inputs.size()));
   }
   return inputs;
 }

@@ -38,8 +38,9 @@ class ProgramGenerator : private RandomBuilder {
   bool Unary() {
     const ValueId x = PickFloat();
     if (x == kNoValue) return false;
-    const TensorOp ops[] = {TensorOp::kTanh, TensorOp::kSigmoid, TensorOp::kRelu, TensorOp::kAbs, TensorOp::kNeg, TensorOp::kErf,
-                            TensorOp::kSoftsign, TensorOp::kHardSigmoid, TensorOp::kLeakyRelu, TensorOp::kIdentity, TensorOp::kGelu};
+    const TensorOp ops[] = {TensorOp::kTanh,      TensorOp::kSigmoid,  TensorOp::kRelu,     TensorOp::kAbs,
+                            TensorOp::kNeg,       TensorOp::kErf,      TensorOp::kSoftsign, TensorOp::kHardSigmoid,
+                            TensorOp::kLeakyRelu, TensorOp::kIdentity, TensorOp::kGelu};
     const TensorOp op = Choose(ops);
     Attributes attributes;
     if (op == TensorOp::kLeakyRelu) attributes.Set("alpha", 0.1);
@@ -67,14 +68,16 @@ class ProgramGenerator : private RandomBuilder {
     const TensorOp arithmetic[] = {TensorOp::kAdd, TensorOp::kSub, TensorOp::kMul, TensorOp::kMin, TensorOp::kMax};
     const TensorOp comparisons[] = {TensorOp::kLess, TensorOp::kGreater, TensorOp::kEqual, TensorOp::kLessOrEqual};
     const bool compare = OneIn(4);
-    Emit(compare ? Choose(comparisons) : Choose(arithmetic), {x, y}, MakeDesc(compare ? DType::kBool : Desc(x).dtype, dims));
+    Emit(compare ? Choose(comparisons) : Choose(arithmetic), {x, y},
+         MakeDesc(compare ? DType::kBool : Desc(x).dtype, dims));
     return true;
   }
 
   bool Logic() {
     const ValueId x = Pick([&](ValueId id) { return Desc(id).dtype == DType::kBool; });
     if (x == kNoValue) return false;
-    const ValueId y = Pick([&](ValueId id) { return Desc(id).dtype == DType::kBool && Broadcast(DimsOf(x), DimsOf(id)); });
+    const ValueId y =
+        Pick([&](ValueId id) { return Desc(id).dtype == DType::kBool && Broadcast(DimsOf(x), DimsOf(id)); });
     const TensorOp ops[] = {TensorOp::kAnd, TensorOp::kOr, TensorOp::kXor};
     if (OneIn(3)) {
       Emit(TensorOp::kNot, {x}, Desc(x));
@@ -205,11 +208,13 @@ class ProgramGenerator : private RandomBuilder {
 
   bool SplitInTwo() {
     const ValueId x = Pick([&](ValueId id) {
-      return std::any_of(DimsOf(id).begin(), DimsOf(id).end(), [&](Dim dim) { return symbols().Divisor(dim) % 2 == 0 && dim != Dim::Const(0); });
+      return std::any_of(DimsOf(id).begin(), DimsOf(id).end(),
+                         [&](Dim dim) { return symbols().Divisor(dim) % 2 == 0 && dim != Dim::Const(0); });
     });
     if (x == kNoValue) return false;
     std::vector<Dim> dims = DimsOf(x);
-    const auto at = std::find_if(dims.begin(), dims.end(), [&](Dim dim) { return symbols().Divisor(dim) % 2 == 0 && dim != Dim::Const(0); });
+    const auto at = std::find_if(dims.begin(), dims.end(),
+                                 [&](Dim dim) { return symbols().Divisor(dim) % 2 == 0 && dim != Dim::Const(0); });
     Attributes attributes = With("axis", static_cast<int64_t>(at - dims.begin()));
     attributes.Set("num_outputs", int64_t{2});
     *at = symbols().ExactDiv(*at, Dim::Const(2));
@@ -241,7 +246,8 @@ class ProgramGenerator : private RandomBuilder {
     while (MayBeEmpty(DimsOf(x)[static_cast<size_t>(axis)])) ++axis;
     const int64_t size = symbols().Bounds(DimsOf(x)[static_cast<size_t>(axis)]).min;
     std::vector<int64_t> indices;
-    for (int i = Below(4); i > 0; --i) indices.push_back(static_cast<int64_t>(random_() % static_cast<uint64_t>(2 * size)) - size);
+    for (int i = Below(4); i > 0; --i)
+      indices.push_back(static_cast<int64_t>(random_() % static_cast<uint64_t>(2 * size)) - size);
     std::vector<Dim> dims = DimsOf(x);
     ValueId index;
     if (indices.size() == 1) {
@@ -271,7 +277,8 @@ class ProgramGenerator : private RandomBuilder {
       return true;
     }
     // Only a sum has a value over nothing.
-    const TensorOp ops[] = {TensorOp::kReduceMean, TensorOp::kReduceMax, TensorOp::kReduceMin, TensorOp::kReduceL1, TensorOp::kReduceSumSquare};
+    const TensorOp ops[] = {TensorOp::kReduceMean, TensorOp::kReduceMax, TensorOp::kReduceMin, TensorOp::kReduceL1,
+                            TensorOp::kReduceSumSquare};
     const ValueId axes = EmitInts({OneIn(2) ? axis : axis - Desc(x).rank()});
     Emit(empty || OneIn(2) ? TensorOp::kReduceSum : Choose(ops), {x, axes}, MakeDesc(Desc(x).dtype, dims),
          With("keepdims", static_cast<int64_t>(keep)));
@@ -280,7 +287,8 @@ class ProgramGenerator : private RandomBuilder {
 
   bool MatMul() {
     const ValueId x = Pick([&](ValueId id) {
-      return Desc(id).rank() > 1 && Desc(id).dtype == DType::kF32 && DimsOf(id).back().is_const() && DimsOf(id).back().value() <= 64;
+      return Desc(id).rank() > 1 && Desc(id).dtype == DType::kF32 && DimsOf(id).back().is_const() &&
+             DimsOf(id).back().value() <= 64;
     });
     if (x == kNoValue) return false;
     const int64_t columns[] = {1, 2, 5, 8};
@@ -302,7 +310,8 @@ class ProgramGenerator : private RandomBuilder {
       attributes.Set("epsilon", 0.1);
       Emit(TensorOp::kLayerNormalization, {x, scale}, Desc(x), std::move(attributes));
     } else {
-      Emit(OneIn(4) ? TensorOp::kLogSoftmax : TensorOp::kSoftmax, {x}, Desc(x), With("axis", static_cast<int64_t>(Axis(x))));
+      Emit(OneIn(4) ? TensorOp::kLogSoftmax : TensorOp::kSoftmax, {x}, Desc(x),
+           With("axis", static_cast<int64_t>(Axis(x))));
     }
     return true;
   }
@@ -395,12 +404,14 @@ class ProgramGenerator : private RandomBuilder {
   void FillRegion(int nodes) {
     using Maker = bool (ProgramGenerator::*)();
     constexpr Maker kMakers[] = {
-        &ProgramGenerator::Unary, &ProgramGenerator::Unary, &ProgramGenerator::Binary, &ProgramGenerator::Binary,
-        &ProgramGenerator::Logic, &ProgramGenerator::Where, &ProgramGenerator::Cast, &ProgramGenerator::Transpose,
-        &ProgramGenerator::Reshape, &ProgramGenerator::Unsqueeze, &ProgramGenerator::Slice, &ProgramGenerator::Expand,
-        &ProgramGenerator::Concat, &ProgramGenerator::SplitInTwo, &ProgramGenerator::Pad, &ProgramGenerator::Gather,
-        &ProgramGenerator::Reduce, &ProgramGenerator::Reduce, &ProgramGenerator::MatMul, &ProgramGenerator::Normalize,
-        &ProgramGenerator::NonZero, &ProgramGenerator::If, &ProgramGenerator::Loop, &ProgramGenerator::Scan};
+        &ProgramGenerator::Unary,     &ProgramGenerator::Unary,      &ProgramGenerator::Binary,
+        &ProgramGenerator::Binary,    &ProgramGenerator::Logic,      &ProgramGenerator::Where,
+        &ProgramGenerator::Cast,      &ProgramGenerator::Transpose,  &ProgramGenerator::Reshape,
+        &ProgramGenerator::Unsqueeze, &ProgramGenerator::Slice,      &ProgramGenerator::Expand,
+        &ProgramGenerator::Concat,    &ProgramGenerator::SplitInTwo, &ProgramGenerator::Pad,
+        &ProgramGenerator::Gather,    &ProgramGenerator::Reduce,     &ProgramGenerator::Reduce,
+        &ProgramGenerator::MatMul,    &ProgramGenerator::Normalize,  &ProgramGenerator::NonZero,
+        &ProgramGenerator::If,        &ProgramGenerator::Loop,       &ProgramGenerator::Scan};
     for (int made = 0, tried = 0; made < nodes && tried < 10 * nodes; ++tried) {
       made += (this->*Choose(kMakers))();
       // Sizes multiply: stop before a tensor could become too large to run.

@@ -13,19 +13,19 @@
 namespace kiln::testing {
 
 struct RandomProgramOptions {
-  int nodes = 12;                  // of the body, about; regions come on top
-  bool control_flow = true;        // If, Loop and Scan
-  bool data_dependent = true;      // NonZero and what follows from it, with symbols that only a run can bind
-  bool odd_names = true;           // empty, equal and unprintable names
-  bool only_f32 = false;           // every float is f32, no integers but where an op needs them
+  int nodes = 12;              // of the body, about; regions come on top
+  bool control_flow = true;    // If, Loop and Scan
+  bool data_dependent = true;  // NonZero and what follows from it, with symbols that only a run can bind
+  bool odd_names = true;       // empty, equal and unprintable names
+  bool only_f32 = false;       // every float is f32, no integers but where an op needs them
 };
 
 // Values stay of moderate size: ops that overflow or divide are left out, so that tolerances mean something. Sizes of 0
 // are legal for every symbol whose range allows it.
 Program RandomProgram(uint64_t seed, const RandomProgramOptions& options = {});
 
-// A value for every symbol, indexed by SymbolId, within its range and divisor; 0 and 1 come often. Symbols that only a run
-// binds get one too, which means nothing.
+// A value for every symbol, indexed by SymbolId, within its range and divisor; 0 and 1 come often. Symbols that only a
+// run binds get one too, which means nothing.
 std::vector<int64_t> RandomSymbolValues(const Program& program, uint64_t seed);
 // Every symbol at the value, or at the nearest its range and divisor allow.
 std::vector<int64_t> SymbolValuesNear(const Program& program, int64_t value);

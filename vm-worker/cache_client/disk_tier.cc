@@ -34,11 +34,14 @@ Result<std::unique_ptr<DiskTier>> DiskTier::Open(const std::string& directory, i
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error || chmod(directory.c_str(), 0700) != 0)
-    return Fail(ErrorCode::kIoError, "cannot use " + directory + " as kernel cache: " + (error ? error.message() : "no permission"));
+    return Fail(ErrorCode::kIoError,
+                "cannot use " + directory + " as kernel cache: " + (error ? error.message() : "no permission"));
   return std::unique_ptr<DiskTier>(new DiskTier(directory, bytes_max));
 }
 
-std::string DiskTier::PathOf(const Digest& id, const char* suffix) const { return directory_ + "/" + id.Hex() + suffix; }
+std::string DiskTier::PathOf(const Digest& id, const char* suffix) const {
+  return directory_ + "/" + id.Hex() + suffix;
+}
 
 std::optional<Bytes> DiskTier::Record(const Digest& plan_key) const {
   std::optional<Bytes> bytes = ReadFile(PathOf(plan_key, kRecordSuffix));
@@ -54,7 +57,9 @@ std::optional<Bytes> DiskTier::Kernel(const Digest& kernel_id) const {
   return std::move(*code);
 }
 
-void DiskTier::PutRecord(const Digest& plan_key, std::span<const uint8_t> record) { Put(PathOf(plan_key, kRecordSuffix), record); }
+void DiskTier::PutRecord(const Digest& plan_key, std::span<const uint8_t> record) {
+  Put(PathOf(plan_key, kRecordSuffix), record);
+}
 
 void DiskTier::PutKernel(const Digest& kernel_id, std::span<const uint8_t> code) {
   Put(PathOf(kernel_id, kKernelSuffix), FrameKernelBlob(code));

@@ -1,5 +1,5 @@
-// DiskTier: fetched records and kernels on the worker's own disk, so that a restart needs no network. A cache, nothing more: whatever is
-// damaged, missing or unwritable is a miss.
+// DiskTier: fetched records and kernels on the worker's own disk, so that a restart needs no network. A cache, nothing
+// more: whatever is damaged, missing or unwritable is a miss.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@
 
 namespace kiln {
 
-// Files are written under a temporary name and renamed; reads verify checksums and ids. Oldest files go when the directory passes
-// `bytes_max`. Thread-safe; several processes may share a directory.
+// Files are written under a temporary name and renamed; reads verify checksums and ids. Oldest files go when the
+// directory passes `bytes_max`. Thread-safe; several processes may share a directory.
 class DiskTier {
  public:
   // Creates the directory (mode 0700).
   static Result<std::unique_ptr<DiskTier>> Open(const std::string& directory, int64_t bytes_max);
 
-  std::optional<Bytes> Record(const Digest& plan_key) const;          // unverified beyond its checksum
-  std::optional<Bytes> Kernel(const Digest& kernel_id) const;         // verified to be that kernel
+  std::optional<Bytes> Record(const Digest& plan_key) const;   // unverified beyond its checksum
+  std::optional<Bytes> Kernel(const Digest& kernel_id) const;  // verified to be that kernel
   void PutRecord(const Digest& plan_key, std::span<const uint8_t> record);
   void PutKernel(const Digest& kernel_id, std::span<const uint8_t> code);
   void DropRecord(const Digest& plan_key);
@@ -35,8 +35,8 @@ class DiskTier {
 
   const std::string directory_;
   const int64_t bytes_max_;
-  std::mutex mutex_;              // guards written_
-  int64_t written_ = 0;           // since the last Trim
+  std::mutex mutex_;     // guards written_
+  int64_t written_ = 0;  // since the last Trim
 };
 
 }  // namespace kiln

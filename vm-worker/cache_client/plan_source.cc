@@ -4,18 +4,21 @@ namespace kiln {
 namespace {
 
 // The record says what we asked for, and the plan inside says the same as the record.
-Status CheckRecord(const PlanRecord& record, const Plan& plan, const PlanKey& key, const SegmentId& segment, Target host) {
+Status CheckRecord(const PlanRecord& record, const Plan& plan, const PlanKey& key, const SegmentId& segment,
+                   Target host) {
   if (record.plan_key != key || record.segment != segment || plan.segment != segment || ComputePlanKey(plan) != key)
     return Fail(ErrorCode::kIntegrityFailure, "record " + key.ShortHex() + " holds another plan than its key names");
   if (record.target != plan.target || record.abi != plan.abi)
-    return Fail(ErrorCode::kIntegrityFailure, "record " + key.ShortHex() + " and its plan disagree about target or ABI");
+    return Fail(ErrorCode::kIntegrityFailure,
+                "record " + key.ShortHex() + " and its plan disagree about target or ABI");
   if (record.abi != KILN_KERNEL_ABI)
-    return Fail(ErrorCode::kTargetMismatch, "plan " + key.ShortHex() + " needs kernel ABI " + std::to_string(record.abi) +
-                                                ", this worker has " + std::to_string(KILN_KERNEL_ABI));
+    return Fail(ErrorCode::kTargetMismatch, "plan " + key.ShortHex() + " needs kernel ABI " +
+                                                std::to_string(record.abi) + ", this worker has " +
+                                                std::to_string(KILN_KERNEL_ABI));
   const std::optional<Target> target = TargetFromName(record.target);
   if (!target || !CanRun(host, *target))
-    return Fail(ErrorCode::kTargetMismatch, "plan " + key.ShortHex() + " is for " + record.target + ", this host runs at most " +
-                                                std::string(InfoOf(host).name));
+    return Fail(ErrorCode::kTargetMismatch, "plan " + key.ShortHex() + " is for " + record.target +
+                                                ", this host runs at most " + std::string(InfoOf(host).name));
   return {};
 }
 
@@ -40,7 +43,8 @@ Result<FetchedPlan> PlanSource::Fetch(const PlanKey& key, const SegmentId& segme
   return fetched;
 }
 
-Result<FetchedPlan> PlanSource::Open(const Bytes& bytes, const PlanKey& key, const SegmentId& segment, int64_t deadline_ms) {
+Result<FetchedPlan> PlanSource::Open(const Bytes& bytes, const PlanKey& key, const SegmentId& segment,
+                                     int64_t deadline_ms) {
   ASSIGN_OR_RETURN(SignedRecord verified, DecodeAndVerify(bytes, trusted_));
   ASSIGN_OR_RETURN(Plan plan, DecodePlan(verified.record.plan));
   RETURN_IF_ERROR(CheckRecord(verified.record, plan, key, segment, host_));
@@ -70,7 +74,8 @@ Result<std::vector<Bytes>> PlanSource::Kernels(const std::vector<KernelId>& ids,
   }
   if (missing.empty()) return kernels;
   ASSIGN_OR_RETURN(std::vector<Bytes> fetched, store_.GetBlobsSync(missing, deadline_ms));
-  if (fetched.size() != missing.size()) return Fail(ErrorCode::kMalformed, "the cache store answered with the wrong number of kernels");
+  if (fetched.size() != missing.size())
+    return Fail(ErrorCode::kMalformed, "the cache store answered with the wrong number of kernels");
   for (size_t i = 0; i < missing.size(); ++i) {
     if (fetched[i].empty()) return Fail(ErrorCode::kNotFound, "the cache store has no kernel " + missing[i].ShortHex());
     if (disk_ != nullptr) disk_->PutKernel(missing[i], fetched[i]);

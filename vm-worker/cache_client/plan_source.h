@@ -33,8 +33,8 @@ class PlanSource {
   PlanSource(cache::CacheClient& store, DiskTier* disk, TrustedSigners trusted, Target host)
       : store_(store), disk_(disk), trusted_(std::move(trusted)), host_(host) {}
 
-  // Blocks up to about deadline_ms; not on the loop thread. NotFound, IntegrityFailure (damage or forgery: counted by the caller, the
-  // disk's copy is dropped), TargetMismatch, Unavailable, DeadlineExceeded.
+  // Blocks up to about deadline_ms; not on the loop thread. NotFound, IntegrityFailure (damage or forgery: counted by
+  // the caller, the disk's copy is dropped), TargetMismatch, Unavailable, DeadlineExceeded.
   Result<FetchedPlan> Fetch(const PlanKey& key, const SegmentId& segment, int64_t deadline_ms);
 
  private:

@@ -7,7 +7,11 @@
 namespace kiln {
 Dispatcher::Dispatcher(std::span<const std::unique_ptr<SegmentRuntime>> runtimes, std::span<SegmentCounters> counters,
                        CallObserver& observer, DispatcherOptions options)
-    : runtimes_(runtimes), counters_(counters), observer_(observer), options_(options), memos_(runtimes.size()),
+    : runtimes_(runtimes),
+      counters_(counters),
+      observer_(observer),
+      options_(options),
+      memos_(runtimes.size()),
       recent_(runtimes.size()) {}
 
 Dispatcher::~Dispatcher() = default;
@@ -53,7 +57,7 @@ bool Dispatcher::ShadowAdmits(const SegmentRuntime& runtime, const SegmentEntry&
   symbol_values_.assign(segment.symbols.size(), -1);
   if (!BindSymbols(segment, entry.inputs, entry.parameters, symbol_values_).has_value()) return false;
   Guard guard = (*plan)->plan().guard;
-  for (InputGuard& input : guard.inputs) input = {false, AlignmentClass::kElement};   // copies are made contiguous
+  for (InputGuard& input : guard.inputs) input = {false, AlignmentClass::kElement};  // copies are made contiguous
   return !CheckGuard(guard, (*plan)->plan().symbols, symbol_values_, entry.inputs).has_value();
 }
 
@@ -78,11 +82,13 @@ void Dispatcher::Resolve(const SegmentEntry& entry, const PlanList& list, Memo& 
   const Segment& segment = list.plans().front()->segment();
   symbol_values_.assign(segment.symbols.size(), -1);
   if (!BindSymbols(segment, entry.inputs, entry.parameters, symbol_values_).has_value()) return;
-  // Guards are asked about the inputs as the plan will see them: RunOnEntry makes views contiguous and places them on 64 bytes.
+  // Guards are asked about the inputs as the plan will see them: RunOnEntry makes views contiguous and places them on
+  // 64 bytes.
   std::vector<TensorRef>& inputs = tables_.inputs;
   inputs.assign(entry.inputs.begin(), entry.inputs.end());
   for (TensorRef& input : inputs)
-    if (!input.IsContiguous() || reinterpret_cast<uintptr_t>(input.data) % 64 != 0) input = MakeRef(input.dtype, input.dims, nullptr);
+    if (!input.IsContiguous() || reinterpret_cast<uintptr_t>(input.data) % 64 != 0)
+      input = MakeRef(input.dtype, input.dims, nullptr);
   const std::shared_ptr<const LinkedPlan>* plan = list.Select(symbol_values_, inputs, nullptr);
   if (plan == nullptr) return;
   Result<std::unique_ptr<PlanInstance>> instance = PlanInstance::Instantiate(*plan, symbol_values_);

@@ -23,19 +23,20 @@ class CallObserver {
   // The interpreter answered a call that the shadowed plan admits: inputs and outputs may be copied now.
   virtual void ShadowCandidate(int segment, const SegmentEntry& entry, const LinkedPlan& plan) = 0;
   // A call that explain asked to measure: time per step of the plan that answered it.
-  virtual void Timed(int /*segment*/, const SegmentEntry& /*entry*/, const PlanInstance& /*instance*/, const StepTiming& /*timing*/) {}
+  virtual void Timed(int /*segment*/, const SegmentEntry& /*entry*/, const PlanInstance& /*instance*/,
+                     const StepTiming& /*timing*/) {}
 };
 
 struct DispatcherOptions {
-  size_t instances_max = 1024;   // memoised per thread, over all segments
+  size_t instances_max = 1024;  // memoised per thread, over all segments
 };
 
 // One per worker thread and model. Not thread-safe; the caller is inside an EpochScope while the interpreter runs.
 class Dispatcher final : public SegmentHook {
  public:
   // `runtimes` and `counters` have an entry per segment of the model and outlive the dispatcher.
-  Dispatcher(std::span<const std::unique_ptr<SegmentRuntime>> runtimes, std::span<SegmentCounters> counters, CallObserver& observer,
-             DispatcherOptions options = {});
+  Dispatcher(std::span<const std::unique_ptr<SegmentRuntime>> runtimes, std::span<SegmentCounters> counters,
+             CallObserver& observer, DispatcherOptions options = {});
   ~Dispatcher() override;
 
   SegmentVerdict Enter(const SegmentEntry& entry) override;
@@ -60,7 +61,7 @@ class Dispatcher final : public SegmentHook {
   std::span<SegmentCounters> counters_;
   CallObserver& observer_;
   const DispatcherOptions options_;
-  std::vector<SegmentMemos> memos_;   // per segment
+  std::vector<SegmentMemos> memos_;  // per segment
   // The last signature of each segment and its memo: most calls repeat it.
   struct Recent {
     const Signature* signature = nullptr;

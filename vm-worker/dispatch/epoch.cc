@@ -28,8 +28,9 @@ void EpochDomain::Retire(std::shared_ptr<const void> object) {
 }
 
 size_t EpochDomain::Reclaim() {
-  std::vector<Retired> freed;   // destroyed after the lock is gone: destructors unmap code
-  // The readers are looked at under the lock: what is retired after that look might be in use by a reader that entered after it.
+  std::vector<Retired> freed;  // destroyed after the lock is gone: destructors unmap code
+  // The readers are looked at under the lock: what is retired after that look might be in use by a reader that entered
+  // after it.
   std::lock_guard lock(mutex_);
   uint64_t oldest = UINT64_MAX;
   for (const ReaderPlace& place : readers_) {

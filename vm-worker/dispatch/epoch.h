@@ -1,7 +1,7 @@
 // EpochDomain: safe reclamation of plans that readers may still be running.
 //
-// A reader announces the global epoch once per request and withdraws it at the end; that is all the call path pays. A writer
-// unlinks an object, then retires it: it is freed when every announced epoch is newer than the retirement.
+// A reader announces the global epoch once per request and withdraws it at the end; that is all the call path pays. A
+// writer unlinks an object, then retires it: it is freed when every announced epoch is newer than the retirement.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ class EpochDomain {
   static constexpr int kReadersMax = 256;
 
   EpochDomain() = default;
-  ~EpochDomain();   // precondition: no reader is inside
+  ~EpochDomain();  // precondition: no reader is inside
   EpochDomain(const EpochDomain&) = delete;
   EpochDomain& operator=(const EpochDomain&) = delete;
 
@@ -29,7 +29,8 @@ class EpochDomain {
 
   // Between Enter and Leave no object that was reachable at Enter is freed.
   void Enter(int reader) {
-    readers_[static_cast<size_t>(reader)].epoch.store(global_.load(std::memory_order_acquire), std::memory_order_seq_cst);
+    readers_[static_cast<size_t>(reader)].epoch.store(global_.load(std::memory_order_acquire),
+                                                      std::memory_order_seq_cst);
   }
   void Leave(int reader) { readers_[static_cast<size_t>(reader)].epoch.store(kIdle, std::memory_order_release); }
 
@@ -51,7 +52,7 @@ class EpochDomain {
 
   std::atomic<uint64_t> global_{1};
   std::array<ReaderPlace, kReadersMax> readers_;
-  std::mutex mutex_;                 // guards retired_
+  std::mutex mutex_;  // guards retired_
   std::vector<Retired> retired_;
 };
 

@@ -9,14 +9,15 @@ Status CheckWeight(const Segment& segment, int index, const TensorRef& weight) {
   const TensorDesc& desc = segment.input(segment.runtime_inputs + index);
   const std::string name = "weight " + std::to_string(index);
   if (weight.dtype != desc.dtype)
-    return Fail(ErrorCode::kShapeMismatch, name + " has dtype " + std::string(DTypeName(weight.dtype)) + ", the segment declares " +
-                                               std::string(DTypeName(desc.dtype)));
+    return Fail(ErrorCode::kShapeMismatch, name + " has dtype " + std::string(DTypeName(weight.dtype)) +
+                                               ", the segment declares " + std::string(DTypeName(desc.dtype)));
   if (!desc.is_static() || desc.rank() != weight.rank())
-    return Fail(ErrorCode::kShapeMismatch, name + " has rank " + std::to_string(weight.rank()) + ", not the declared one");
+    return Fail(ErrorCode::kShapeMismatch,
+                name + " has rank " + std::to_string(weight.rank()) + ", not the declared one");
   for (int d = 0; d < weight.rank(); ++d)
     if ((*desc.dims)[static_cast<size_t>(d)].value() != weight.dims[d])
-      return Fail(ErrorCode::kShapeMismatch, name + " dim " + std::to_string(d) + " is " + std::to_string(weight.dims[d]) +
-                                                 ", the segment declares " +
+      return Fail(ErrorCode::kShapeMismatch, name + " dim " + std::to_string(d) + " is " +
+                                                 std::to_string(weight.dims[d]) + ", the segment declares " +
                                                  std::to_string((*desc.dims)[static_cast<size_t>(d)].value()));
   if (!weight.IsContiguous()) return Fail(ErrorCode::kInvalidArgument, name + " is not contiguous");
   return {};
@@ -24,15 +25,16 @@ Status CheckWeight(const Segment& segment, int index, const TensorRef& weight) {
 
 }  // namespace
 
-Result<std::shared_ptr<const Tensor>> PackedWeights::Pack(const PrepackRecipe& recipe, std::span<const TensorRef> weights) {
+Result<std::shared_ptr<const Tensor>> PackedWeights::Pack(const PrepackRecipe& recipe,
+                                                          std::span<const TensorRef> weights) {
   FieldHasher hasher("kiln.packed.v1");
   ASSIGN_OR_RETURN(std::vector<uint8_t> bytes, EncodeProgram(recipe.program));
   hasher.Bytes(bytes);
   std::vector<TensorRef> inputs;
   for (int32_t weight : recipe.weights) {
     if (weight < 0 || static_cast<size_t>(weight) >= weights.size())
-      return Fail(ErrorCode::kMalformed, "prepack recipe reads weight " + std::to_string(weight) + "; the segment has " +
-                                             std::to_string(weights.size()));
+      return Fail(ErrorCode::kMalformed, "prepack recipe reads weight " + std::to_string(weight) +
+                                             "; the segment has " + std::to_string(weights.size()));
     inputs.push_back(weights[static_cast<size_t>(weight)]);
     hasher.U64(reinterpret_cast<uintptr_t>(inputs.back().data)).Int64s(inputs.back().dims.span());
   }
@@ -43,7 +45,8 @@ Result<std::shared_ptr<const Tensor>> PackedWeights::Pack(const PrepackRecipe& r
       if (auto alive = it->second.lock()) return alive;
   }
   ASSIGN_OR_RETURN(Tensor tensor, runner_(recipe.program, inputs));
-  auto packed = std::make_shared<const Tensor>(tensor.ref.IsContiguous() ? std::move(tensor) : MakeContiguous(tensor.ref));
+  auto packed =
+      std::make_shared<const Tensor>(tensor.ref.IsContiguous() ? std::move(tensor) : MakeContiguous(tensor.ref));
   std::lock_guard lock(mutex_);
   std::erase_if(packed_, [](const auto& entry) { return entry.second.expired(); });
   packed_[key] = packed;
@@ -58,13 +61,14 @@ int64_t PackedWeights::bytes() const {
   return total;
 }
 
-Result<std::shared_ptr<const LinkedPlan>> LinkedPlan::Link(std::shared_ptr<const Plan> plan, PlanKey key, const Segment& segment,
+Result<std::shared_ptr<const LinkedPlan>> LinkedPlan::Link(std::shared_ptr<const Plan> plan, PlanKey key,
+                                                           const Segment& segment,
                                                            std::shared_ptr<const CodeMapping> code,
                                                            std::span<const TensorRef> weights, PackedWeights& packer) {
   RETURN_IF_ERROR(VerifyPlan(*plan, segment));
   if (plan->abi != KILN_KERNEL_ABI)
-    return Fail(ErrorCode::kTargetMismatch, "plan needs kernel ABI " + std::to_string(plan->abi) + ", this worker has " +
-                                                std::to_string(KILN_KERNEL_ABI));
+    return Fail(ErrorCode::kTargetMismatch, "plan needs kernel ABI " + std::to_string(plan->abi) +
+                                                ", this worker has " + std::to_string(KILN_KERNEL_ABI));
   if (weights.size() != static_cast<size_t>(segment.weight_count()))
     return Fail(ErrorCode::kInvalidArgument, "segment has " + std::to_string(segment.weight_count()) + " weights, " +
                                                  std::to_string(weights.size()) + " were given");
@@ -97,7 +101,8 @@ Result<std::shared_ptr<const LinkedPlan>> LinkedPlan::Link(std::shared_ptr<const
 }
 
 int64_t LinkedPlan::bytes() const {
-  return static_cast<int64_t>(code_->size() + plan_->steps.size() * sizeof(PlanStep) + plan_->values.size() * sizeof(PlanValue));
+  return static_cast<int64_t>(code_->size() + plan_->steps.size() * sizeof(PlanStep) +
+                              plan_->values.size() * sizeof(PlanValue));
 }
 
 }  // namespace kiln

@@ -1,4 +1,5 @@
-// LinkedPlan: a plan bound to one model's weights and to executable code. The step between a fetched artifact and a call.
+// LinkedPlan: a plan bound to one model's weights and to executable code. The step between a fetched artifact and a
+// call.
 #pragma once
 
 #include <functional>
@@ -9,22 +10,22 @@
 #include <vector>
 
 #include "common/artifact/plan.h"
+#include "common/native/code_mapping.h"
 #include "common/ops/reference_kernel.h"
 #include "common/segment/segment.h"
-#include "common/native/code_mapping.h"
 
 namespace kiln {
 
 // Runs a prepack recipe's program; the interpreter in production.
 using RecipeRunner = std::function<Result<Tensor>(const Program& program, std::span<const TensorRef> inputs)>;
 
-// Packed weights of one worker, shared by every plan that packs the same weights the same way, and alive as long as one of
-// them is. Thread-safe.
+// Packed weights of one worker, shared by every plan that packs the same weights the same way, and alive as long as one
+// of them is. Thread-safe.
 class PackedWeights {
  public:
   explicit PackedWeights(RecipeRunner runner) : runner_(std::move(runner)) {}
   Result<std::shared_ptr<const Tensor>> Pack(const PrepackRecipe& recipe, std::span<const TensorRef> weights);
-  int64_t bytes() const;   // of everything alive
+  int64_t bytes() const;  // of everything alive
 
  private:
   RecipeRunner runner_;
@@ -35,10 +36,11 @@ class PackedWeights {
 // Immutable after Link; shared by the slots and instances that use it. Thread-safe.
 class LinkedPlan : public std::enable_shared_from_this<LinkedPlan> {
  public:
-  // `code` maps plan.kernels, in order; equal layers share one plan and one mapping. `weights` are the segment's, in canonical
-  // order; they and `segment` live as long as the model. Verifies plan against segment, ABI, dtypes and dims of weights.
-  static Result<std::shared_ptr<const LinkedPlan>> Link(std::shared_ptr<const Plan> plan, PlanKey key, const Segment& segment,
-                                                        std::shared_ptr<const CodeMapping> code,
+  // `code` maps plan.kernels, in order; equal layers share one plan and one mapping. `weights` are the segment's, in
+  // canonical order; they and `segment` live as long as the model. Verifies plan against segment, ABI, dtypes and dims
+  // of weights.
+  static Result<std::shared_ptr<const LinkedPlan>> Link(std::shared_ptr<const Plan> plan, PlanKey key,
+                                                        const Segment& segment, std::shared_ptr<const CodeMapping> code,
                                                         std::span<const TensorRef> weights, PackedWeights& packer);
 
   const Plan& plan() const { return *plan_; }
@@ -47,13 +49,14 @@ class LinkedPlan : public std::enable_shared_from_this<LinkedPlan> {
   const CodeMapping& code() const { return *code_; }
   std::span<const TensorRef> weights() const { return weights_; }
   const Tensor& packed(size_t recipe) const { return *packed_[recipe]; }
-  // Per step: the kernel of a reference step (run == nullptr for kernel steps, views and shape vectors), and its parsed attributes.
+  // Per step: the kernel of a reference step (run == nullptr for kernel steps, views and shape vectors), and its parsed
+  // attributes.
   struct Reference {
     ReferenceKernel kernel;
     std::shared_ptr<const void> prepared;
   };
   const Reference& reference(size_t step) const { return references_[step]; }
-  int64_t bytes() const;   // code and tables, without weights
+  int64_t bytes() const;  // code and tables, without weights
 
  private:
   LinkedPlan() = default;

@@ -8,7 +8,9 @@
 
 namespace kiln {
 
-std::string PerfMap::DefaultPath() { return "/tmp/perf-" + std::to_string(getpid()) + ".map"; }
+std::string PerfMap::DefaultPath() {
+  return "/tmp/perf-" + std::to_string(getpid()) + ".map";
+}
 
 Result<std::unique_ptr<PerfMap>> PerfMap::Open(const std::string& path) {
   // The name is known beforehand and the directory may be anybody's: no link is followed.
@@ -18,7 +20,9 @@ Result<std::unique_ptr<PerfMap>> PerfMap::Open(const std::string& path) {
   return std::unique_ptr<PerfMap>(new PerfMap(file));
 }
 
-PerfMap::~PerfMap() { std::fclose(file_); }
+PerfMap::~PerfMap() {
+  std::fclose(file_);
+}
 
 void PerfMap::Add(const std::string& model, const Plan& plan, const CodeMapping& code) {
   std::lock_guard lock(mutex_);
@@ -33,7 +37,8 @@ void PerfMap::Add(const std::string& model, const Plan& plan, const CodeMapping&
     std::string name = "kiln " + model + ": " + label + " [" + plan.kernels[kernel].ShortHex() + "]";
     std::ranges::replace_if(name, [](char c) { return static_cast<unsigned char>(c) < ' '; }, '_');
     const std::span<const uint8_t> bytes = code.blob(kernel);
-    std::fprintf(file_, "%llx %zx %s\n", static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(bytes.data())), bytes.size(), name.c_str());
+    std::fprintf(file_, "%llx %zx %s\n", static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(bytes.data())),
+                 bytes.size(), name.c_str());
   }
   std::fflush(file_);
 }

@@ -16,7 +16,7 @@ namespace kiln {
 class PerfMap {
  public:
   static Result<std::unique_ptr<PerfMap>> Open(const std::string& path);
-  static std::string DefaultPath();   // of this process
+  static std::string DefaultPath();  // of this process
   ~PerfMap();
   PerfMap(const PerfMap&) = delete;
   PerfMap& operator=(const PerfMap&) = delete;

@@ -14,7 +14,8 @@ constexpr int64_t kArenaAlignment = 64;
 // Evaluates a list of Dims; the error says what was evaluated.
 Result<Dims> EvaluateDims(const SymbolTable& symbols, const std::vector<Dim>& list, std::span<const int64_t> values) {
   if (list.size() > static_cast<size_t>(limits::kRankMax))
-    return Fail(ErrorCode::kMalformed, "rank " + std::to_string(list.size()) + " exceeds " + std::to_string(limits::kRankMax));
+    return Fail(ErrorCode::kMalformed,
+                "rank " + std::to_string(list.size()) + " exceeds " + std::to_string(limits::kRankMax));
   Dims dims;
   for (Dim dim : list) {
     ASSIGN_OR_RETURN(int64_t value, symbols.Evaluate(dim, values));
@@ -23,7 +24,8 @@ Result<Dims> EvaluateDims(const SymbolTable& symbols, const std::vector<Dim>& li
   return dims;
 }
 
-// Lowest and highest element offset a view touches, relative to its offset; nullopt on overflow. Empty views touch nothing.
+// Lowest and highest element offset a view touches, relative to its offset; nullopt on overflow. Empty views touch
+// nothing.
 struct Reach {
   int64_t low = 0, high = 0;
   bool empty = false;
@@ -47,13 +49,15 @@ std::optional<Reach> ReachOf(const Dims& dims, const Dims& strides) {
 
 Status CheckInside(const TensorRef& view, int64_t offset, int64_t storage_bytes, size_t index) {
   const auto reach = ReachOf(view.dims, view.strides);
-  if (!reach) return Fail(ErrorCode::kLimitExceeded, "plan value " + std::to_string(index) + " overflows 64-bit addressing");
+  if (!reach)
+    return Fail(ErrorCode::kLimitExceeded, "plan value " + std::to_string(index) + " overflows 64-bit addressing");
   if (reach->empty) return {};
   const auto low = CheckedAdd(offset, reach->low), high = CheckedAdd(offset, reach->high);
   const int64_t elements = storage_bytes / DTypeBytes(view.dtype);
   if (!low || !high || *low < 0 || *high >= elements)
-    return Fail(ErrorCode::kIntegrityFailure, "plan value " + std::to_string(index) + " reaches outside its storage of " +
-                                                  std::to_string(elements) + " elements; the plan is not used");
+    return Fail(ErrorCode::kIntegrityFailure, "plan value " + std::to_string(index) +
+                                                  " reaches outside its storage of " + std::to_string(elements) +
+                                                  " elements; the plan is not used");
   return {};
 }
 
@@ -65,7 +69,7 @@ Result<ArenaPacking> PackArena(std::span<const ArenaBlock> blocks) {
   std::vector<size_t> order(blocks.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return blocks[a].bytes > blocks[b].bytes; });
-  std::vector<size_t> placed;   // by offset
+  std::vector<size_t> placed;  // by offset
   for (size_t i : order) {
     const ArenaBlock& block = blocks[i];
     if (block.bytes < 0 || block.bytes > limits::kTensorBytesMax)
@@ -75,7 +79,7 @@ Result<ArenaPacking> PackArena(std::span<const ArenaBlock> blocks) {
     for (size_t other : placed) {
       const ArenaBlock& neighbour = blocks[other];
       if (neighbour.last_step < block.first_step || block.last_step < neighbour.first_step) continue;
-      if (packing.offsets[other] >= offset + block.bytes) break;   // the gap before it fits
+      if (packing.offsets[other] >= offset + block.bytes) break;  // the gap before it fits
       offset = std::max(offset, RoundUp(packing.offsets[other] + neighbour.bytes, kArenaAlignment));
     }
     packing.offsets[i] = offset;
@@ -189,8 +193,8 @@ Status PlanInstance::BuildSteps(std::span<const int64_t> symbol_values, std::spa
       ASSIGN_OR_RETURN(call.range, plan.symbols.Evaluate(kernel->range, symbol_values));
       ASSIGN_OR_RETURN(call.scratch_bytes, plan.symbols.Evaluate(kernel->scratch_bytes, symbol_values));
       if (call.scratch_bytes < 0 || call.scratch_bytes > limits::kTensorBytesMax)
-        return Fail(ErrorCode::kLimitExceeded, "step " + std::to_string(s) + " wants " + std::to_string(call.scratch_bytes) +
-                                                   " bytes of scratch");
+        return Fail(ErrorCode::kLimitExceeded,
+                    "step " + std::to_string(s) + " wants " + std::to_string(call.scratch_bytes) + " bytes of scratch");
       scratch_max = std::max(scratch_max, call.scratch_bytes);
       steps_.push_back({true, static_cast<int32_t>(kernels_.size())});
       kernels_.push_back(call);
@@ -227,7 +231,8 @@ Status PlanInstance::Run(const PlanCall& call) {
   bases_.back() = call.arena;
   for (size_t i = 0; i < addresses_.size(); ++i) {
     const Address address = addresses_[i];
-    pointer_table_[i] = address.base < 0 ? nullptr : static_cast<char*>(bases_[static_cast<size_t>(address.base)]) + address.offset;
+    pointer_table_[i] =
+        address.base < 0 ? nullptr : static_cast<char*>(bases_[static_cast<size_t>(address.base)]) + address.offset;
   }
   void* scratch = static_cast<char*>(call.arena) + scratch_offset_;
   const Clock& clock = SystemClock();
@@ -257,10 +262,12 @@ void PlanInstance::Watch(size_t s, const PlanCall& call, int64_t start_ns) const
   const auto index = static_cast<size_t>(step.index);
   const std::span<void* const> table(pointer_table_);
   if (step.is_kernel) {
-    call.watcher->AfterStep(s, table.subspan(static_cast<size_t>(kernels_[index].first_pointer), static_cast<size_t>(kernels_[index].pointers)));
+    call.watcher->AfterStep(s, table.subspan(static_cast<size_t>(kernels_[index].first_pointer),
+                                             static_cast<size_t>(kernels_[index].pointers)));
   } else {
     const ReferenceCallStep& reference = references_[index];
-    call.watcher->AfterStep(s, table.subspan(static_cast<size_t>(reference.first_value), reference.inputs.size() + reference.outputs.size()));
+    call.watcher->AfterStep(s, table.subspan(static_cast<size_t>(reference.first_value),
+                                             reference.inputs.size() + reference.outputs.size()));
   }
 }
 
@@ -277,8 +284,10 @@ Status PlanInstance::RunReference(ReferenceCallStep& step, const PlanCall& call)
   if (reference.kernel.run != nullptr && !reference.kernel.strided_inputs)
     for (TensorRef& input : step.inputs) {
       if (input.data == nullptr || input.IsContiguous()) continue;
-      TensorRef dense = MakeRef(input.dtype, input.dims, call.memory->AllocateScratch(static_cast<size_t>(input.bytes())));
-      if (dense.data == nullptr) return Fail(ErrorCode::kResourceExhausted, "no memory for a contiguous copy of an operand");
+      TensorRef dense =
+          MakeRef(input.dtype, input.dims, call.memory->AllocateScratch(static_cast<size_t>(input.bytes())));
+      if (dense.data == nullptr)
+        return Fail(ErrorCode::kResourceExhausted, "no memory for a contiguous copy of an operand");
       CopyElements(input, dense);
       input = dense;
     }

@@ -11,8 +11,8 @@
 
 namespace kiln {
 
-// Byte ranges of the temporaries in the arena: one deterministic greedy function (largest first, lowest fitting offset among
-// the blocks alive at the same time). Offsets are multiples of 64.
+// Byte ranges of the temporaries in the arena: one deterministic greedy function (largest first, lowest fitting offset
+// among the blocks alive at the same time). Offsets are multiples of 64.
 struct ArenaBlock {
   int64_t bytes;
   int32_t first_step;
@@ -33,20 +33,20 @@ struct StepTiming {
 class StepWatcher {
  public:
   virtual ~StepWatcher() = default;
-  // Step `step` has run. `pointers`: where its values lie, in the order of KernelStep::pointers, or inputs then outputs of a
-  // ReferenceStep (nullptr where absent).
+  // Step `step` has run. `pointers`: where its values lie, in the order of KernelStep::pointers, or inputs then outputs
+  // of a ReferenceStep (nullptr where absent).
   virtual void AfterStep(size_t step, std::span<void* const> pointers) = 0;
 };
 
 // Memory of one call: `arena` has at least arena_bytes(), 64-byte aligned.
 struct PlanCall {
-  std::span<const TensorRef> inputs;     // contiguous, as the guard demands
-  std::span<void* const> outputs;        // one per output, 64-byte aligned, output_bytes(i)
+  std::span<const TensorRef> inputs;  // contiguous, as the guard demands
+  std::span<void* const> outputs;     // one per output, 64-byte aligned, output_bytes(i)
   void* arena;
-  KernelMemory* memory;                  // for reference steps' scratch
-  int64_t* reference_ns = nullptr;       // when not null: time in reference steps is added (the rest is kernels)
-  StepTiming* timing = nullptr;          // when not null: time per step is added; for explain, costs a clock read a step
-  StepWatcher* watcher = nullptr;        // when not null: called after every step
+  KernelMemory* memory;             // for reference steps' scratch
+  int64_t* reference_ns = nullptr;  // when not null: time in reference steps is added (the rest is kernels)
+  StepTiming* timing = nullptr;     // when not null: time per step is added; for explain, costs a clock read a step
+  StepWatcher* watcher = nullptr;   // when not null: called after every step
 };
 
 // Bound to a LinkedPlan, which it keeps alive. Holds per-call tables, hence not thread-safe: one per worker thread.
@@ -62,7 +62,7 @@ class PlanInstance {
   const Dims& output_dims(size_t i) const { return outputs_[i].dims; }
   int64_t output_bytes(size_t i) const { return outputs_[i].bytes; }
   const LinkedPlan& linked() const { return *linked_; }
-  int64_t bytes() const;   // of this object
+  int64_t bytes() const;  // of this object
 
   // Runs all steps on the calling thread. Errors come from reference steps only (an index out of range, say).
   Status Run(const PlanCall& call);
@@ -74,29 +74,30 @@ class PlanInstance {
     Dims dims;
     int64_t bytes;
   };
-  struct Address {            // base table entry plus byte offset
+  struct Address {  // base table entry plus byte offset
     int32_t base;
     int64_t offset;
   };
   struct KernelCallStep {
     KilnKernel entry;
-    int32_t first_pointer, pointers;   // in addresses_ and pointer_table_
-    int32_t first_dim;                 // in dims_
+    int32_t first_pointer, pointers;  // in addresses_ and pointer_table_
+    int32_t first_dim;                // in dims_
     int64_t range;
     int64_t scratch_bytes;
   };
   struct ReferenceCallStep {
     int32_t plan_step;
-    int32_t first_value;               // in addresses_: inputs then outputs
-    std::vector<TensorRef> inputs, outputs;   // data patched per call
-    std::vector<int64_t> shape;        // ShapeVector's values
+    int32_t first_value;                     // in addresses_: inputs then outputs
+    std::vector<TensorRef> inputs, outputs;  // data patched per call
+    std::vector<int64_t> shape;              // ShapeVector's values
   };
   struct Step {
     bool is_kernel;
     int32_t index;
   };
 
-  Status BuildSteps(std::span<const int64_t> symbol_values, std::span<const TensorRef> values, std::span<const Address> addresses);
+  Status BuildSteps(std::span<const int64_t> symbol_values, std::span<const TensorRef> values,
+                    std::span<const Address> addresses);
   Status RunReference(ReferenceCallStep& step, const PlanCall& call);
   void Watch(size_t step, const PlanCall& call, int64_t start_ns) const;
 
@@ -108,9 +109,9 @@ class PlanInstance {
   std::vector<Address> addresses_;
   std::vector<void*> pointer_table_;
   std::vector<int64_t> dims_;
-  std::vector<void*> bases_;           // inputs, outputs, weights, packed, arena; the constant part is preset
+  std::vector<void*> bases_;  // inputs, outputs, weights, packed, arena; the constant part is preset
   int64_t arena_bytes_ = 0;
-  int64_t scratch_offset_ = 0;         // kernel scratch lies at the end of the arena
+  int64_t scratch_offset_ = 0;  // kernel scratch lies at the end of the arena
 };
 
 }  // namespace kiln

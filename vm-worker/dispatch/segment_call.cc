@@ -20,10 +20,13 @@ Result<uint32_t> PlaceInputs(const Guard& guard, SegmentMemory& memory, std::vec
   uint32_t copies = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {
     TensorRef& input = inputs[i];
-    const bool aligned = guard.inputs[i].alignment == AlignmentClass::kElement || reinterpret_cast<uintptr_t>(input.data) % 64 == 0;
+    const bool aligned =
+        guard.inputs[i].alignment == AlignmentClass::kElement || reinterpret_cast<uintptr_t>(input.data) % 64 == 0;
     if (aligned && (input.IsContiguous() || !guard.inputs[i].contiguous)) continue;
-    const TensorRef dense = MakeRef(input.dtype, input.dims, memory.AllocateScratch(static_cast<size_t>(input.bytes())));
-    if (dense.data == nullptr) return Fail(ErrorCode::kResourceExhausted, "no memory for a contiguous copy of an input");
+    const TensorRef dense =
+        MakeRef(input.dtype, input.dims, memory.AllocateScratch(static_cast<size_t>(input.bytes())));
+    if (dense.data == nullptr)
+      return Fail(ErrorCode::kResourceExhausted, "no memory for a contiguous copy of an input");
     CopyElements(input, dense);
     input = dense;
     ++copies;
@@ -33,8 +36,8 @@ Result<uint32_t> PlaceInputs(const Guard& guard, SegmentMemory& memory, std::vec
 
 }  // namespace
 
-Result<SegmentCallResult> RunOnEntry(PlanInstance& instance, const SegmentEntry& entry, SegmentCallTables& tables, StepTiming* timing,
-                                     StepWatcher* watcher) {
+Result<SegmentCallResult> RunOnEntry(PlanInstance& instance, const SegmentEntry& entry, SegmentCallTables& tables,
+                                     StepTiming* timing, StepWatcher* watcher) {
   SegmentCallResult result;
   tables.inputs.assign(entry.inputs.begin(), entry.inputs.end());
   ASSIGN_OR_RETURN(result.input_copies, PlaceInputs(instance.linked().plan().guard, *entry.memory, tables.inputs));
@@ -56,7 +59,8 @@ Result<Tensor> InterpretRecipe(const Program& program, std::span<const TensorRef
   ASSIGN_OR_RETURN(std::shared_ptr<const LoadedProgram> loaded, LoadedProgram::Load(program));
   VmContext context;
   ASSIGN_OR_RETURN(std::vector<Tensor> outputs, context.Run(*loaded, inputs));
-  if (outputs.size() != 1) return Fail(ErrorCode::kMalformed, "a prepack recipe has one output, not " + std::to_string(outputs.size()));
+  if (outputs.size() != 1)
+    return Fail(ErrorCode::kMalformed, "a prepack recipe has one output, not " + std::to_string(outputs.size()));
   return std::move(outputs[0]);
 }
 

@@ -1,5 +1,5 @@
-// Runs a plan instance as the answer to a segment's entry: inputs placed as the guard wants them, outputs and temporaries from the
-// interpreter's memory.
+// Runs a plan instance as the answer to a segment's entry: inputs placed as the guard wants them, outputs and
+// temporaries from the interpreter's memory.
 #pragma once
 
 #include <cstdint>

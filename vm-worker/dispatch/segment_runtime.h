@@ -9,15 +9,16 @@
 
 namespace kiln {
 
-// Counters of one thread for one segment. Written by that thread, read by the control thread; relaxed, never exact to the call.
+// Counters of one thread for one segment. Written by that thread, read by the control thread; relaxed, never exact to
+// the call.
 struct alignas(64) SegmentCounters {
   std::atomic<uint64_t> interpreted_calls{0};
   std::atomic<uint64_t> plan_calls{0};
   std::atomic<uint64_t> interpreted_ns{0};
-  std::atomic<uint64_t> kernel_ns{0};      // generated kernels, with the steps' own overhead
-  std::atomic<uint64_t> reference_ns{0};   // reference steps inside plans
-  std::atomic<uint64_t> guard_misses{0};   // plans were there, none held
-  std::atomic<uint64_t> input_copies{0};   // inputs made contiguous for a plan
+  std::atomic<uint64_t> kernel_ns{0};     // generated kernels, with the steps' own overhead
+  std::atomic<uint64_t> reference_ns{0};  // reference steps inside plans
+  std::atomic<uint64_t> guard_misses{0};  // plans were there, none held
+  std::atomic<uint64_t> input_copies{0};  // inputs made contiguous for a plan
 };
 
 // Adds to a counter that only the calling thread writes.
@@ -30,8 +31,8 @@ struct SegmentRuntime {
   explicit SegmentRuntime(EpochDomain& epochs) : slot(epochs) {}
 
   Slot slot;
-  // The plan that waits for clean shadow runs, or nullptr: while `shadow_wanted` is positive, calls that it admits are answered by the
-  // interpreter and handed to the shadow queue. Retired through the epochs like plans in the slot.
+  // The plan that waits for clean shadow runs, or nullptr: while `shadow_wanted` is positive, calls that it admits are
+  // answered by the interpreter and handed to the shadow queue. Retired through the epochs like plans in the slot.
   std::atomic<const LinkedPlan*> shadowed{nullptr};
   std::atomic<int> shadow_wanted{0};
   // While positive, calls answered by a plan measure their steps and hand the times to the observer; armed by explain.

@@ -25,7 +25,8 @@ std::vector<int64_t> ExactValues(const LinkedPlan& plan) {
 bool IsExact(const LinkedPlan& plan) {
   const Guard& guard = plan.plan().guard;
   for (size_t i = 0; i < guard.symbols.size(); ++i)
-    if (plan.segment().symbols[i].kind != SymbolSource::Kind::kValueDim && guard.symbols[i].min != guard.symbols[i].max) return false;
+    if (plan.segment().symbols[i].kind != SymbolSource::Kind::kValueDim && guard.symbols[i].min != guard.symbols[i].max)
+      return false;
   return true;
 }
 
@@ -69,8 +70,8 @@ void Slot::Publish(std::vector<std::shared_ptr<const LinkedPlan>> plans) {
 
 std::vector<std::shared_ptr<const LinkedPlan>> Slot::plans() const {
   const PlanList* list = Load();
-  return list == nullptr ? std::vector<std::shared_ptr<const LinkedPlan>>() :
-                           std::vector<std::shared_ptr<const LinkedPlan>>(list->plans().begin(), list->plans().end());
+  return list == nullptr ? std::vector<std::shared_ptr<const LinkedPlan>>()
+                         : std::vector<std::shared_ptr<const LinkedPlan>>(list->plans().begin(), list->plans().end());
 }
 
 }  // namespace kiln

@@ -1,4 +1,5 @@
-// Slot: a segment's dispatch point. Holds the published plans, most specific first; replaced as a whole, read without locks.
+// Slot: a segment's dispatch point. Holds the published plans, most specific first; replaced as a whole, read without
+// locks.
 #pragma once
 
 #include <atomic>
@@ -20,17 +21,19 @@ class PlanList {
   // At most limits::kSlotPlansMax plans; order of `plans` does not matter.
   PlanList(std::vector<std::shared_ptr<const LinkedPlan>> plans, uint64_t version);
 
-  // The most specific plan whose guard holds, or nullptr. Exact plans are found by a hash of the symbol values (verified in
-  // full by the guard), others by a scan in order. When none holds, `why` (if not null) tells the first failure of the nearest one.
-  const std::shared_ptr<const LinkedPlan>* Select(std::span<const int64_t> symbol_values, std::span<const TensorRef> inputs,
+  // The most specific plan whose guard holds, or nullptr. Exact plans are found by a hash of the symbol values
+  // (verified in full by the guard), others by a scan in order. When none holds, `why` (if not null) tells the first
+  // failure of the nearest one.
+  const std::shared_ptr<const LinkedPlan>* Select(std::span<const int64_t> symbol_values,
+                                                  std::span<const TensorRef> inputs,
                                                   std::optional<GuardFailure>* why) const;
   std::span<const std::shared_ptr<const LinkedPlan>> plans() const { return plans_; }
   uint64_t version() const { return version_; }
 
  private:
-  std::vector<std::shared_ptr<const LinkedPlan>> plans_;   // most specific first
-  std::unordered_multimap<uint64_t, size_t> exact_;         // hash of the exact symbol values -> index
-  size_t first_general_ = 0;                                // plans before it are exact
+  std::vector<std::shared_ptr<const LinkedPlan>> plans_;  // most specific first
+  std::unordered_multimap<uint64_t, size_t> exact_;       // hash of the exact symbol values -> index
+  size_t first_general_ = 0;                              // plans before it are exact
   uint64_t version_;
 };
 

@@ -10,12 +10,13 @@
 namespace kiln {
 namespace {
 
-constexpr int kTimedCalls = 16;   // measured per request with plans
+constexpr int kTimedCalls = 16;  // measured per request with plans
 
 std::vector<ExplainedMiss> ExplainMisses(const MissLedger& ledger) {
   std::vector<ExplainedMiss> rows;
   for (size_t i = 1; i < kMissReasons; ++i)
-    if (ledger.calls[i] > 0) rows.push_back({std::string(MissReasonText(static_cast<MissReason>(i))), ledger.calls[i], ledger.ns[i]});
+    if (ledger.calls[i] > 0)
+      rows.push_back({std::string(MissReasonText(static_cast<MissReason>(i))), ledger.calls[i], ledger.ns[i]});
   return rows;
 }
 
@@ -32,23 +33,29 @@ std::string PlaceText(const Program& program, const SegmentSite& site) {
 // "dtype[dims]" of a value, over the model's symbols.
 std::string InputText(const LoadedProgram& program, const SegmentSite& site, const SegmentNames& names, size_t input) {
   const Function& function = program.program().functions[static_cast<size_t>(site.function)];
-  return names.Input(input) + " : " + ToString(function.values[static_cast<size_t>(site.inputs[input])].desc, program.program().symbols);
+  return names.Input(input) + " : " +
+         ToString(function.values[static_cast<size_t>(site.inputs[input])].desc, program.program().symbols);
 }
 
 std::string StateText(const SegmentStatus& status) {
   const bool called = status.totals.interpreted_calls + status.totals.plan_calls > 0;
   if (!status.published.empty())
-    return std::to_string(status.published.size()) + (status.published.size() == 1 ? " plan published" : " plans published");
+    return std::to_string(status.published.size()) +
+           (status.published.size() == 1 ? " plan published" : " plans published");
   if (!status.shadowing.empty()) return "interpreted; a plan is in its shadow runs";
   return called ? "interpreted" : "not called yet";
 }
 
 bool Wanted(const SegmentStatus& status, const SegmentNames& names, const ExplainRequest& request) {
-  if (!request.segment.empty() && request.segment != std::to_string(status.segment) && !status.id.Hex().starts_with(request.segment)) return false;
-  return request.node.empty() || std::ranges::any_of(names.nodes(), [&](const ExplainedNode& node) { return node.name == request.node; });
+  if (!request.segment.empty() && request.segment != std::to_string(status.segment) &&
+      !status.id.Hex().starts_with(request.segment))
+    return false;
+  return request.node.empty() ||
+         std::ranges::any_of(names.nodes(), [&](const ExplainedNode& node) { return node.name == request.node; });
 }
 
-ExplainedSegment ExplainSegment(const Model& model, const SegmentStatus& status, const SegmentNames& names, const TierOptions& options, bool steps) {
+ExplainedSegment ExplainSegment(const Model& model, const SegmentStatus& status, const SegmentNames& names,
+                                const TierOptions& options, bool steps) {
   const LoadedProgram& program = model.program();
   const SegmentSite& site = program.sites()[status.segment];
   ExplainedSegment segment;
@@ -58,7 +65,8 @@ ExplainedSegment ExplainSegment(const Model& model, const SegmentStatus& status,
   segment.end_reason = SegmentEndText(status.end_reason);
   segment.nodes = names.nodes();
   for (size_t i = 0; i < site.inputs.size(); ++i) segment.inputs.push_back(InputText(program, site, names, i));
-  for (size_t i = 0; i < program.segments()[status.segment].symbols.size(); ++i) segment.symbols.push_back(names.SymbolSourceText(i));
+  for (size_t i = 0; i < program.segments()[status.segment].symbols.size(); ++i)
+    segment.symbols.push_back(names.SymbolSourceText(i));
   segment.state = StateText(status);
   segment.reason = MissReasonText(status.reason);
   segment.detail = status.detail;
@@ -74,7 +82,8 @@ ExplainedSegment ExplainSegment(const Model& model, const SegmentStatus& status,
   const std::optional<PlanTiming> timing = model.TimingOf(status.segment);
   for (const PlanStatus& plan : status.plans) {
     segment.plans.push_back(ExplainPlan(plan, names, timing, steps, options.shadow_runs));
-    if (status.last_interpreted) segment.plans.back().mismatch = GuardMismatch(plan.plan->plan(), names, *status.last_interpreted);
+    if (status.last_interpreted)
+      segment.plans.back().mismatch = GuardMismatch(plan.plan->plan(), names, *status.last_interpreted);
   }
   segment.remedies = Remedies(status, options, segment);
   return segment;
@@ -91,7 +100,8 @@ std::vector<ExplainedNode> NodesOutside(const LoadedProgram& program) {
     for (size_t r = 0; r < functions[f].regions.size(); ++r) {
       const std::vector<Node>& nodes = functions[f].regions[r].nodes;
       for (size_t n = 0; n < nodes.size(); ++n)
-        if (!IsRematerialised(nodes[n].op) && !inside.contains({static_cast<int>(f), static_cast<RegionId>(r), static_cast<int>(n)}))
+        if (!IsRematerialised(nodes[n].op) &&
+            !inside.contains({static_cast<int>(f), static_cast<RegionId>(r), static_cast<int>(n)}))
           outside.push_back({nodes[n].name, std::string(OpInfo(nodes[n].op).name)});
     }
   return outside;
@@ -103,10 +113,11 @@ Result<ExplainReply> ExplainModel(const Model& model, const TierController& tier
   ExplainReply reply;
   reply.model = model.name();
   MissLedger all;
-  std::set<SegmentId> booked;   // the ledger is kept per SegmentId, whatever the number of sites
+  std::set<SegmentId> booked;  // the ledger is kept per SegmentId, whatever the number of sites
   for (const SegmentStatus& status : tiers.Segments(model)) {
     if (booked.insert(status.id).second)
-      for (size_t i = 1; i < kMissReasons; ++i) all.Add(static_cast<MissReason>(i), status.misses.calls[i], status.misses.ns[i]);
+      for (size_t i = 1; i < kMissReasons; ++i)
+        all.Add(static_cast<MissReason>(i), status.misses.calls[i], status.misses.ns[i]);
     const SegmentNames names(model.program(), status.segment);
     if (!Wanted(status, names, request)) continue;
     reply.segments.push_back(ExplainSegment(model, status, names, tiers.options(), request.plans));
@@ -115,11 +126,14 @@ Result<ExplainReply> ExplainModel(const Model& model, const TierController& tier
   reply.misses = ExplainMisses(all);
   reply.outside = NodesOutside(model.program());
   if (!reply.segments.empty()) return reply;
-  const bool outside = std::ranges::any_of(reply.outside, [&](const ExplainedNode& node) { return !request.node.empty() && node.name == request.node; });
+  const bool outside = std::ranges::any_of(
+      reply.outside, [&](const ExplainedNode& node) { return !request.node.empty() && node.name == request.node; });
   if (outside || (request.segment.empty() && request.node.empty())) return reply;
-  return Fail(ErrorCode::kNotFound, "model \"" + model.name() + "\" has no segment" + (request.segment.empty() ? "" : " \"" + request.segment + "\"") +
-                                        (request.node.empty() ? "" : " with a node \"" + request.node + "\"") + "; it has " +
-                                        std::to_string(model.program().segments().size()) + " segments, counted from 0");
+  return Fail(ErrorCode::kNotFound, "model \"" + model.name() + "\" has no segment" +
+                                        (request.segment.empty() ? "" : " \"" + request.segment + "\"") +
+                                        (request.node.empty() ? "" : " with a node \"" + request.node + "\"") +
+                                        "; it has " + std::to_string(model.program().segments().size()) +
+                                        " segments, counted from 0");
 }
 
 }  // namespace kiln

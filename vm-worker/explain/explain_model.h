@@ -6,8 +6,8 @@
 
 namespace kiln {
 
-// NotFound when no segment or node is called so. With request.plans, the next calls of the chosen segments measure their steps.
-// Any thread.
+// NotFound when no segment or node is called so. With request.plans, the next calls of the chosen segments measure
+// their steps. Any thread.
 Result<ExplainReply> ExplainModel(const Model& model, const TierController& tiers, const ExplainRequest& request);
 
 }  // namespace kiln

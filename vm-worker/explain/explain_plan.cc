@@ -14,7 +14,8 @@ std::string Allowed(const SymbolGuard& guard) {
 }
 
 bool Holds(const Constraint& constraint, const SymbolTable& symbols, std::span<const int64_t> values) {
-  const Result<int64_t> left = symbols.Evaluate(constraint.left, values), right = symbols.Evaluate(constraint.right, values);
+  const Result<int64_t> left = symbols.Evaluate(constraint.left, values),
+                        right = symbols.Evaluate(constraint.right, values);
   if (!left.has_value() || !right.has_value()) return false;
   switch (constraint.kind) {
     case ConstraintKind::kEqual:
@@ -31,33 +32,40 @@ bool Holds(const Constraint& constraint, const SymbolTable& symbols, std::span<c
 
 std::vector<std::string> GuardLines(const Plan& plan, const SegmentNames& names) {
   std::vector<std::string> lines;
-  for (size_t i = 0; i < plan.guard.symbols.size(); ++i) lines.push_back(names.SymbolName(i) + ": " + Allowed(plan.guard.symbols[i]));
-  for (const Constraint& constraint : plan.guard.constraints) lines.push_back(names.ConstraintText(plan.symbols, constraint));
+  for (size_t i = 0; i < plan.guard.symbols.size(); ++i)
+    lines.push_back(names.SymbolName(i) + ": " + Allowed(plan.guard.symbols[i]));
+  for (const Constraint& constraint : plan.guard.constraints)
+    lines.push_back(names.ConstraintText(plan.symbols, constraint));
   for (size_t i = 0; i < plan.guard.inputs.size(); ++i) {
     const InputGuard& input = plan.guard.inputs[i];
     if (input.contiguous || input.alignment == AlignmentClass::k64)
       lines.push_back(names.Input(i) + ": " + (input.contiguous ? "contiguous" : "any strides") +
                       (input.alignment == AlignmentClass::k64 ? ", 64-byte aligned" : "") + " (else it is copied)");
   }
-  if (plan.guard.max_elements != INT64_MAX) lines.push_back("tensors of at most " + std::to_string(plan.guard.max_elements) + " elements");
+  if (plan.guard.max_elements != INT64_MAX)
+    lines.push_back("tensors of at most " + std::to_string(plan.guard.max_elements) + " elements");
   return lines;
 }
 
 // Arguments as numbers where the symbols' values are known, else as expressions.
 std::string Argument(const Plan& plan, Dim dim, const SegmentNames& names, std::span<const int64_t> values) {
   if (!values.empty())
-    if (const Result<int64_t> value = plan.symbols.Evaluate(dim, values); value.has_value()) return std::to_string(*value);
+    if (const Result<int64_t> value = plan.symbols.Evaluate(dim, values); value.has_value())
+      return std::to_string(*value);
   return names.DimText(plan.symbols, dim);
 }
 
-ExplainedStep ExplainStep(const Plan& plan, const PlanStep& step, const SegmentNames& names, std::span<const int64_t> values) {
+ExplainedStep ExplainStep(const Plan& plan, const PlanStep& step, const SegmentNames& names,
+                          std::span<const int64_t> values) {
   ExplainedStep explained;
   explained.label = step.label;
   for (int32_t node : step.nodes)
-    if (node >= 0 && static_cast<size_t>(node) < names.nodes().size()) explained.nodes.push_back(static_cast<uint32_t>(node));
+    if (node >= 0 && static_cast<size_t>(node) < names.nodes().size())
+      explained.nodes.push_back(static_cast<uint32_t>(node));
   if (const auto* kernel = std::get_if<KernelStep>(&step.step)) {
     explained.kernel = plan.kernels[static_cast<size_t>(kernel->kernel)].Hex();
-    for (Dim dim : kernel->dims) explained.dims += (explained.dims.empty() ? "" : ", ") + Argument(plan, dim, names, values);
+    for (Dim dim : kernel->dims)
+      explained.dims += (explained.dims.empty() ? "" : ", ") + Argument(plan, dim, names, values);
   } else {
     explained.op = OpInfo(std::get<ReferenceStep>(step.step).op).name;
   }
@@ -73,24 +81,28 @@ std::vector<std::string> GuardMismatch(const Plan& plan, const SegmentNames& nam
     const int64_t value = call.symbol_values[i];
     const SymbolGuard& allowed = guard.symbols[i];
     if (value < 0 || (value >= allowed.min && value <= allowed.max && value % allowed.divisor == 0)) continue;
-    lines.push_back(names.SymbolSourceText(i) + " is " + std::to_string(value) + "; the plan holds for " + Allowed(allowed));
+    lines.push_back(names.SymbolSourceText(i) + " is " + std::to_string(value) + "; the plan holds for " +
+                    Allowed(allowed));
   }
   for (const Constraint& constraint : guard.constraints)
     if (!Holds(constraint, plan.symbols, call.symbol_values))
-      lines.push_back("the plan assumes " + names.ConstraintText(plan.symbols, constraint) + "; here " + names.Values(call.symbol_values));
+      lines.push_back("the plan assumes " + names.ConstraintText(plan.symbols, constraint) + "; here " +
+                      names.Values(call.symbol_values));
   for (size_t i = 0; i < call.inputs.size(); ++i)
     if (NumElements(call.inputs[i].dims) > guard.max_elements)
-      lines.push_back(names.Input(i) + " has " + std::to_string(NumElements(call.inputs[i].dims)) + " elements; the plan indexes at most " +
-                      std::to_string(guard.max_elements));
+      lines.push_back(names.Input(i) + " has " + std::to_string(NumElements(call.inputs[i].dims)) +
+                      " elements; the plan indexes at most " + std::to_string(guard.max_elements));
   return lines;
 }
 
-ExplainedPlan ExplainPlan(const PlanStatus& status, const SegmentNames& names, const std::optional<PlanTiming>& timing, bool with_steps,
-                          int shadow_runs) {
+ExplainedPlan ExplainPlan(const PlanStatus& status, const SegmentNames& names, const std::optional<PlanTiming>& timing,
+                          bool with_steps, int shadow_runs) {
   const Plan& plan = status.plan->plan();
   ExplainedPlan explained;
   explained.key = status.key.Hex();
-  explained.state = status.published ? "published" : "in shadow runs, " + std::to_string(status.clean_runs) + " of " + std::to_string(shadow_runs) + " clean";
+  explained.state = status.published ? "published"
+                                     : "in shadow runs, " + std::to_string(status.clean_runs) + " of " +
+                                           std::to_string(shadow_runs) + " clean";
   explained.target = plan.target;
   explained.guard = GuardLines(plan, names);
   explained.guard_bytes = EncodeGuard(plan.guard, plan.symbols);
@@ -100,14 +112,17 @@ ExplainedPlan ExplainPlan(const PlanStatus& status, const SegmentNames& names, c
   for (const PlanStep& step : plan.steps) {
     const bool generated = std::holds_alternative<KernelStep>(step.step);
     ++(generated ? explained.generated_steps : explained.reference_steps);
-    if (with_steps || !generated) explained.steps.push_back(ExplainStep(plan, step, names, timed ? std::span<const int64_t>(timing->symbol_values) : std::span<const int64_t>()));
+    if (with_steps || !generated)
+      explained.steps.push_back(ExplainStep(
+          plan, step, names, timed ? std::span<const int64_t>(timing->symbol_values) : std::span<const int64_t>()));
   }
   if (!timed) return explained;
   explained.timed_calls = timing->calls;
   explained.timed_shape = names.Values(timing->symbol_values);
   explained.arena_bytes = timing->arena_bytes;
   if (with_steps)
-    for (size_t i = 0; i < explained.steps.size(); ++i) explained.steps[i].ns = static_cast<uint64_t>(timing->step_ns[i]);
+    for (size_t i = 0; i < explained.steps.size(); ++i)
+      explained.steps[i].ns = static_cast<uint64_t>(timing->step_ns[i]);
   return explained;
 }
 

@@ -9,11 +9,11 @@
 namespace kiln {
 
 // `timing` is of any plan of the segment; it is used when it is of this one. `with_steps`: steps are listed.
-ExplainedPlan ExplainPlan(const PlanStatus& status, const SegmentNames& names, const std::optional<PlanTiming>& timing, bool with_steps,
-                          int shadow_runs);
+ExplainedPlan ExplainPlan(const PlanStatus& status, const SegmentNames& names, const std::optional<PlanTiming>& timing,
+                          bool with_steps, int shadow_runs);
 
-// Every condition of the guard that the call fails, with the value and what the plan holds for. Empty: the plan admits the call.
-// Inputs are taken as the plan would see them, copied together where they are views.
+// Every condition of the guard that the call fails, with the value and what the plan holds for. Empty: the plan admits
+// the call. Inputs are taken as the plan would see them, copied together where they are views.
 std::vector<std::string> GuardMismatch(const Plan& plan, const SegmentNames& names, const SeenCall& call);
 
 }  // namespace kiln

@@ -7,19 +7,26 @@
 namespace kiln {
 namespace {
 
-double Ms(uint64_t ns) { return static_cast<double>(ns) / 1e6; }
+double Ms(uint64_t ns) {
+  return static_cast<double>(ns) / 1e6;
+}
 
 std::string ColdText(const SegmentStatus& status, const TierPolicy& policy) {
   const Model::Totals& totals = status.totals;
-  return fmt::format("a plan is asked for after {} runs and {:.0f} ms in the interpreter; so far {} runs and {:.1f} ms (--hot-runs, --hot-ms)",
-                     std::max(policy.hot_runs, policy.warm_up_runs + 1), Ms(policy.hot_ns), totals.interpreted_calls, Ms(totals.interpreted_ns));
+  return fmt::format(
+      "a plan is asked for after {} runs and {:.0f} ms in the interpreter; so far {} runs and {:.1f} ms (--hot-runs, "
+      "--hot-ms)",
+      std::max(policy.hot_runs, policy.warm_up_runs + 1), Ms(policy.hot_ns), totals.interpreted_calls,
+      Ms(totals.interpreted_ns));
 }
 
 // Why a published plan leaves calls to the interpreter, if it does.
 std::string MissText(const SegmentStatus& status, const TierPolicy& policy) {
   if (status.totals.guard_misses == 0) return "";
-  return fmt::format("{} calls were admitted by no plan; a shape with {} calls and {:.0f} % of the segment's gets an exact plan, up to {} plans (--plans)",
-                     status.totals.guard_misses, policy.exact_calls, 100 * policy.exact_share, policy.plans_max);
+  return fmt::format(
+      "{} calls were admitted by no plan; a shape with {} calls and {:.0f} % of the segment's gets an exact plan, up "
+      "to {} plans (--plans)",
+      status.totals.guard_misses, policy.exact_calls, 100 * policy.exact_share, policy.plans_max);
 }
 
 void AddReasonText(const SegmentStatus& status, const TierOptions& options, std::vector<std::string>& remedies) {
@@ -31,19 +38,25 @@ void AddReasonText(const SegmentStatus& status, const TierOptions& options, std:
       remedies.push_back("the plan arrives when the compile service is done; nothing to do");
       break;
     case MissReason::kShadowing:
-      remedies.push_back(fmt::format("calls of any shape that the plan admits; it answers after {} clean runs (--shadow-runs, --shadow-share)", options.shadow_runs));
+      remedies.push_back(fmt::format(
+          "calls of any shape that the plan admits; it answers after {} clean runs (--shadow-runs, --shadow-share)",
+          options.shadow_runs));
       break;
     case MissReason::kGuardFailed:
       if (std::string text = MissText(status, options.policy); !text.empty()) remedies.push_back(std::move(text));
       break;
     case MissReason::kCompileFailed:
-      remedies.push_back(fmt::format("the services are asked again in {} ms; the message above names what they cannot do", status.retry_in_ms));
+      remedies.push_back(fmt::format(
+          "the services are asked again in {} ms; the message above names what they cannot do", status.retry_in_ms));
       break;
     case MissReason::kNoService:
-      remedies.push_back(fmt::format("start or reach the cache store and the compile service; next try in {} ms", status.retry_in_ms));
+      remedies.push_back(
+          fmt::format("start or reach the cache store and the compile service; next try in {} ms", status.retry_in_ms));
       break;
     case MissReason::kQuarantined:
-      remedies.push_back("the plan gave a wrong result and stays unused; `kiln run --compare` names the step; a compile service with the fault removed publishes another");
+      remedies.push_back(
+          "the plan gave a wrong result and stays unused; `kiln run --compare` names the step; a compile service with "
+          "the fault removed publishes another");
       break;
     case MissReason::kDisabled:
       remedies.push_back("start the worker with --store (and --compile)");
@@ -53,7 +66,8 @@ void AddReasonText(const SegmentStatus& status, const TierOptions& options, std:
 
 }  // namespace
 
-std::vector<std::string> Remedies(const SegmentStatus& status, const TierOptions& options, const ExplainedSegment& explained) {
+std::vector<std::string> Remedies(const SegmentStatus& status, const TierOptions& options,
+                                  const ExplainedSegment& explained) {
   std::vector<std::string> remedies;
   AddReasonText(status, options, remedies);
   std::set<std::string> ops;
@@ -62,12 +76,16 @@ std::vector<std::string> Remedies(const SegmentStatus& status, const TierOptions
       if (!step.op.empty()) ops.insert(step.op);
   std::string list;
   for (const std::string& op : ops) list += (list.empty() ? "" : ", ") + op;
-  if (!list.empty()) remedies.push_back("no kernel is generated for " + list + ": these run as reference steps inside the plan");
+  if (!list.empty())
+    remedies.push_back("no kernel is generated for " + list + ": these run as reference steps inside the plan");
   if (explained.input_copies > 0)
-    remedies.push_back(fmt::format("{} inputs came as views or unaligned and were copied together for the plan; pass them contiguous", explained.input_copies));
+    remedies.push_back(
+        fmt::format("{} inputs came as views or unaligned and were copied together for the plan; pass them contiguous",
+                    explained.input_copies));
   for (size_t i = 0; i < explained.symbols.size(); ++i)
     if (explained.symbols[i].find("no input shows it") != std::string::npos)
-      remedies.push_back("a size is lost on the way (" + explained.symbols[i] + "): plans cannot be specialised for it; give the reshape or the dim a name or a constant");
+      remedies.push_back("a size is lost on the way (" + explained.symbols[i] +
+                         "): plans cannot be specialised for it; give the reshape or the dim a name or a constant");
   return remedies;
 }
 

@@ -10,6 +10,7 @@
 namespace kiln {
 
 // `explained` holds everything else that is known about the segment.
-std::vector<std::string> Remedies(const SegmentStatus& status, const TierOptions& options, const ExplainedSegment& explained);
+std::vector<std::string> Remedies(const SegmentStatus& status, const TierOptions& options,
+                                  const ExplainedSegment& explained);
 
 }  // namespace kiln

@@ -9,7 +9,8 @@ namespace kiln {
 SegmentNames::SegmentNames(const LoadedProgram& program, size_t segment)
     : program_(program), site_(program.sites()[segment]), segment_(program.segments()[segment]) {
   // The canonical form keeps the order of the site's nodes; only constants move to their first use.
-  const Region& region = program.program().functions[static_cast<size_t>(site_.function)].regions[static_cast<size_t>(site_.region)];
+  const Region& region =
+      program.program().functions[static_cast<size_t>(site_.function)].regions[static_cast<size_t>(site_.region)];
   auto source = region.nodes.begin() + site_.first_node;
   const auto end = region.nodes.begin() + site_.end_node;
   for (const Node& node : segment_.body.entry().regions[0].nodes) {
@@ -43,7 +44,8 @@ const Node* SegmentNames::Maker(int32_t body_value, size_t* output) const {
 std::string SegmentNames::NameOf(const SymbolSource& source) const {
   const SymbolTable& symbols = program_.program().symbols;
   const auto in_desc = [&](ValueId value) {
-    const TensorDesc& desc = program_.program().functions[static_cast<size_t>(site_.function)].values[static_cast<size_t>(value)].desc;
+    const TensorDesc& desc =
+        program_.program().functions[static_cast<size_t>(site_.function)].values[static_cast<size_t>(value)].desc;
     const auto dim = static_cast<size_t>(source.dim);
     return desc.has_rank() && dim < desc.dims->size() ? symbols.ToString((*desc.dims)[dim]) : std::string("?");
   };
@@ -63,7 +65,8 @@ std::string SegmentNames::NameOf(const SymbolSource& source) const {
 
 std::string SegmentNames::Input(size_t input) const {
   const ValueId value = site_.inputs[input];
-  const std::string& name = program_.program().functions[static_cast<size_t>(site_.function)].values[static_cast<size_t>(value)].name;
+  const std::string& name =
+      program_.program().functions[static_cast<size_t>(site_.function)].values[static_cast<size_t>(value)].name;
   return name.empty() ? "value " + std::to_string(value) : name;
 }
 
@@ -71,15 +74,16 @@ std::string SegmentNames::SymbolSourceText(size_t symbol) const {
   const SymbolSource& source = segment_.symbols[symbol];
   switch (source.kind) {
     case SymbolSource::Kind::kInputDim:
-      return symbols_[symbol] + ": dim " + std::to_string(source.dim) + " of " + Input(static_cast<size_t>(source.index));
+      return symbols_[symbol] + ": dim " + std::to_string(source.dim) + " of " +
+             Input(static_cast<size_t>(source.index));
     case SymbolSource::Kind::kParameter:
       return symbols_[symbol] + ": passed in, no input of the segment shows it";
     case SymbolSource::Kind::kValueDim: {
       size_t output = 0;
       const Node* maker = Maker(source.index, &output);
       return symbols_[symbol] + ": no input shows it; known once " +
-             (maker == nullptr ? "a node" : std::string(OpInfo(maker->op).name) + " \"" + maker->name + "\"") + " has run (dim " +
-             std::to_string(source.dim) + " of its output " + std::to_string(output) + ")";
+             (maker == nullptr ? "a node" : std::string(OpInfo(maker->op).name) + " \"" + maker->name + "\"") +
+             " has run (dim " + std::to_string(source.dim) + " of its output " + std::to_string(output) + ")";
     }
   }
   return symbols_[symbol];
@@ -88,7 +92,8 @@ std::string SegmentNames::SymbolSourceText(size_t symbol) const {
 std::string SegmentNames::Values(std::span<const int64_t> symbol_values) const {
   std::string text;
   for (size_t i = 0; i < std::min(symbol_values.size(), symbols_.size()); ++i)
-    if (symbol_values[i] >= 0) text += (text.empty() ? "" : ", ") + symbols_[i] + "=" + std::to_string(symbol_values[i]);
+    if (symbol_values[i] >= 0)
+      text += (text.empty() ? "" : ", ") + symbols_[i] + "=" + std::to_string(symbol_values[i]);
   return text;
 }
 
@@ -98,7 +103,8 @@ std::string SegmentNames::DimText(const SymbolTable& from, Dim dim) const {
   std::vector<Dim> mapping;
   for (size_t i = 0; i < from.symbol_count(); ++i) {
     const Symbol& symbol = from.symbol(static_cast<SymbolId>(i));
-    const Result<Dim> added = named.AddSymbol(i < symbols_.size() ? symbols_[i] : symbol.name, symbol.range, symbol.divisor);
+    const Result<Dim> added =
+        named.AddSymbol(i < symbols_.size() ? symbols_[i] : symbol.name, symbol.range, symbol.divisor);
     mapping.push_back(added.has_value() ? *added : named.FreshSymbol(symbol.range, symbol.divisor));
   }
   return named.ToString(named.Translate(dim, from, mapping));

@@ -16,7 +16,7 @@ class SegmentNames {
 
   // Per node of the segment's body. Constants that the segment carries along have no name of their own.
   const std::vector<ExplainedNode>& nodes() const { return nodes_; }
-  std::string Input(size_t input) const;                    // "x"
+  std::string Input(size_t input) const;  // "x"
   const std::string& SymbolName(size_t symbol) const { return symbols_[symbol]; }
   // "w: dim 3 of x", "n: dim 0 of y, known once NonZero node \"nz\" has run".
   std::string SymbolSourceText(size_t symbol) const;
@@ -34,8 +34,8 @@ class SegmentNames {
   const SegmentSite& site_;
   const Segment& segment_;
   std::vector<ExplainedNode> nodes_;
-  std::vector<const Node*> sources_;                        // per node of the body; nullptr for constants
-  std::vector<std::string> symbols_;                        // unique
+  std::vector<const Node*> sources_;  // per node of the body; nullptr for constants
+  std::vector<std::string> symbols_;  // unique
 };
 
 }  // namespace kiln

@@ -20,11 +20,15 @@ size_t PageBytes() {
   return bytes;
 }
 
-size_t RoundTo(size_t bytes, size_t multiple) { return (bytes + multiple - 1) / multiple * multiple; }
+size_t RoundTo(size_t bytes, size_t multiple) {
+  return (bytes + multiple - 1) / multiple * multiple;
+}
 
 }  // namespace
 
-Arena::~Arena() { RemoveChunks(); }
+Arena::~Arena() {
+  RemoveChunks();
+}
 
 void Arena::RemoveChunks() {
   for (Chunk& chunk : chunks_) munmap(chunk.base - PageBytes(), chunk.bytes + 2 * PageBytes());
@@ -36,17 +40,21 @@ Status Arena::AddChunk(size_t bytes) {
   bytes = RoundTo(std::max(bytes, kChunkBytesMin), bytes >= kHugePage ? kHugePage : PageBytes());
   if (bytes > limit_ - std::min(limit_, stats_.reserved_bytes))
     return Fail(ErrorCode::kResourceExhausted, "the run needs " + std::to_string(stats_.reserved_bytes + bytes) +
-                                                   " bytes of temporary memory; the limit is " + std::to_string(limit_));
+                                                   " bytes of temporary memory; the limit is " +
+                                                   std::to_string(limit_));
   void* mapped = mmap(nullptr, bytes + 2 * PageBytes(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapped == MAP_FAILED)
-    return Fail(ErrorCode::kResourceExhausted, "mapping " + std::to_string(bytes) + " bytes failed: " + std::strerror(errno));
+    return Fail(ErrorCode::kResourceExhausted,
+                "mapping " + std::to_string(bytes) + " bytes failed: " + std::strerror(errno));
   char* base = static_cast<char*>(mapped) + PageBytes();
   if (mprotect(base, bytes, PROT_READ | PROT_WRITE) != 0) {
     munmap(mapped, bytes + 2 * PageBytes());
-    return Fail(ErrorCode::kResourceExhausted, "making " + std::to_string(bytes) + " bytes writable failed: " + std::strerror(errno));
+    return Fail(ErrorCode::kResourceExhausted,
+                "making " + std::to_string(bytes) + " bytes writable failed: " + std::strerror(errno));
   }
   stats_.huge_pages = bytes >= kHugePage && madvise(base, bytes, MADV_HUGEPAGE) == 0;
-  if (!stats_.huge_pages) (void)madvise(base, bytes, MADV_POPULATE_WRITE);   // page faults now or in the first run: only time differs
+  if (!stats_.huge_pages)
+    (void)madvise(base, bytes, MADV_POPULATE_WRITE);  // page faults now or in the first run: only time differs
   chunks_.push_back({base, bytes, RangeAllocator(bytes)});
   stats_.reserved_bytes += bytes;
   ++stats_.mappings;

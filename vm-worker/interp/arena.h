@@ -1,7 +1,8 @@
 // Run-time memory of one thread's interpreter: a few mapped chunks, cut into reference-counted blocks.
 //
-// Chunks have an inaccessible page at both ends, lie on huge pages where the host allows and are otherwise touched once. All blocks
-// of a run are let go together by Recycle, which also joins what a growing run left in several chunks into one.
+// Chunks have an inaccessible page at both ends, lie on huge pages where the host allows and are otherwise touched
+// once. All blocks of a run are let go together by Recycle, which also joins what a growing run left in several chunks
+// into one.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +19,11 @@ inline constexpr BlockId kNoBlock = -1;
 inline constexpr size_t kArenaAlignment = 64;
 
 struct ArenaStats {
-  size_t reserved_bytes = 0;     // mapped, without guard pages
+  size_t reserved_bytes = 0;  // mapped, without guard pages
   size_t used_bytes = 0;
-  size_t peak_bytes = 0;         // most used at once since the arena exists
-  uint64_t mappings = 0;         // chunks mapped since the arena exists
-  bool huge_pages = false;       // whether the newest chunk was offered to huge pages
+  size_t peak_bytes = 0;    // most used at once since the arena exists
+  uint64_t mappings = 0;    // chunks mapped since the arena exists
+  bool huge_pages = false;  // whether the newest chunk was offered to huge pages
 };
 
 // Not thread-safe.
@@ -33,8 +34,8 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // A block with one reference, aligned to kArenaAlignment (also at 0 bytes). ResourceExhausted past the limit or when the
-  // system gives no memory.
+  // A block with one reference, aligned to kArenaAlignment (also at 0 bytes). ResourceExhausted past the limit or when
+  // the system gives no memory.
   Result<BlockId> Allocate(size_t bytes);
   void* data(BlockId block) const { return blocks_[static_cast<size_t>(block)].data; }
   size_t size(BlockId block) const { return blocks_[static_cast<size_t>(block)].bytes; }

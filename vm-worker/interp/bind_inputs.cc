@@ -15,11 +15,14 @@ std::string InputText(const Function& function, size_t index) {
 Status CheckSymbol(const SymbolTable& symbols, SymbolId id, int64_t value) {
   const Symbol& symbol = symbols.symbol(id);
   if (value < symbol.range.min)
-    return Fail(ErrorCode::kShapeMismatch, fmt::format("is {}; {} is at least {}", value, symbol.name, symbol.range.min));
+    return Fail(ErrorCode::kShapeMismatch,
+                fmt::format("is {}; {} is at least {}", value, symbol.name, symbol.range.min));
   if (value > symbol.range.max)
-    return Fail(ErrorCode::kShapeMismatch, fmt::format("is {}; {} is at most {}", value, symbol.name, symbol.range.max));
+    return Fail(ErrorCode::kShapeMismatch,
+                fmt::format("is {}; {} is at most {}", value, symbol.name, symbol.range.max));
   if (value % symbol.divisor != 0)
-    return Fail(ErrorCode::kShapeMismatch, fmt::format("is {}; {} is a multiple of {}", value, symbol.name, symbol.divisor));
+    return Fail(ErrorCode::kShapeMismatch,
+                fmt::format("is {}; {} is a multiple of {}", value, symbol.name, symbol.divisor));
   return {};
 }
 
@@ -28,20 +31,23 @@ Status BindInput(const Program& program, size_t index, const TensorRef& input, s
   const Function& function = program.entry();
   const TensorDesc& desc = function.values[static_cast<size_t>(function.regions[0].inputs[index])].desc;
   if (input.dtype != desc.dtype)
-    return Fail(ErrorCode::kShapeMismatch, fmt::format("{} is {}; {} is needed", InputText(function, index), DTypeName(input.dtype),
-                                                       DTypeName(desc.dtype)));
-  if (auto elements = CheckedElements(input.dims, input.dtype); !elements) return FailIn(InputText(function, index), elements.error());
+    return Fail(ErrorCode::kShapeMismatch, fmt::format("{} is {}; {} is needed", InputText(function, index),
+                                                       DTypeName(input.dtype), DTypeName(desc.dtype)));
+  if (auto elements = CheckedElements(input.dims, input.dtype); !elements)
+    return FailIn(InputText(function, index), elements.error());
   if (!input.data && input.elements() > 0)
     return Fail(ErrorCode::kInvalidArgument, InputText(function, index) + " has no data");
   if (!desc.has_rank()) return {};
   if (input.rank() != desc.rank())
-    return Fail(ErrorCode::kShapeMismatch, fmt::format("{} has rank {} ({}); {} is needed", InputText(function, index), input.rank(),
-                                                       input.dims.ToString(), ToString(desc, program.symbols)));
+    return Fail(ErrorCode::kShapeMismatch,
+                fmt::format("{} has rank {} ({}); {} is needed", InputText(function, index), input.rank(),
+                            input.dims.ToString(), ToString(desc, program.symbols)));
   for (int i = 0; i < input.rank(); ++i) {
     const Dim dim = (*desc.dims)[static_cast<size_t>(i)];
     if (dim.kind() != Dim::Kind::kSymbol || frame[static_cast<size_t>(dim.symbol())] >= 0) continue;
     if (Status status = CheckSymbol(program.symbols, dim.symbol(), input.dims[i]); !status)
-      return Fail(ErrorCode::kShapeMismatch, fmt::format("dim {} of {} {}", i, InputText(function, index), status.error().message));
+      return Fail(ErrorCode::kShapeMismatch,
+                  fmt::format("dim {} of {} {}", i, InputText(function, index), status.error().message));
     frame[static_cast<size_t>(dim.symbol())] = input.dims[i];
   }
   return {};
@@ -55,10 +61,12 @@ Status CheckDims(const Program& program, size_t index, const TensorRef& input, s
     const Dim dim = (*desc.dims)[static_cast<size_t>(i)];
     ASSIGN_OR_RETURN(const std::optional<int64_t> wanted, EvaluateInFrame(program.symbols, dim, frame));
     if (wanted && *wanted != input.dims[i])
-      return Fail(ErrorCode::kShapeMismatch,
-                  dim.is_const() ? fmt::format("dim {} of {} is {}; {} is needed", i, InputText(function, index), input.dims[i], *wanted)
-                                 : fmt::format("dim {} of {} is {}; {} is {} by an earlier input", i, InputText(function, index),
-                                               input.dims[i], program.symbols.ToString(dim), *wanted));
+      return Fail(
+          ErrorCode::kShapeMismatch,
+          dim.is_const()
+              ? fmt::format("dim {} of {} is {}; {} is needed", i, InputText(function, index), input.dims[i], *wanted)
+              : fmt::format("dim {} of {} is {}; {} is {} by an earlier input", i, InputText(function, index),
+                            input.dims[i], program.symbols.ToString(dim), *wanted));
   }
   return {};
 }
@@ -69,26 +77,38 @@ Status CheckConstraint(const SymbolTable& symbols, const Constraint& constraint,
   if (!left || !right) return {};
   bool holds = false;
   switch (constraint.kind) {
-    case ConstraintKind::kEqual: holds = *left == *right; break;
-    case ConstraintKind::kNotEqual: holds = *left != *right; break;
-    case ConstraintKind::kLessEqual: holds = *left <= *right; break;
-    case ConstraintKind::kDivides: holds = *left > 0 && *right % *left == 0; break;
+    case ConstraintKind::kEqual:
+      holds = *left == *right;
+      break;
+    case ConstraintKind::kNotEqual:
+      holds = *left != *right;
+      break;
+    case ConstraintKind::kLessEqual:
+      holds = *left <= *right;
+      break;
+    case ConstraintKind::kDivides:
+      holds = *left > 0 && *right % *left == 0;
+      break;
   }
   if (holds) return {};
-  return Fail(ErrorCode::kShapeMismatch, fmt::format("constraint {} does not hold: {} and {}", symbols.ToString(constraint), *left, *right));
+  return Fail(ErrorCode::kShapeMismatch,
+              fmt::format("constraint {} does not hold: {} and {}", symbols.ToString(constraint), *left, *right));
 }
 
 }  // namespace
 
-Status BindInputs(const Program& program, std::span<const TensorRef> inputs, std::span<const int64_t> given, std::span<int64_t> frame) {
+Status BindInputs(const Program& program, std::span<const TensorRef> inputs, std::span<const int64_t> given,
+                  std::span<int64_t> frame) {
   std::ranges::fill(frame, -1);
   std::copy_n(given.begin(), std::min(given.size(), frame.size()), frame.begin());
   const size_t wanted = program.entry().regions[0].inputs.size();
   if (inputs.size() != wanted)
-    return Fail(ErrorCode::kInvalidArgument, fmt::format("{} inputs were given; the program takes {}", inputs.size(), wanted));
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} inputs were given; the program takes {}", inputs.size(), wanted));
   for (size_t i = 0; i < inputs.size(); ++i) RETURN_IF_ERROR(BindInput(program, i, inputs[i], frame));
   for (size_t i = 0; i < inputs.size(); ++i) RETURN_IF_ERROR(CheckDims(program, i, inputs[i], frame));
-  for (const Constraint& constraint : program.symbols.constraints()) RETURN_IF_ERROR(CheckConstraint(program.symbols, constraint, frame));
+  for (const Constraint& constraint : program.symbols.constraints())
+    RETURN_IF_ERROR(CheckConstraint(program.symbols, constraint, frame));
   return {};
 }
 

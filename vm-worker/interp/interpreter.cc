@@ -22,7 +22,8 @@ ProgramState& VmState::StateOf(const LoadedProgram& program) {
   return *programs.back().second;
 }
 
-Result<std::span<const TensorRef>> VmContext::RunBorrowed(const LoadedProgram& program, std::span<const TensorRef> inputs,
+Result<std::span<const TensorRef>> VmContext::RunBorrowed(const LoadedProgram& program,
+                                                          std::span<const TensorRef> inputs,
                                                           const RunOptions& options) {
   VmState& context = *state_;
   ++context.runs;
@@ -40,7 +41,8 @@ Result<std::span<const TensorRef>> VmContext::RunBorrowed(const LoadedProgram& p
   return std::span<const TensorRef>(context.output_refs);
 }
 
-Result<std::vector<Tensor>> VmContext::Run(const LoadedProgram& program, std::span<const TensorRef> inputs, const RunOptions& options) {
+Result<std::vector<Tensor>> VmContext::Run(const LoadedProgram& program, std::span<const TensorRef> inputs,
+                                           const RunOptions& options) {
   ASSIGN_OR_RETURN(const std::span<const TensorRef> outputs, RunBorrowed(program, inputs, options));
   std::vector<Tensor> copies;
   copies.reserve(outputs.size());
@@ -50,8 +52,13 @@ Result<std::vector<Tensor>> VmContext::Run(const LoadedProgram& program, std::sp
 
 VmStats VmContext::stats() const {
   const MemoStats& memo = state_->memo.stats();
-  return {.runs = state_->runs, .memo_hits = memo.hits, .memo_misses = memo.misses, .memo_evictions = memo.evictions,
-          .memo_entries = state_->memo.entries(), .memo_bytes = memo.bytes, .arena = state_->arena.stats()};
+  return {.runs = state_->runs,
+          .memo_hits = memo.hits,
+          .memo_misses = memo.misses,
+          .memo_evictions = memo.evictions,
+          .memo_entries = state_->memo.entries(),
+          .memo_bytes = memo.bytes,
+          .arena = state_->arena.stats()};
 }
 
 void VmContext::Trim() {

@@ -20,13 +20,13 @@ struct VmOptions {
   // Bounds of the memoised static forms, over all programs of the context; the newest one is always kept.
   size_t memo_bytes = size_t{3} << 19;
   size_t memo_entries = 1024;
-  size_t programs = 16;                  // programs whose registers and forms are kept
-  const Clock* clock = &SystemClock();   // for SegmentHook::Leave and deadlines
+  size_t programs = 16;                 // programs whose registers and forms are kept
+  const Clock* clock = &SystemClock();  // for SegmentHook::Leave and deadlines
 };
 
 struct RunOptions {
   SegmentHook* hook = nullptr;
-  bool static_forms = true;              // false: every instruction in its variant form
+  bool static_forms = true;  // false: every instruction in its variant form
   // Values of symbols that no input shows, indexed by symbol; may be shorter. -1: none.
   std::span<const int64_t> symbols;
   // On the context's clock; a loop that goes on past it ends with DeadlineExceeded. 0: none.
@@ -51,11 +51,12 @@ class VmContext {
   VmContext(const VmContext&) = delete;
   VmContext& operator=(const VmContext&) = delete;
 
-  // Checks the inputs (any strides, element alignment) against the program's: an error names input, dimension and constraint.
-  // Outputs are copies that own their memory.
-  Result<std::vector<Tensor>> Run(const LoadedProgram& program, std::span<const TensorRef> inputs, const RunOptions& options = {});
-  // As Run, without copying: outputs lie in the context's arena, in an input or in a constant, may have any strides, and are valid
-  // until the next run. Makes no heap allocation once the signatures of its segments are known.
+  // Checks the inputs (any strides, element alignment) against the program's: an error names input, dimension and
+  // constraint. Outputs are copies that own their memory.
+  Result<std::vector<Tensor>> Run(const LoadedProgram& program, std::span<const TensorRef> inputs,
+                                  const RunOptions& options = {});
+  // As Run, without copying: outputs lie in the context's arena, in an input or in a constant, may have any strides,
+  // and are valid until the next run. Makes no heap allocation once the signatures of its segments are known.
   Result<std::span<const TensorRef>> RunBorrowed(const LoadedProgram& program, std::span<const TensorRef> inputs,
                                                  const RunOptions& options = {});
 
@@ -67,7 +68,8 @@ class VmContext {
   std::unique_ptr<struct VmState> state_;
 };
 
-// Runs one canonical segment, loaded by LoadSegmentBody, on given tensors: what validation, shadow checks and tests compare with.
+// Runs one canonical segment, loaded by LoadSegmentBody, on given tensors: what validation, shadow checks and tests
+// compare with.
 Result<std::vector<Tensor>> RunSegment(VmContext& context, const LoadedProgram& body, const Segment& segment,
                                        std::span<const TensorRef> inputs, std::span<const TensorRef> weights,
                                        std::span<const int64_t> parameters, const RunOptions& options = {});

@@ -34,8 +34,8 @@ Status CheckLoadCost(const Program& program) {
     }
   const size_t facts = nodes + program.symbols.symbol_count();
   if (facts == 0 || segments <= kLoadCostMax / facts) return {};
-  return Fail(ErrorCode::kLimitExceeded, "the program has " + std::to_string(nodes) + " nodes and up to " + std::to_string(segments) +
-                                             " segments; that is too many to load");
+  return Fail(ErrorCode::kLimitExceeded, "the program has " + std::to_string(nodes) + " nodes and up to " +
+                                             std::to_string(segments) + " segments; that is too many to load");
 }
 
 }  // namespace
@@ -63,9 +63,8 @@ Result<std::shared_ptr<const LoadedProgram>> LoadedProgram::Load(Program program
     for (ConstantId id : site.weights) weights.push_back(owned.constants[static_cast<size_t>(id)].tensor.ref);
     ranges.push_back({site.function, site.region, site.first_node, site.end_node, site.inputs, site.outputs});
   }
-  loaded->code_ = EmitCompact(owned, ranges, [&](const NodePlace& place) {
-    return std::ranges::binary_search(segmented.static_nodes, place);
-  });
+  loaded->code_ = EmitCompact(
+      owned, ranges, [&](const NodePlace& place) { return std::ranges::binary_search(segmented.static_nodes, place); });
   if (options.verify_code) RETURN_IF_ERROR(VerifyCompact(loaded->code_, owned));
   RETURN_IF_ERROR(loaded->ChooseKernels());
   return std::shared_ptr<const LoadedProgram>(loaded);

@@ -1,4 +1,5 @@
-// A program ready to run: verified, cut into segments, emitted, kernels chosen. Immutable; shared by any number of threads.
+// A program ready to run: verified, cut into segments, emitted, kernels chosen. Immutable; shared by any number of
+// threads.
 #pragma once
 
 #include <cstdint>
@@ -37,9 +38,9 @@ class LoadedProgram {
   const Program& program() const { return program_; }
   const CompactProgram& code() const { return code_; }
   const std::vector<SegmentSite>& sites() const { return sites_; }
-  const std::vector<Segment>& segments() const { return segments_; }          // per site
+  const std::vector<Segment>& segments() const { return segments_; }  // per site
   std::span<const TensorRef> weights(int segment) const { return weights_[static_cast<size_t>(segment)]; }
-  const NodeKernel& kernel(uint32_t node) const { return kernels_[node]; }    // per code().nodes
+  const NodeKernel& kernel(uint32_t node) const { return kernels_[node]; }  // per code().nodes
   // Distinct for every load of this process.
   uint64_t serial() const { return serial_; }
   // Bytes of tables and code, without constants.

@@ -1,5 +1,5 @@
-// Loop and Scan. A frame carries the state from trip to trip; scanned outputs grow along a leading dim and are put into their
-// final layout at the end.
+// Loop and Scan. A frame carries the state from trip to trip; scanned outputs grow along a leading dim and are put into
+// their final layout at the end.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,10 +11,13 @@
 namespace kiln {
 namespace {
 
-bool IsScan(const Node& node) { return node.op == TensorOp::kScan; }
+bool IsScan(const Node& node) {
+  return node.op == TensorOp::kScan;
+}
 
 size_t StateCount(const Node& node) {
-  return IsScan(node) ? node.inputs.size() - static_cast<size_t>(node.attributes.Int("num_scan_inputs", 0)) : node.inputs.size() - 2;
+  return IsScan(node) ? node.inputs.size() - static_cast<size_t>(node.attributes.Int("num_scan_inputs", 0))
+                      : node.inputs.size() - 2;
 }
 
 // Entry `index` of a list attribute with a default.
@@ -24,7 +27,8 @@ int64_t Entry(const Node& node, std::string_view name, size_t index) {
 }
 
 Result<int> NormalAxis(int64_t axis, int rank) {
-  if (axis < -rank || axis >= rank) return Fail(ErrorCode::kInvalidArgument, fmt::format("axis {} of a tensor of rank {}", axis, rank));
+  if (axis < -rank || axis >= rank)
+    return Fail(ErrorCode::kInvalidArgument, fmt::format("axis {} of a tensor of rank {}", axis, rank));
   return static_cast<int>(axis < 0 ? axis + rank : axis);
 }
 
@@ -48,8 +52,10 @@ Result<bool> Machine::LoopBegin(std::span<const uint32_t> inputs, uint32_t node)
     if (inputs[0] != kNoRegister) {
       const TensorRef& trips = At(inputs[0]).ref;
       if (trips.dtype != DType::kI64 || trips.elements() != 1)
-        return FailAt(node, {ErrorCode::kShapeMismatch, fmt::format("the trip count is {}{}; one i64 is needed", DTypeName(trips.dtype),
-                                                                    trips.dims.ToString()), {}});
+        return FailAt(node, {ErrorCode::kShapeMismatch,
+                             fmt::format("the trip count is {}{}; one i64 is needed", DTypeName(trips.dtype),
+                                         trips.dims.ToString()),
+                             {}});
       frame.trips = *trips.as<const int64_t>();
     }
     if (inputs[1] != kNoRegister) {
@@ -69,7 +75,10 @@ Status Machine::ScanBegin(std::span<const uint32_t> inputs, uint32_t node, LoopF
     if (!axis) return FailAt(node, axis.error());
     const int64_t length = scanned.dims[*axis];
     if (i > states && length != frame->trips)
-      return FailAt(node, {ErrorCode::kShapeMismatch, fmt::format("scan input {} has length {}; the first has {}", i - states, length, frame->trips), {}});
+      return FailAt(node,
+                    {ErrorCode::kShapeMismatch,
+                     fmt::format("scan input {} has length {}; the first has {}", i - states, length, frame->trips),
+                     {}});
     frame->trips = length;
   }
   return {};
@@ -106,7 +115,7 @@ Status Machine::LoopEnter(std::span<const uint32_t> inputs, uint32_t node) {
     Set(inputs[1], condition.ref, condition.block);
   }
   for (size_t i = 0; i < frame.state.size(); ++i) {
-    Set(inputs[first_state + i], frame.state[i].ref, frame.state[i].block);   // the register takes over the reference
+    Set(inputs[first_state + i], frame.state[i].ref, frame.state[i].block);  // the register takes over the reference
     frame.state[i].block = kNoBlock;
   }
   for (size_t i = 0; i < frame.scanned.size(); ++i) {
@@ -126,7 +135,8 @@ Status Machine::LoopYield(std::span<const uint32_t> outputs, uint32_t node) {
     frame.condition = *condition;
   }
   for (Register& held : frame.state) Copy(At(outputs[next++]), &held);
-  for (Accumulator& accumulator : frame.outputs) RETURN_IF_ERROR(Append(&accumulator, At(outputs[next++]).ref, frame.trips, node));
+  for (Accumulator& accumulator : frame.outputs)
+    RETURN_IF_ERROR(Append(&accumulator, At(outputs[next++]).ref, frame.trips, node));
   return {};
 }
 
@@ -136,20 +146,24 @@ Status Machine::Append(Accumulator* accumulator, const TensorRef& value, int64_t
     accumulator->dtype = value.dtype;
     accumulator->element = value.dims;
   } else if (!(accumulator->element == value.dims)) {
-    return FailAt(node, {ErrorCode::kShapeMismatch, fmt::format("trip {} gives {} to a scanned output; earlier ones gave {}",
-                                                                accumulator->count, value.dims.ToString(), accumulator->element.ToString()), {}});
+    return FailAt(node, {ErrorCode::kShapeMismatch,
+                         fmt::format("trip {} gives {} to a scanned output; earlier ones gave {}", accumulator->count,
+                                     value.dims.ToString(), accumulator->element.ToString()),
+                         {}});
   }
   const int64_t element_bytes = value.bytes();
   if (accumulator->count == accumulator->capacity) {
     const int64_t capacity = std::min(trips, std::max(kFirstCapacity, 2 * accumulator->capacity));
     if (value.rank() == limits::kRankMax)
-      return FailAt(node, {ErrorCode::kLimitExceeded, fmt::format("a scanned output would pass rank {}", limits::kRankMax), {}});
+      return FailAt(
+          node, {ErrorCode::kLimitExceeded, fmt::format("a scanned output would pass rank {}", limits::kRankMax), {}});
     Dims whole{capacity};
     for (int64_t dim : value.dims) whole.push_back(dim);
     auto grown = NewTensor(value.dtype, whole);
     if (!grown) return FailAt(node, grown.error());
     if (accumulator->block != kNoBlock) {
-      std::memcpy(grown->ref.data, arena_.data(accumulator->block), static_cast<size_t>(accumulator->count * element_bytes));
+      std::memcpy(grown->ref.data, arena_.data(accumulator->block),
+                  static_cast<size_t>(accumulator->count * element_bytes));
       arena_.Release(accumulator->block);
     }
     accumulator->block = grown->block;
@@ -165,7 +179,9 @@ Result<bool> Machine::LoopNext(uint32_t node) {
   LoopFrame& frame = state_.loops[loop_depth_ - 1];
   if (++frame.trip >= frame.trips || !frame.condition) return false;
   if (options_.deadline_ns != 0 && context_.options.clock->NowNs() > options_.deadline_ns)
-    return FailAt(node, {ErrorCode::kDeadlineExceeded, fmt::format("the loop was still running after {} trips when the deadline passed", frame.trip), {}});
+    return FailAt(node, {ErrorCode::kDeadlineExceeded,
+                         fmt::format("the loop was still running after {} trips when the deadline passed", frame.trip),
+                         {}});
   return true;
 }
 

@@ -18,7 +18,9 @@ void Machine::ReleaseRegister(Register* held) {
   held->block = kNoBlock;
 }
 
-void Machine::Clear(uint32_t index) { ReleaseRegister(&At(index)); }
+void Machine::Clear(uint32_t index) {
+  ReleaseRegister(&At(index));
+}
 
 void Machine::Set(uint32_t index, const TensorRef& ref, BlockId block) {
   Register& held = At(index);
@@ -42,14 +44,15 @@ Result<Register> Machine::NewTensor(DType dtype, const Dims& dims) {
 
 std::unexpected<Error> Machine::FailAt(uint32_t node, const Error& error) const {
   const Node& at = NodeOf(node);
-  return FailIn(at.name.empty() ? fmt::format("node {}", OpInfo(at.op).name) : fmt::format("node {} \"{}\"", OpInfo(at.op).name, at.name),
+  return FailIn(at.name.empty() ? fmt::format("node {}", OpInfo(at.op).name)
+                                : fmt::format("node {} \"{}\"", OpInfo(at.op).name, at.name),
                 error);
 }
 
 Result<bool> Machine::ReadCondition(const Register& held) const {
   if (held.ref.dtype != DType::kBool || held.ref.elements() != 1)
-    return Fail(ErrorCode::kShapeMismatch, fmt::format("a condition is {}{}; one bool is needed", DTypeName(held.ref.dtype),
-                                                       held.ref.dims.ToString()));
+    return Fail(ErrorCode::kShapeMismatch, fmt::format("a condition is {}{}; one bool is needed",
+                                                       DTypeName(held.ref.dtype), held.ref.dims.ToString()));
   return *held.ref.as<const uint8_t>() != 0;
 }
 
@@ -125,8 +128,16 @@ Status Machine::Step(uint32_t* pc, bool* done) {
     case Opcode::kRet:
       *done = true;
       return {};
-    case Opcode::kJump: case Opcode::kJumpIf: case Opcode::kJumpIfShapeUnmatched: case Opcode::kLoopBegin: case Opcode::kLoopEnter:
-    case Opcode::kLoopYield: case Opcode::kLoopNext: case Opcode::kLoopEnd: case Opcode::kProfilePoint: case Opcode::kProfileLeave:
+    case Opcode::kJump:
+    case Opcode::kJumpIf:
+    case Opcode::kJumpIfShapeUnmatched:
+    case Opcode::kLoopBegin:
+    case Opcode::kLoopEnter:
+    case Opcode::kLoopYield:
+    case Opcode::kLoopNext:
+    case Opcode::kLoopEnd:
+    case Opcode::kProfilePoint:
+    case Opcode::kProfileLeave:
       return StepControl(opcode, operands, pc);
   }
   return {};
@@ -161,7 +172,9 @@ Status Machine::StepControl(Opcode opcode, Operands operands, uint32_t* pc) {
   } else {
     const auto list = operands.List();
     const uint32_t node = operands.Word();
-    return opcode == Opcode::kLoopEnter ? LoopEnter(list, node) : opcode == Opcode::kLoopYield ? LoopYield(list, node) : LoopEnd(list, node);
+    return opcode == Opcode::kLoopEnter   ? LoopEnter(list, node)
+           : opcode == Opcode::kLoopYield ? LoopYield(list, node)
+                                          : LoopEnd(list, node);
   }
   if (jump) *pc = operands.Word();
   return {};
@@ -175,8 +188,12 @@ void* RunMemory::Take(size_t bytes, std::vector<BlockId>* list) {
   list->push_back(*block);
   return arena_.data(*block);
 }
-void* RunMemory::AllocateOutput(size_t bytes) { return Take(bytes, &outputs_); }
-void* RunMemory::AllocateScratch(size_t bytes) { return Take(bytes, &scratch_); }
+void* RunMemory::AllocateOutput(size_t bytes) {
+  return Take(bytes, &outputs_);
+}
+void* RunMemory::AllocateScratch(size_t bytes) {
+  return Take(bytes, &scratch_);
+}
 
 BlockId RunMemory::Claim(const void* data) {
   for (BlockId block : outputs_) {

@@ -31,8 +31,8 @@ struct LoopFrame {
   int64_t trips = 0;
   int64_t trip = 0;
   bool condition = true;
-  std::vector<Register> state;         // values of the next trip
-  std::vector<Register> scanned;       // Scan's inputs, whole
+  std::vector<Register> state;    // values of the next trip
+  std::vector<Register> scanned;  // Scan's inputs, whole
   std::vector<Accumulator> outputs;
 };
 
@@ -41,8 +41,8 @@ struct ProgramState {
   ProgramState(Memo* memo, const LoadedProgram& program);
   uint64_t last_used = 0;
   std::vector<Register> registers;
-  std::vector<int64_t> frame;          // value per symbol, -1 while unbound
-  std::vector<LoopFrame> loops;        // used from the front; frames keep their storage
+  std::vector<int64_t> frame;    // value per symbol, -1 while unbound
+  std::vector<LoopFrame> loops;  // used from the front; frames keep their storage
   ProgramMemo memo;
 };
 
@@ -72,20 +72,23 @@ class RunMemory final : public KernelMemory {
 // Per context; storage that runs reuse.
 struct VmState {
   explicit VmState(const VmOptions& options)
-      : options(options), arena(options.arena_limit_bytes), memory(&arena), memo(options.memo_bytes, options.memo_entries) {}
+      : options(options),
+        arena(options.arena_limit_bytes),
+        memory(&arena),
+        memo(options.memo_bytes, options.memo_entries) {}
   ProgramState& StateOf(const LoadedProgram& program);
 
   VmOptions options;
   Arena arena;
   RunMemory memory;
   Memo memo;
-  std::vector<std::pair<uint64_t, std::unique_ptr<ProgramState>>> programs;   // by serial; after `memo`: they end first
+  std::vector<std::pair<uint64_t, std::unique_ptr<ProgramState>>> programs;  // by serial; after `memo`: they end first
   uint64_t runs = 0;
-  std::vector<Register> outputs;             // of the run
+  std::vector<Register> outputs;  // of the run
   std::vector<TensorRef> output_refs;
   ShapeRule rule;
   std::vector<const TensorRef*> refs;
-  std::vector<TensorRef> inputs;             // operands of the current kernel
+  std::vector<TensorRef> inputs;  // operands of the current kernel
   std::vector<TensorRef> results;
   std::vector<Register> moving;
   // Entry of the current segment.
@@ -96,14 +99,21 @@ struct VmState {
 };
 
 // Checks the inputs of a call and binds the symbols that they show.
-Status BindInputs(const Program& program, std::span<const TensorRef> inputs, std::span<const int64_t> given, std::span<int64_t> frame);
+Status BindInputs(const Program& program, std::span<const TensorRef> inputs, std::span<const int64_t> given,
+                  std::span<int64_t> frame);
 
 class Machine final : SegmentMemory {
  public:
   Machine(VmState& context, ProgramState& state, const LoadedProgram& program, std::span<const TensorRef> inputs,
           const RunOptions& options)
-      : context_(context), state_(state), loaded_(program), program_(program.program()), code_(program.code()), inputs_(inputs),
-        options_(options), arena_(context.arena) {}
+      : context_(context),
+        state_(state),
+        loaded_(program),
+        program_(program.program()),
+        code_(program.code()),
+        inputs_(inputs),
+        options_(options),
+        arena_(context.arena) {}
 
   // Leaves the outputs in the context.
   Status Run();
@@ -127,8 +137,8 @@ class Machine final : SegmentMemory {
   // --- registers (machine.cc) ---
   Register& At(uint32_t index) { return state_.registers[index]; }
   void Clear(uint32_t index);
-  void Set(uint32_t index, const TensorRef& ref, BlockId block);    // takes over one reference
-  void Copy(const Register& from, Register* to);                    // adds one
+  void Set(uint32_t index, const TensorRef& ref, BlockId block);  // takes over one reference
+  void Copy(const Register& from, Register* to);                  // adds one
   void ReleaseRegister(Register* held);
   Result<Register> NewTensor(DType dtype, const Dims& dims);
   const Node& NodeOf(uint32_t index) const { return code_.nodes[index].In(program_); }
@@ -161,10 +171,10 @@ class Machine final : SegmentMemory {
   void* AllocateScratch(size_t bytes) override;
 
   // --- loops (loops.cc) ---
-  Result<bool> LoopBegin(std::span<const uint32_t> inputs, uint32_t node);   // whether there is a first trip
+  Result<bool> LoopBegin(std::span<const uint32_t> inputs, uint32_t node);  // whether there is a first trip
   Status LoopEnter(std::span<const uint32_t> inputs, uint32_t node);
   Status LoopYield(std::span<const uint32_t> outputs, uint32_t node);
-  Result<bool> LoopNext(uint32_t node);                                      // whether another trip follows
+  Result<bool> LoopNext(uint32_t node);  // whether another trip follows
   Status LoopEnd(std::span<const uint32_t> outputs, uint32_t node);
   Status ScanBegin(std::span<const uint32_t> inputs, uint32_t node, LoopFrame* frame);
   Result<Register> Slice(const LoopFrame& frame, size_t input, const Node& node);
@@ -180,7 +190,7 @@ class Machine final : SegmentMemory {
   const RunOptions& options_;
   Arena& arena_;
   size_t loop_depth_ = 0;
-  bool telling_ = false;          // Leave is due for the current segment
+  bool telling_ = false;  // Leave is due for the current segment
   int64_t entered_ns_ = 0;
 };
 

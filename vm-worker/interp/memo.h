@@ -1,4 +1,5 @@
-// Memoised static forms of one context: found by segment and signature, bounded by count and bytes, least recently used first out.
+// Memoised static forms of one context: found by segment and signature, bounded by count and bytes, least recently used
+// first out.
 #pragma once
 
 #include <cstdint>
@@ -70,7 +71,7 @@ class Memo {
 
   const size_t bytes_max_;
   const size_t entries_max_;
-  ProgramMemo::Order order_;   // most recently used first
+  ProgramMemo::Order order_;  // most recently used first
   MemoStats stats_;
 };
 

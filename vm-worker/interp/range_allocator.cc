@@ -27,7 +27,8 @@ std::optional<size_t> RangeAllocator::Allocate(size_t bytes) {
 }
 
 void RangeAllocator::Free(size_t offset, size_t bytes) {
-  auto next = std::lower_bound(free_.begin(), free_.end(), offset, [](const Range& range, size_t at) { return range.begin < at; });
+  auto next = std::lower_bound(free_.begin(), free_.end(), offset,
+                               [](const Range& range, size_t at) { return range.begin < at; });
   const bool joins_next = next != free_.end() && next->begin == offset + bytes;
   if (next != free_.begin()) {
     auto previous = next - 1;

@@ -16,22 +16,23 @@ class LoadedProgram;
 class SegmentMemory {
  public:
   virtual ~SegmentMemory() = default;
-  // Memory for output `index` of the segment: 64-byte aligned, uninitialised, alive as long as the tensor is used. nullptr when out
-  // of memory. A second call for the same output replaces the first.
+  // Memory for output `index` of the segment: 64-byte aligned, uninitialised, alive as long as the tensor is used.
+  // nullptr when out of memory. A second call for the same output replaces the first.
   virtual void* AllocateOutput(size_t index, size_t bytes) = 0;
   // Alive until Enter returns.
   virtual void* AllocateScratch(size_t bytes) = 0;
 };
 
-// One entry of a segment. Everything in it is valid until Leave has returned, or until Enter has when it runs the segment.
+// One entry of a segment. Everything in it is valid until Leave has returned, or until Enter has when it runs the
+// segment.
 struct SegmentEntry {
   const LoadedProgram* program;
-  int segment;                             // index into LoadedProgram::segments()
-  std::span<const TensorRef> inputs;       // run-time inputs, canonical order
-  std::span<const TensorRef> weights;      // canonical order
+  int segment;                         // index into LoadedProgram::segments()
+  std::span<const TensorRef> inputs;   // run-time inputs, canonical order
+  std::span<const TensorRef> weights;  // canonical order
   std::span<const int64_t> parameters;
-  const Signature* signature;              // of inputs and parameters
-  std::span<TensorRef> outputs;            // canonical order; Enter fills them when it runs the segment, Leave reads them
+  const Signature* signature;    // of inputs and parameters
+  std::span<TensorRef> outputs;  // canonical order; Enter fills them when it runs the segment, Leave reads them
   SegmentMemory* memory;
 };
 

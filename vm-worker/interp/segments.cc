@@ -19,15 +19,25 @@ Status Machine::EnterSegment(uint32_t segment, std::span<const uint32_t> inputs)
 }
 
 SegmentEntry Machine::EntryOf(uint32_t segment) {
-  return {.program = &loaded_, .segment = static_cast<int>(segment), .inputs = context_.segment_inputs,
-          .weights = loaded_.weights(static_cast<int>(segment)), .parameters = context_.parameters,
-          .signature = &context_.signature, .outputs = context_.segment_outputs, .memory = this};
+  return {.program = &loaded_,
+          .segment = static_cast<int>(segment),
+          .inputs = context_.segment_inputs,
+          .weights = loaded_.weights(static_cast<int>(segment)),
+          .parameters = context_.parameters,
+          .signature = &context_.signature,
+          .outputs = context_.segment_outputs,
+          .memory = this};
 }
 
-void* Machine::AllocateOutput(size_t, size_t bytes) { return context_.memory.AllocateOutput(bytes); }
-void* Machine::AllocateScratch(size_t bytes) { return context_.memory.AllocateScratch(bytes); }
+void* Machine::AllocateOutput(size_t, size_t bytes) {
+  return context_.memory.AllocateOutput(bytes);
+}
+void* Machine::AllocateScratch(size_t bytes) {
+  return context_.memory.AllocateScratch(bytes);
+}
 
-Result<bool> Machine::ProfilePoint(uint32_t segment, std::span<const uint32_t> inputs, std::span<const uint32_t> outputs) {
+Result<bool> Machine::ProfilePoint(uint32_t segment, std::span<const uint32_t> inputs,
+                                   std::span<const uint32_t> outputs) {
   RETURN_IF_ERROR(EnterSegment(segment, inputs));
   context_.segment_outputs.assign(outputs.size(), TensorRef{});
   const SegmentVerdict verdict = options_.hook->Enter(EntryOf(segment));
@@ -64,13 +74,15 @@ void Machine::Leave(uint32_t segment, std::span<const uint32_t> outputs) {
 }
 
 // Whether a static form ran.
-Result<bool> Machine::RunMemoised(uint32_t segment, std::span<const uint32_t> inputs, std::span<const uint32_t> outputs) {
+Result<bool> Machine::RunMemoised(uint32_t segment, std::span<const uint32_t> inputs,
+                                  std::span<const uint32_t> outputs) {
   if (!options_.static_forms) return false;
   if (!options_.hook) RETURN_IF_ERROR(EnterSegment(segment, inputs));
   StaticForm* form = state_.memo.Find(segment, context_.signature);
   if (!form) {
-    ASSIGN_OR_RETURN(std::unique_ptr<StaticForm> made, ResolveSegment(loaded_, static_cast<int>(segment), context_.segment_inputs,
-                                                                     state_.frame, &context_.rule));
+    ASSIGN_OR_RETURN(
+        std::unique_ptr<StaticForm> made,
+        ResolveSegment(loaded_, static_cast<int>(segment), context_.segment_inputs, state_.frame, &context_.rule));
     if (!made) return false;
     form = state_.memo.Insert(segment, context_.signature, std::move(made));
   }
@@ -92,14 +104,15 @@ Status Machine::RunSteps(StaticForm& form, std::span<const uint32_t> inputs, std
     rebase(StaticForm::kTemporaries, arena_.data(temporaries));
   }
   for (size_t i = 0; i < inputs.size(); ++i) rebase(1 + i, context_.segment_inputs[i].data);
-  context_.moving.clear();                          // blocks that outlive the segment
+  context_.moving.clear();  // blocks that outlive the segment
   for (size_t i = 0; i < form.escaping.size(); ++i) {
     ASSIGN_OR_RETURN(const BlockId block, arena_.Allocate(form.escaping[i]));
     context_.moving.push_back({{}, block});
     rebase(1 + inputs.size() + i, arena_.data(block));
   }
   if (moved)
-    for (const StaticForm::Patch& patch : form.patches) form.tensors[patch.tensor].data = bases[patch.base] + patch.offset;
+    for (const StaticForm::Patch& patch : form.patches)
+      form.tensors[patch.tensor].data = bases[patch.base] + patch.offset;
 
   for (const StaticForm::Step& step : form.steps) {
     const uint32_t* operands = &form.operands[step.first_operand];
@@ -113,9 +126,13 @@ Status Machine::RunSteps(StaticForm& form, std::span<const uint32_t> inputs, std
         gathered[i] = form.tensors[operands[i]];
       }
     }
-    KernelCall call{.op = step.op, .attributes = step.attributes, .constants = program_.constants,
-                    .inputs = {gathered, step.inputs}, .outputs = {gathered + step.inputs, step.outputs},
-                    .memory = &context_.memory, .prepared = step.prepared};
+    KernelCall call{.op = step.op,
+                    .attributes = step.attributes,
+                    .constants = program_.constants,
+                    .inputs = {gathered, step.inputs},
+                    .outputs = {gathered + step.inputs, step.outputs},
+                    .memory = &context_.memory,
+                    .prepared = step.prepared};
     Status status = step.run(call);
     context_.memory.End();
     if (!status) [[unlikely]] {
@@ -135,7 +152,8 @@ Status Machine::RunSteps(StaticForm& form, std::span<const uint32_t> inputs, std
     if (block != kNoBlock) arena_.Retain(block);
     // A literal may be dropped with the form while the tensor still lives: it is copied out.
     if (output.base < 0 && form.IsLiteral(output.tensor)) {
-      ASSIGN_OR_RETURN(const Register copy, NewTensor(form.tensors[output.tensor].dtype, form.tensors[output.tensor].dims));
+      ASSIGN_OR_RETURN(const Register copy,
+                       NewTensor(form.tensors[output.tensor].dtype, form.tensors[output.tensor].dims));
       CopyElements(form.tensors[output.tensor], copy.ref);
       Set(outputs[i], copy.ref, copy.block);
       continue;

@@ -5,19 +5,20 @@
 namespace kiln {
 namespace {
 
-constexpr size_t kFreshSymbolsMax = 1024;   // more leftovers than that are thrown away
+constexpr size_t kFreshSymbolsMax = 1024;  // more leftovers than that are thrown away
 
 Status CheckFacts(const SymbolTable& table, SymbolId id, int64_t value) {
   const Symbol& symbol = table.symbol(id);
   if (value >= symbol.range.min && value <= symbol.range.max && value % symbol.divisor == 0) return {};
-  return Fail(ErrorCode::kShapeMismatch, fmt::format("symbol {} would be {}; {}..{} in steps of {} is allowed", symbol.name, value,
-                                                     symbol.range.min, symbol.range.max, symbol.divisor));
+  return Fail(ErrorCode::kShapeMismatch,
+              fmt::format("symbol {} would be {}; {}..{} in steps of {} is allowed", symbol.name, value,
+                          symbol.range.min, symbol.range.max, symbol.divisor));
 }
 
 }  // namespace
 
-Status ShapeRule::Run(const Program& program, const Node& node, std::span<const TensorRef* const> inputs, KnownFunction known,
-                      KnownFloatsFunction known_floats, bool want_known) {
+Status ShapeRule::Run(const Program& program, const Node& node, std::span<const TensorRef* const> inputs,
+                      KnownFunction known, KnownFloatsFunction known_floats, bool want_known) {
   if (symbols_.symbol_count() > kFreshSymbolsMax) symbols_ = SymbolTable();
   descs_.resize(std::max(descs_.size(), inputs.size()));
   inputs_.assign(inputs.size(), nullptr);
@@ -30,8 +31,13 @@ Status ShapeRule::Run(const Program& program, const Node& node, std::span<const 
     for (int64_t dim : inputs[i]->dims) desc.dims->push_back(Dim::Const(dim));
     inputs_[i] = &desc;
   }
-  InferContext context{.symbols = symbols_, .op = node.op, .attributes = node.attributes, .constants = program.constants,
-                       .inputs = inputs_, .known = std::move(known), .known_floats = std::move(known_floats),
+  InferContext context{.symbols = symbols_,
+                       .op = node.op,
+                       .attributes = node.attributes,
+                       .constants = program.constants,
+                       .inputs = inputs_,
+                       .known = std::move(known),
+                       .known_floats = std::move(known_floats),
                        .want_known = want_known};
   context.outputs.swap(outputs_);
   context.outputs.assign(node.outputs.size(), TensorDesc{});
@@ -69,9 +75,12 @@ Result<std::optional<int64_t>> EvaluateInFrame(const SymbolTable& symbols, Dim d
 }
 
 Status BindShape(const Program& program, const ShapeBinding& binding, const Dims& dims, std::span<int64_t> frame) {
-  const Value& value = program.functions[static_cast<size_t>(binding.function)].values[static_cast<size_t>(binding.value)];
+  const Value& value =
+      program.functions[static_cast<size_t>(binding.function)].values[static_cast<size_t>(binding.value)];
   const std::vector<Dim>& wanted = *value.desc.dims;
-  auto name = [&] { return value.name.empty() ? fmt::format("value {}", binding.value) : fmt::format("value \"{}\"", value.name); };
+  auto name = [&] {
+    return value.name.empty() ? fmt::format("value {}", binding.value) : fmt::format("value \"{}\"", value.name);
+  };
   if (wanted.size() != dims.size())
     return Fail(ErrorCode::kShapeMismatch, fmt::format("{} is {}; the program says {}", name(), dims.ToString(),
                                                        ToString(value.desc, program.symbols)));

@@ -17,17 +17,19 @@ class ShapeRule {
   using KnownFunction = std::function<std::optional<KnownValues>(int)>;
   using KnownFloatsFunction = std::function<std::optional<std::vector<double>>(int)>;
 
-  // `inputs`: nullptr where absent. The error is the rule's. Afterwards outputs() are descriptions whose dims are constants, except
-  // where only the kernel can tell.
+  // `inputs`: nullptr where absent. The error is the rule's. Afterwards outputs() are descriptions whose dims are
+  // constants, except where only the kernel can tell.
   Status Run(const Program& program, const Node& node, std::span<const TensorRef* const> inputs, KnownFunction known,
              KnownFloatsFunction known_floats, bool want_known);
   std::span<TensorDesc> outputs() { return outputs_; }
-  std::optional<KnownValues>* known_output(size_t i) { return i < known_outputs_.size() ? &known_outputs_[i] : nullptr; }
+  std::optional<KnownValues>* known_output(size_t i) {
+    return i < known_outputs_.size() ? &known_outputs_[i] : nullptr;
+  }
   // Dims of output i, or nullopt when they are not all constants.
   std::optional<Dims> OutputDims(size_t i) const;
 
  private:
-  SymbolTable symbols_;                      // rules make fresh symbols for what they cannot tell
+  SymbolTable symbols_;  // rules make fresh symbols for what they cannot tell
   std::vector<TensorDesc> descs_;
   std::vector<const TensorDesc*> inputs_;
   std::vector<TensorDesc> outputs_;

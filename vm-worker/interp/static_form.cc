@@ -26,26 +26,31 @@ Status CopyKernel(KernelCall& call) {
 struct Storage {
   enum class Kind : uint8_t { kInput, kComputed, kFixed };
   Kind kind;
-  uint32_t index = 0;          // input, or block of `escaping` once placed
+  uint32_t index = 0;  // input, or block of `escaping` once placed
   size_t bytes = 0;
   int first_step = -1;
   int last_step = -1;
   bool escapes = false;
-  size_t offset = 0;           // among the temporaries
+  size_t offset = 0;  // among the temporaries
 };
 
 struct Resolved {
   uint32_t storage;
-  int64_t offset = 0;          // bytes from the storage's start to element 0
+  int64_t offset = 0;  // bytes from the storage's start to element 0
   std::optional<KnownValues> known;
 };
 
 class Resolver {
  public:
   Resolver(const LoadedProgram& program, int segment, std::span<int64_t> frame, ShapeRule* rule)
-      : loaded_(program), program_(program.program()), code_(program.code()),
-        place_(code_.segments[static_cast<size_t>(segment)]), frame_(frame), rule_(*rule),
-        form_(std::make_unique<StaticForm>()), tensor_of_(code_.register_count, kNoOperand) {
+      : loaded_(program),
+        program_(program.program()),
+        code_(program.code()),
+        place_(code_.segments[static_cast<size_t>(segment)]),
+        frame_(frame),
+        rule_(*rule),
+        form_(std::make_unique<StaticForm>()),
+        tensor_of_(code_.register_count, kNoOperand) {
     form_->segment = static_cast<uint32_t>(segment);
   }
 
@@ -78,7 +83,8 @@ class Resolver {
       case Opcode::kShapeVariant:
         return ShapeVector(operands[0].word, operands[1].word);
       case Opcode::kBindShape:
-        return BindShape(program_, code_.bindings[operands[1].word], form_->tensors[tensor_of_[operands[0].word]].dims, frame_);
+        return BindShape(program_, code_.bindings[operands[1].word], form_->tensors[tensor_of_[operands[0].word]].dims,
+                         frame_);
       case Opcode::kAllocStatic:
       case Opcode::kAllocDynamic:
         return Allocate(operands[0].list, operands[1].list, operands[2].word);
@@ -94,9 +100,19 @@ class Resolver {
       case Opcode::kFree:
       case Opcode::kProfileLeave:
         return {};
-      case Opcode::kLoad: case Opcode::kStore: case Opcode::kMove: case Opcode::kJump: case Opcode::kJumpIf:
-      case Opcode::kJumpIfShapeUnmatched: case Opcode::kLoopBegin: case Opcode::kLoopEnter: case Opcode::kLoopYield:
-      case Opcode::kLoopNext: case Opcode::kLoopEnd: case Opcode::kRet: case Opcode::kProfilePoint:
+      case Opcode::kLoad:
+      case Opcode::kStore:
+      case Opcode::kMove:
+      case Opcode::kJump:
+      case Opcode::kJumpIf:
+      case Opcode::kJumpIfShapeUnmatched:
+      case Opcode::kLoopBegin:
+      case Opcode::kLoopEnter:
+      case Opcode::kLoopYield:
+      case Opcode::kLoopNext:
+      case Opcode::kLoopEnd:
+      case Opcode::kRet:
+      case Opcode::kProfilePoint:
         resolvable_ = false;
         return {};
     }
@@ -133,7 +149,8 @@ class Resolver {
         return false;
       } else {
         return std::ranges::all_of(known, [](Dim dim) {
-          if (!dim.is_const() || dim.value() == std::numeric_limits<int64_t>::max() || dim.value() == std::numeric_limits<int64_t>::min())
+          if (!dim.is_const() || dim.value() == std::numeric_limits<int64_t>::max() ||
+              dim.value() == std::numeric_limits<int64_t>::min())
             return false;
           return std::in_range<std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>>(dim.value());
         });
@@ -187,7 +204,8 @@ class Resolver {
       return ReadKnownFloats(form_->tensors[tensor_of_[index]], kKnownElementsMax);
     };
     if (Status status = rule_.Run(program_, node, refs_, known, known_floats, true); !status)
-      return FailIn("node " + std::string(OpInfo(node.op).name) + (node.name.empty() ? "" : " \"" + node.name + "\""), status.error());
+      return FailIn("node " + std::string(OpInfo(node.op).name) + (node.name.empty() ? "" : " \"" + node.name + "\""),
+                    status.error());
     return {};
   }
 
@@ -241,7 +259,7 @@ class Resolver {
   }
 
   Status Compute(std::span<const uint32_t> inputs, std::span<const uint32_t> outputs, uint32_t node_index) {
-    if (std::exchange(folded_, false)) return {};   // every output follows from shapes
+    if (std::exchange(folded_, false)) return {};  // every output follows from shapes
     const NodeKernel& kernel = loaded_.kernel(node_index);
     const Node& node = code_.nodes[node_index].In(program_);
     operands_.clear();
@@ -304,14 +322,19 @@ class Resolver {
     return {};
   }
 
-  Status OneView(const Node& node, std::span<TensorRef> refs, uint32_t source, int output, const Dims& dims, uint32_t target) {
-    std::vector<TensorRef> parts(node.outputs.size());   // Split asks how many there are
+  Status OneView(const Node& node, std::span<TensorRef> refs, uint32_t source, int output, const Dims& dims,
+                 uint32_t target) {
+    std::vector<TensorRef> parts(node.outputs.size());  // Split asks how many there are
     for (int attempt = 0; attempt < 2; ++attempt) {
       const bool fixed = IsFixed(source);
       refs[0] = form_->tensors[source];
       if (!fixed) refs[0].data = kNowhere;
-      KernelCall call{.op = node.op, .attributes = &node.attributes, .constants = program_.constants, .inputs = refs,
-                      .outputs = parts, .memory = nullptr};
+      KernelCall call{.op = node.op,
+                      .attributes = &node.attributes,
+                      .constants = program_.constants,
+                      .inputs = refs,
+                      .outputs = parts,
+                      .memory = nullptr};
       ASSIGN_OR_RETURN(const std::optional<TensorRef> view, MakeView(call, output, dims));
       if (view) {
         const Resolved from = resolved_[source];
@@ -339,7 +362,8 @@ class Resolver {
       const int32_t base = BaseOf(storage);
       if (base < 0) continue;
       const bool temporary = storage.kind == Storage::Kind::kComputed && !storage.escapes;
-      form_->patches.push_back({i, static_cast<uint32_t>(base), resolved_[i].offset + static_cast<int64_t>(temporary ? storage.offset : 0)});
+      form_->patches.push_back(
+          {i, static_cast<uint32_t>(base), resolved_[i].offset + static_cast<int64_t>(temporary ? storage.offset : 0)});
     }
     for (uint32_t index : outputs) {
       const uint32_t tensor = tensor_of_[index];
@@ -350,11 +374,15 @@ class Resolver {
 
   int32_t BaseOf(const Storage& storage) const {
     switch (storage.kind) {
-      case Storage::Kind::kFixed: return -1;
-      case Storage::Kind::kInput: return static_cast<int32_t>(1 + storage.index);
-      case Storage::Kind::kComputed: break;
+      case Storage::Kind::kFixed:
+        return -1;
+      case Storage::Kind::kInput:
+        return static_cast<int32_t>(1 + storage.index);
+      case Storage::Kind::kComputed:
+        break;
     }
-    return storage.escapes ? static_cast<int32_t>(1 + form_->inputs + storage.index) : static_cast<int32_t>(StaticForm::kTemporaries);
+    return storage.escapes ? static_cast<int32_t>(1 + form_->inputs + storage.index)
+                           : static_cast<int32_t>(StaticForm::kTemporaries);
   }
 
   // Places temporaries in step order: taken at the first step that touches them, free again after the last.
@@ -385,8 +413,8 @@ class Resolver {
   std::span<int64_t> frame_;
   ShapeRule& rule_;
   std::unique_ptr<StaticForm> form_;
-  std::vector<uint32_t> tensor_of_;      // per register
-  std::vector<Resolved> resolved_;       // per tensor
+  std::vector<uint32_t> tensor_of_;  // per register
+  std::vector<Resolved> resolved_;   // per tensor
   std::vector<Storage> storages_;
   std::map<uint32_t, uint32_t> contiguous_;
   std::vector<const TensorRef*> refs_;
@@ -400,8 +428,10 @@ class Resolver {
 size_t StaticForm::bytes() const {
   size_t total = sizeof(StaticForm) + steps.capacity() * sizeof(Step) + operands.capacity() * sizeof(uint32_t) +
                  tensors.capacity() * sizeof(TensorRef) + patches.capacity() * sizeof(Patch) +
-                 outputs.capacity() * sizeof(Output) + bases.capacity() * sizeof(char*) + escaping.capacity() * sizeof(size_t);
-  for (const Tensor& literal : literals) total += sizeof(Tensor) + static_cast<size_t>(literal.ref.bytes()) + kArenaAlignment;
+                 outputs.capacity() * sizeof(Output) + bases.capacity() * sizeof(char*) +
+                 escaping.capacity() * sizeof(size_t);
+  for (const Tensor& literal : literals)
+    total += sizeof(Tensor) + static_cast<size_t>(literal.ref.bytes()) + kArenaAlignment;
   return total;
 }
 
@@ -413,8 +443,9 @@ bool StaticForm::IsLiteral(uint32_t tensor) const {
   });
 }
 
-Result<std::unique_ptr<StaticForm>> ResolveSegment(const LoadedProgram& program, int segment, std::span<const TensorRef> inputs,
-                                                   std::span<int64_t> frame, ShapeRule* rule) {
+Result<std::unique_ptr<StaticForm>> ResolveSegment(const LoadedProgram& program, int segment,
+                                                   std::span<const TensorRef> inputs, std::span<int64_t> frame,
+                                                   ShapeRule* rule) {
   return Resolver(program, segment, frame, rule).Run(inputs);
 }
 

@@ -15,8 +15,10 @@ Status Machine::ShapeVariant(uint32_t target, uint32_t node) {
   for (size_t i = 0; i < dims.size(); ++i) {
     ASSIGN_OR_RETURN(const std::optional<int64_t> value, EvaluateInFrame(program_.symbols, dims[i], state_.frame));
     if (!value)
-      return FailAt(node, {ErrorCode::kInvalidArgument, fmt::format("{} has no value yet: no tensor that came before shows it",
-                                                                    program_.symbols.ToString(dims[i])), {}});
+      return FailAt(node, {ErrorCode::kInvalidArgument,
+                           fmt::format("{} has no value yet: no tensor that came before shows it",
+                                       program_.symbols.ToString(dims[i])),
+                           {}});
     made.ref.as<int64_t>()[i] = *value;
   }
   return {};
@@ -27,10 +29,12 @@ Status Machine::RunShapeRule(std::span<const uint32_t> inputs, uint32_t node) {
   refs.clear();
   for (uint32_t index : inputs) refs.push_back(index == kNoRegister ? nullptr : &At(index).ref);
   auto known = [&refs](int i) -> std::optional<KnownValues> {
-    return refs[static_cast<size_t>(i)] ? ReadKnownValues(*refs[static_cast<size_t>(i)], kKnownElementsMax) : std::nullopt;
+    return refs[static_cast<size_t>(i)] ? ReadKnownValues(*refs[static_cast<size_t>(i)], kKnownElementsMax)
+                                        : std::nullopt;
   };
   auto known_floats = [&refs](int i) -> std::optional<std::vector<double>> {
-    return refs[static_cast<size_t>(i)] ? ReadKnownFloats(*refs[static_cast<size_t>(i)], kKnownElementsMax) : std::nullopt;
+    return refs[static_cast<size_t>(i)] ? ReadKnownFloats(*refs[static_cast<size_t>(i)], kKnownElementsMax)
+                                        : std::nullopt;
   };
   if (Status status = context_.rule.Run(program_, NodeOf(node), refs, known, known_floats, false); !status)
     return FailAt(node, status.error());
@@ -41,7 +45,8 @@ Status Machine::RunShapeRule(std::span<const uint32_t> inputs, uint32_t node) {
 Status Machine::CheckClaim(uint32_t node, size_t output, const Dims& dims) const {
   const NodePlace& place = code_.nodes[node];
   const ValueId value = NodeOf(node).outputs[output];
-  const TensorDesc& desc = program_.functions[static_cast<size_t>(place.function)].values[static_cast<size_t>(value)].desc;
+  const TensorDesc& desc =
+      program_.functions[static_cast<size_t>(place.function)].values[static_cast<size_t>(value)].desc;
   if (!desc.has_rank()) return {};
   bool agrees = desc.rank() == dims.rank();
   for (int i = 0; agrees && i < dims.rank(); ++i) {
@@ -49,8 +54,10 @@ Status Machine::CheckClaim(uint32_t node, size_t output, const Dims& dims) const
     agrees = !claimed.is_const() || claimed.value() == dims[i];
   }
   if (agrees) return {};
-  return FailAt(node, {ErrorCode::kShapeMismatch, fmt::format("output {} is {}; the program says {}", output, dims.ToString(),
-                                                              ToString(desc, program_.symbols)), {}});
+  return FailAt(node, {ErrorCode::kShapeMismatch,
+                       fmt::format("output {} is {}; the program says {}", output, dims.ToString(),
+                                   ToString(desc, program_.symbols)),
+                       {}});
 }
 
 Status Machine::AllocStatic(std::span<const uint32_t> inputs, std::span<const uint32_t> outputs, uint32_t node) {
@@ -66,8 +73,11 @@ Status Machine::AllocStatic(std::span<const uint32_t> inputs, std::span<const ui
   };
   for (size_t i = 0; i < inputs.size(); ++i)
     if (inputs[i] != kNoRegister && !is(at.inputs[i], At(inputs[i]).ref.dims))
-      return FailAt(node, {ErrorCode::kShapeMismatch, fmt::format("input {} is {}; the program says {}", i, At(inputs[i]).ref.dims.ToString(),
-                                                                  ToString(function.values[static_cast<size_t>(at.inputs[i])].desc, program_.symbols)), {}});
+      return FailAt(node,
+                    {ErrorCode::kShapeMismatch,
+                     fmt::format("input {} is {}; the program says {}", i, At(inputs[i]).ref.dims.ToString(),
+                                 ToString(function.values[static_cast<size_t>(at.inputs[i])].desc, program_.symbols)),
+                     {}});
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i] == kNoRegister) continue;
     const TensorDesc& desc = function.values[static_cast<size_t>(at.outputs[i])].desc;
@@ -87,7 +97,9 @@ Status Machine::AllocDynamic(std::span<const uint32_t> inputs, std::span<const u
     const std::optional<Dims> dims = context_.rule.OutputDims(i);
     if (!dims) {
       if (OpInfo(NodeOf(node).op).effects != OpEffects::kDataShape)
-        return FailAt(node, {ErrorCode::kShapeMismatch, fmt::format("the size of output {} cannot be told from the inputs", i), {}});
+        return FailAt(
+            node,
+            {ErrorCode::kShapeMismatch, fmt::format("the size of output {} cannot be told from the inputs", i), {}});
       Set(outputs[i], TensorRef{.dtype = dtype}, kNoBlock);
       continue;
     }
@@ -131,8 +143,13 @@ Status Machine::Compute(std::span<const uint32_t> inputs, std::span<const uint32
   }
   context_.results.clear();
   for (uint32_t index : outputs) context_.results.push_back(index == kNoRegister ? TensorRef{} : At(index).ref);
-  KernelCall call{.op = at.op, .attributes = &at.attributes, .constants = program_.constants, .inputs = context_.inputs,
-                  .outputs = context_.results, .memory = &context_.memory, .prepared = kernel.prepared.get()};
+  KernelCall call{.op = at.op,
+                  .attributes = &at.attributes,
+                  .constants = program_.constants,
+                  .inputs = context_.inputs,
+                  .outputs = context_.results,
+                  .memory = &context_.memory,
+                  .prepared = kernel.prepared.get()};
   status = kernel.kernel.run(call);
   if (status) status = TakeResults(outputs, node);
   context_.memory.End();
@@ -146,7 +163,8 @@ Status Machine::TakeResults(std::span<const uint32_t> outputs, uint32_t node) {
     if (outputs[i] == kNoRegister || At(outputs[i]).ref.data) continue;
     const TensorRef& result = context_.results[i];
     const BlockId block = context_.memory.Claim(result.data);
-    if (block == kNoBlock) return Fail(ErrorCode::kInternal, fmt::format("the kernel left output {} without memory", i));
+    if (block == kNoBlock)
+      return Fail(ErrorCode::kInternal, fmt::format("the kernel left output {} without memory", i));
     Set(outputs[i], result, block);
     RETURN_IF_ERROR(CheckClaim(node, i, result.dims));
   }
@@ -157,7 +175,7 @@ Status Machine::Views(std::span<const uint32_t> inputs, std::span<const uint32_t
   RETURN_IF_ERROR(RunShapeRule(inputs, node));
   const Node& at = NodeOf(node);
   GatherInputs(inputs);
-  context_.results.assign(outputs.size(), TensorRef{});   // Split asks how many parts there are
+  context_.results.assign(outputs.size(), TensorRef{});  // Split asks how many parts there are
   Register source;
   Copy(At(inputs[0]), &source);
   Status status;
@@ -171,8 +189,12 @@ Status Machine::Views(std::span<const uint32_t> inputs, std::span<const uint32_t
     status = CheckClaim(node, i, *dims);
     for (int attempt = 0; attempt < 2 && status; ++attempt) {
       context_.inputs[0] = source.ref;
-      KernelCall call{.op = at.op, .attributes = &at.attributes, .constants = program_.constants, .inputs = context_.inputs,
-                      .outputs = context_.results, .memory = &context_.memory};
+      KernelCall call{.op = at.op,
+                      .attributes = &at.attributes,
+                      .constants = program_.constants,
+                      .inputs = context_.inputs,
+                      .outputs = context_.results,
+                      .memory = &context_.memory};
       auto view = MakeView(call, static_cast<int>(i), *dims);
       if (!view) {
         status = std::unexpected(view.error());

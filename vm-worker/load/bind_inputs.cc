@@ -6,7 +6,9 @@
 namespace kiln {
 namespace {
 
-std::string What(const Value& input) { return "input '" + input.name + "'"; }
+std::string What(const Value& input) {
+  return "input '" + input.name + "'";
+}
 
 Result<TensorRef> Fit(const Value& input, TensorRef tensor, const SymbolTable& symbols) {
   if (tensor.dtype != input.desc.dtype) {

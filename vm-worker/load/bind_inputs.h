@@ -12,13 +12,14 @@
 namespace kiln {
 
 struct NamedInput {
-  std::string name;   // may be empty, or unknown to the program: then the position counts
+  std::string name;  // may be empty, or unknown to the program: then the position counts
   TensorRef tensor;
 };
 
-// By name where every given name is an input of the program, else by position. InvalidArgument names an input that is missing, given twice
-// or left over; ShapeMismatch one whose dtype, rank or constant dims differ from the declaration. A tensor of shape [1] is
-// accepted for a declared scalar, and seen as one: exporters and their test data disagree about it (silero's `sr`).
+// By name where every given name is an input of the program, else by position. InvalidArgument names an input that is
+// missing, given twice or left over; ShapeMismatch one whose dtype, rank or constant dims differ from the declaration.
+// A tensor of shape [1] is accepted for a declared scalar, and seen as one: exporters and their test data disagree
+// about it (silero's `sr`).
 Result<std::vector<TensorRef>> BindInputs(const Program& program, std::span<const NamedInput> given);
 
 }  // namespace kiln

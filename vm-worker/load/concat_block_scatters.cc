@@ -10,7 +10,7 @@ namespace {
 // Constant indices of a ScatterND that name a block of the data in row-major order, whole in every dim but at most one.
 struct Block {
   int axis = 0;
-  int64_t first = 0, extent = 0;   // along axis
+  int64_t first = 0, extent = 0;  // along axis
 };
 
 std::optional<Block> BlockOf(const Tensor& indices, const Dims& data) {
@@ -62,12 +62,14 @@ std::optional<Dims> ConstantDims(const TensorDesc& desc) {
 
 class Rewriter {
  public:
-  Rewriter(Program& program, Function& function) : program_(program), function_(function), constants_(function.values.size()) {}
+  Rewriter(Program& program, Function& function)
+      : program_(program), function_(function), constants_(function.values.size()) {}
 
   bool Run() {
     for (const Region& region : function_.regions)
       for (const Node& node : region.nodes)
-        if (node.op == TensorOp::kConstant) constants_[static_cast<size_t>(node.outputs[0])] = node.attributes.Constant("value");
+        if (node.op == TensorOp::kConstant)
+          constants_[static_cast<size_t>(node.outputs[0])] = node.attributes.Constant("value");
     for (Region& region : function_.regions) {
       std::vector<Node> kept;
       for (Node& node : region.nodes)
@@ -91,7 +93,8 @@ class Rewriter {
     middle[block->axis] = block->extent;
     std::vector<ValueId> parts;
     if (block->first > 0) parts.push_back(Slice(node, block->axis, 0, block->first, *dims, kept));
-    parts.push_back(MakeNode(TensorOp::kReshape, node, {node.inputs[2], Integers(node, middle.span(), kept)}, StaticDesc(data.dtype, middle), kept));
+    parts.push_back(MakeNode(TensorOp::kReshape, node, {node.inputs[2], Integers(node, middle.span(), kept)},
+                             StaticDesc(data.dtype, middle), kept));
     if (end < size) parts.push_back(Slice(node, block->axis, end, size, *dims, kept));
     Node concat{.op = TensorOp::kConcat, .name = node.name, .inputs = parts, .outputs = node.outputs};
     concat.attributes.Set("axis", int64_t{block->axis});
@@ -104,7 +107,8 @@ class Rewriter {
     dims[axis] = end - first;
     const ValueId starts = Integers(node, {&first, 1}, kept), ends = Integers(node, {&end, 1}, kept);
     const int64_t axes = axis;
-    return MakeNode(TensorOp::kSlice, node, {node.inputs[0], starts, ends, Integers(node, {&axes, 1}, kept)}, StaticDesc(dtype, dims), kept);
+    return MakeNode(TensorOp::kSlice, node, {node.inputs[0], starts, ends, Integers(node, {&axes, 1}, kept)},
+                    StaticDesc(dtype, dims), kept);
   }
 
   ValueId Integers(const Node& node, std::span<const int64_t> values, std::vector<Node>& kept) {
@@ -115,7 +119,8 @@ class Rewriter {
     return kept.back().outputs[0];
   }
 
-  ValueId MakeNode(TensorOp op, const Node& source, std::vector<ValueId> inputs, TensorDesc desc, std::vector<Node>& kept) {
+  ValueId MakeNode(TensorOp op, const Node& source, std::vector<ValueId> inputs, TensorDesc desc,
+                   std::vector<Node>& kept) {
     const ValueId output = AddValue(std::move(desc));
     kept.push_back(Node{.op = op, .name = source.name, .inputs = std::move(inputs), .outputs = {output}});
     return output;
@@ -129,7 +134,7 @@ class Rewriter {
 
   Program& program_;
   Function& function_;
-  std::vector<std::optional<ConstantId>> constants_;   // by value
+  std::vector<std::optional<ConstantId>> constants_;  // by value
   bool changed_ = false;
 };
 

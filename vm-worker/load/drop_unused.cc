@@ -15,7 +15,7 @@ class Renumbering {
     }
     return id;
   }
-  const std::vector<int32_t>& order() const { return order_; }   // old ids by new id
+  const std::vector<int32_t>& order() const { return order_; }  // old ids by new id
   bool IsIdentity() const { return order_.size() == to_.size(); }
 
  private:
@@ -41,12 +41,14 @@ class FunctionCompactor {
       }
       Renumber(region.outputs);
     }
-    const bool changed = values_.order().size() != function_.values.size() || regions_.order().size() != function_.regions.size();
+    const bool changed =
+        values_.order().size() != function_.values.size() || regions_.order().size() != function_.regions.size();
     std::vector<Value> values;
     for (int32_t old_id : values_.order()) values.push_back(std::move(function_.values[static_cast<size_t>(old_id)]));
     function_.values = std::move(values);
     std::vector<Region> regions;
-    for (int32_t old_id : regions_.order()) regions.push_back(std::move(function_.regions[static_cast<size_t>(old_id)]));
+    for (int32_t old_id : regions_.order())
+      regions.push_back(std::move(function_.regions[static_cast<size_t>(old_id)]));
     function_.regions = std::move(regions);
     return changed;
   }
@@ -77,7 +79,8 @@ bool DropConstants(Program& program) {
   ForEachNode(program, [&](Node& node) {
     const Attributes attributes = node.attributes;
     for (const Attribute& attribute : attributes.all()) {
-      if (const ConstantId* id = std::get_if<ConstantId>(&attribute.value)) node.attributes.Set(attribute.name, ids.Of(*id));
+      if (const ConstantId* id = std::get_if<ConstantId>(&attribute.value))
+        node.attributes.Set(attribute.name, ids.Of(*id));
     }
   });
   const bool changed = ids.order().size() != program.constants.size();

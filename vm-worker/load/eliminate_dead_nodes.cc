@@ -4,13 +4,15 @@
 namespace kiln {
 namespace {
 
-// Marks from the outputs backwards; a node's regions count as its readers. A node is also read by whoever needs a symbol
-// that one of its outputs is the first to show.
+// Marks from the outputs backwards; a node's regions count as its readers. A node is also read by whoever needs a
+// symbol that one of its outputs is the first to show.
 class Marker {
  public:
   Marker(Program& program, int function, const SymbolDefinitions& definitions)
-      : program_(program), function_(program.functions[static_cast<size_t>(function)]),
-        defines_(definitions.defines[static_cast<size_t>(function)]), live_(function_.values.size()),
+      : program_(program),
+        function_(program.functions[static_cast<size_t>(function)]),
+        defines_(definitions.defines[static_cast<size_t>(function)]),
+        live_(function_.values.size()),
         needed_(program.symbols.symbol_count()) {}
 
   // Returns whether a node in the region, or inside it, was dead.

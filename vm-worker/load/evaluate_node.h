@@ -15,8 +15,8 @@ namespace kiln {
 bool MayEvaluate(const Node& node, std::span<const Tensor* const> inputs);
 
 // The outputs of a node over constant inputs (nullptr: absent), contiguous; `outputs` are the descs that the shape rule
-// gave. nullopt: leave the node to run time (no kernel, not bounded: the results would exceed both 64 KiB and the inputs,
-// or the kernel rejects the values, which must only matter if the node is reached).
+// gave. nullopt: leave the node to run time (no kernel, not bounded: the results would exceed both 64 KiB and the
+// inputs, or the kernel rejects the values, which must only matter if the node is reached).
 std::optional<std::vector<Tensor>> EvaluateNode(const Program& program, const Node& node,
                                                 std::span<const Tensor* const> inputs,
                                                 std::span<const TensorDesc> outputs);

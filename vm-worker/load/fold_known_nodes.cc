@@ -40,7 +40,7 @@ class Folder {
     }
     const size_t symbols = program_.symbols.symbol_count();
     auto node_facts = InferNode(program_, function_, node, facts_);
-    if (!node_facts.has_value()) return false;   // it fails when it runs, if it runs
+    if (!node_facts.has_value()) return false;  // it fails when it runs, if it runs
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       if (node.outputs[i] == kNoValue) continue;
       if (node_facts->known[i] && !OlderThan(symbols, *node_facts->known[i])) node_facts->known[i].reset();

@@ -9,7 +9,9 @@ namespace {
 class Inliner {
  public:
   Inliner(const Program& program, Function& function)
-      : program_(program), function_(function), replacements_(function.values.size()),
+      : program_(program),
+        function_(function),
+        replacements_(function.values.size()),
         constant_of_(function.values.size(), -1) {}
 
   bool Run() {
@@ -25,7 +27,8 @@ class Inliner {
     std::vector<Node> kept;
     for (Node& node : nodes) {
       for (RegionId inner : node.regions) InlineIn(inner);
-      if (node.op == TensorOp::kConstant) constant_of_[static_cast<size_t>(node.outputs[0])] = node.attributes.Constant("value");
+      if (node.op == TensorOp::kConstant)
+        constant_of_[static_cast<size_t>(node.outputs[0])] = node.attributes.Constant("value");
       const std::optional<bool> condition = node.op == TensorOp::kIf ? ConditionOf(node) : std::nullopt;
       if (!condition) {
         kept.push_back(std::move(node));
@@ -46,8 +49,10 @@ class Inliner {
   void Pass(ValueId from, ValueId to, std::vector<Node>& kept) {
     TensorDesc& desc = function_.values[static_cast<size_t>(to)].desc;
     desc.dims = function_.values[static_cast<size_t>(from)].desc.dims;
-    kept.push_back(Node{.op = TensorOp::kIdentity, .name = function_.values[static_cast<size_t>(to)].name,
-                        .inputs = {from}, .outputs = {to}});
+    kept.push_back(Node{.op = TensorOp::kIdentity,
+                        .name = function_.values[static_cast<size_t>(to)].name,
+                        .inputs = {from},
+                        .outputs = {to}});
   }
 
   std::optional<bool> ConditionOf(const Node& node) const {

@@ -15,7 +15,7 @@ inline constexpr int64_t kKnownElementsMax = 256;
 
 // Indexed by ValueId. Value type.
 struct ValueFacts {
-  std::vector<ConstantId> constant;                  // -1: not a constant
+  std::vector<ConstantId> constant;  // -1: not a constant
   std::vector<std::optional<KnownValues>> known;
 
   void Resize(size_t values);
@@ -25,8 +25,8 @@ struct ValueFacts {
 // Contents of an integer or bool tensor as constant Dims (bool: 0 or 1); nullopt for other dtypes and long tensors.
 std::optional<KnownValues> KnownOfTensor(const Tensor& tensor);
 
-// The inverse for all-constant contents: a tensor of an integer or bool dtype; nullopt when an element is not constant or
-// does not fit.
+// The inverse for all-constant contents: a tensor of an integer or bool dtype; nullopt when an element is not constant
+// or does not fit.
 std::optional<Tensor> TensorOfKnown(const KnownValues& known, DType dtype, const Dims& dims);
 
 // What the shape rule says of one node's outputs.

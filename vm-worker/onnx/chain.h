@@ -25,16 +25,26 @@ class Chain {
   ValueId Ints(std::vector<int64_t> values) { return b_.EmitInts(values); }
   ValueId Scalar(double value, DType dtype) { return b_.EmitScalar(value, dtype); }
   ValueId Cast(ValueId value, DType dtype);
-  ValueId Reshape(ValueId value, std::vector<int64_t> shape) { return Do(TensorOp::kReshape, {value, Ints(std::move(shape))}); }
-  ValueId Transpose(ValueId value, std::vector<int64_t> perm) { return Do(TensorOp::kTranspose, {value}, "perm", std::move(perm)); }
-  ValueId Unsqueeze(ValueId value, std::vector<int64_t> axes) { return Do(TensorOp::kUnsqueeze, {value, Ints(std::move(axes))}); }
-  ValueId Squeeze(ValueId value, std::vector<int64_t> axes) { return Do(TensorOp::kSqueeze, {value, Ints(std::move(axes))}); }
+  ValueId Reshape(ValueId value, std::vector<int64_t> shape) {
+    return Do(TensorOp::kReshape, {value, Ints(std::move(shape))});
+  }
+  ValueId Transpose(ValueId value, std::vector<int64_t> perm) {
+    return Do(TensorOp::kTranspose, {value}, "perm", std::move(perm));
+  }
+  ValueId Unsqueeze(ValueId value, std::vector<int64_t> axes) {
+    return Do(TensorOp::kUnsqueeze, {value, Ints(std::move(axes))});
+  }
+  ValueId Squeeze(ValueId value, std::vector<int64_t> axes) {
+    return Do(TensorOp::kSqueeze, {value, Ints(std::move(axes))});
+  }
   ValueId Concat(ValueList parts, int64_t axis) { return Do(TensorOp::kConcat, std::move(parts), "axis", axis); }
   // Elements start, start + step… below end of one axis.
   ValueId Slice(ValueId value, int64_t axis, int64_t start, int64_t end, int64_t step = 1);
   ValueId Shape(ValueId value) { return Do(TensorOp::kShape, {value}); }
   // Dim `axis` as a vector of one element, and as a scalar.
-  ValueId Dim(ValueId value, int64_t axis) { return Do(TensorOp::kGather, {Shape(value), Ints({axis})}, "axis", int64_t{0}); }
+  ValueId Dim(ValueId value, int64_t axis) {
+    return Do(TensorOp::kGather, {Shape(value), Ints({axis})}, "axis", int64_t{0});
+  }
   ValueId ScalarDim(ValueId value, int64_t axis) { return Squeeze(Dim(value, axis), {0}); }
   // 0, 1, … up to a scalar.
   ValueId Count(ValueId limit) { return Do(TensorOp::kRange, {b_.EmitInt(0), limit, b_.EmitInt(1)}); }

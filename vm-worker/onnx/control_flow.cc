@@ -100,20 +100,22 @@ struct StateShape {
 
 struct LoopBody {
   RegionId region;
-  std::vector<TensorDesc> outputs;     // as the body gives them
+  std::vector<TensorDesc> outputs;  // as the body gives them
   size_t outer_symbols;
 };
 
-// Imports a body until its states' shapes hold from trip to trip. `leading` and `trailing` are the descs of the region's
-// other inputs; `first_state_output` says where the body's outputs hold the states.
+// Imports a body until its states' shapes hold from trip to trip. `leading` and `trailing` are the descs of the
+// region's other inputs; `first_state_output` says where the body's outputs hold the states.
 Result<LoopBody> ImportLoopBody(NodeContext& node, GraphProto& graph, const std::vector<TensorDesc>& leading,
                                 std::vector<StateShape>& states, const std::vector<TensorDesc>& trailing,
                                 size_t first_state_output) {
   ProgramBuilder& b = node.b;
   const size_t input_count = leading.size() + states.size() + trailing.size();
   if (static_cast<size_t>(graph.input_size()) != input_count) {
-    return Fail(ErrorCode::kMalformed, "the body has " + std::to_string(graph.input_size()) + " inputs where the node "
-                                       "passes " + std::to_string(input_count));
+    return Fail(ErrorCode::kMalformed, "the body has " + std::to_string(graph.input_size()) +
+                                           " inputs where the node "
+                                           "passes " +
+                                           std::to_string(input_count));
   }
   while (true) {
     ProgramBuilder::Snapshot snapshot = b.Save();
@@ -129,8 +131,9 @@ Result<LoopBody> ImportLoopBody(NodeContext& node, GraphProto& graph, const std:
     for (const TensorDesc& desc : trailing) add(desc);
     ASSIGN_OR_RETURN(ValueList outputs, node.importer.ImportBody(graph, node.scope, inputs));
     if (outputs.size() < first_state_output + states.size()) {
-      return Fail(ErrorCode::kMalformed, "the body has " + std::to_string(outputs.size()) + " outputs, fewer than its " +
-                                             std::to_string(states.size()) + " states need");
+      return Fail(ErrorCode::kMalformed, "the body has " + std::to_string(outputs.size()) +
+                                             " outputs, fewer than its " + std::to_string(states.size()) +
+                                             " states need");
     }
     ASSIGN_OR_RETURN(outputs, b.CloseRegion(std::move(outputs)));
     bool widened = false;
@@ -163,7 +166,8 @@ Result<std::vector<int64_t>> PerScan(const NodeContext& node, std::string_view n
 
 Result<int64_t> AxisIn(int64_t axis, int rank) {
   if (axis >= -rank && axis < rank) return axis < 0 ? axis + rank : axis;
-  return Fail(ErrorCode::kShapeMismatch, "scan axis " + std::to_string(axis) + " is outside rank " + std::to_string(rank));
+  return Fail(ErrorCode::kShapeMismatch,
+              "scan axis " + std::to_string(axis) + " is outside rank " + std::to_string(rank));
 }
 
 }  // namespace
@@ -193,10 +197,12 @@ Result<ValueList> IfNode(NodeContext& node) {
                                               node.b.Desc(else_branch.outputs[i]), outer_symbols));
     descs.push_back(std::move(merged));
   }
-  return node.b.EmitControl(TensorOp::kIf, {node.In(0)}, {}, {then_branch.region, else_branch.region}, std::move(descs));
+  return node.b.EmitControl(TensorOp::kIf, {node.In(0)}, {}, {then_branch.region, else_branch.region},
+                            std::move(descs));
 }
 
-// Inputs: trip count, condition, states. Body: iteration, condition, states -> condition, states, one slice per scan output.
+// Inputs: trip count, condition, states. Body: iteration, condition, states -> condition, states, one slice per scan
+// output.
 Result<ValueList> LoopNode(NodeContext& node) {
   ASSIGN_OR_RETURN(GraphProto* const graph, GraphAttribute(node, "body"));
   std::vector<StateShape> states;

@@ -168,8 +168,8 @@ Status GraphImporter::ImportNodes(google::protobuf::RepeatedPtrField<NodeProto>&
   for (int index : order) {
     NodeProto& node = nodes[index];
     if (++visited_nodes_ > kVisitedNodesMax || builder_.emitted_nodes() > kVisitedNodesMax) {
-      return Fail(ErrorCode::kLimitExceeded, "the model expands to more than " + std::to_string(kVisitedNodesMax) +
-                                                 " nodes");
+      return Fail(ErrorCode::kLimitExceeded,
+                  "the model expands to more than " + std::to_string(kVisitedNodesMax) + " nodes");
     }
     if (Status status = ImportNode(node, scope); !status.has_value()) {
       const std::string domain = CanonicalDomain(node.domain());
@@ -188,7 +188,8 @@ Status GraphImporter::ImportNode(NodeProto& node, Scope& scope) {
   for (const std::string& name : node.input()) {
     const ValueId* value = name.empty() ? nullptr : scope.Find(name);
     if (value == nullptr && !name.empty()) {
-      return Fail(ErrorCode::kMalformed, "input '" + name + "' is not defined by an input, an initializer or another node");
+      return Fail(ErrorCode::kMalformed,
+                  "input '" + name + "' is not defined by an input, an initializer or another node");
     }
     inputs.push_back(value == nullptr ? kNoValue : *value);
   }
@@ -230,8 +231,8 @@ Result<ValueList> GraphImporter::ApplyRule(NodeProto& node, const std::string& d
 Result<ValueList> GraphImporter::CallFunction(FunctionProto& function, const NodeAttributes& attributes,
                                               ValueList inputs, const Scope& caller) {
   if (caller.depth >= limits::kRegionDepthMax) {
-    return Fail(ErrorCode::kLimitExceeded, "functions call each other more than " +
-                                               std::to_string(limits::kRegionDepthMax) + " deep");
+    return Fail(ErrorCode::kLimitExceeded,
+                "functions call each other more than " + std::to_string(limits::kRegionDepthMax) + " deep");
   }
   AttributeBindings bindings;
   for (AttributeProto& fallback : *function.mutable_attribute_proto()) bindings[fallback.name()] = &fallback;
@@ -314,7 +315,8 @@ Result<ImportedModel> GraphImporter::Finish(GraphProto& graph, const Scope& scop
   if (outputs.empty()) return Fail(ErrorCode::kMalformed, "the graph has no outputs");
   RETURN_IF_ERROR(builder_.CloseRegion(outputs));
 
-  ImportedModel imported{.program = builder_.Take(), .overridable = std::move(overridable_),
+  ImportedModel imported{.program = builder_.Take(),
+                         .overridable = std::move(overridable_),
                          .opset = opsets_.contains("") ? opsets_.at("") : 0};
   RETURN_IF_ERROR(PrepareProgram(imported.program));
   const Function& entry = imported.program.entry();

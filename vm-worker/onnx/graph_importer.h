@@ -24,14 +24,14 @@ class ModelProto;
 class TensorProto;
 class ValueInfoProto;
 
-using OpsetImports = std::unordered_map<std::string, int64_t>;   // "" is ai.onnx
+using OpsetImports = std::unordered_map<std::string, int64_t>;  // "" is ai.onnx
 
 // Names visible in one graph or function body. Graphs see their parents; a function body sees its own names only.
 struct Scope {
   const Scope* parent = nullptr;
   const OpsetImports* opsets = nullptr;
   const AttributeBindings* bindings = nullptr;
-  int depth = 0;                                       // of graphs and function calls around it
+  int depth = 0;  // of graphs and function calls around it
   std::unordered_map<std::string, ValueId> values;
 
   const ValueId* Find(const std::string& name) const;
@@ -70,7 +70,7 @@ class GraphImporter {
   ImportOptions options_;
   ProgramBuilder builder_;
   OpsetImports opsets_;
-  std::map<std::string, FunctionProto*> functions_;                // by FunctionKey
+  std::map<std::string, FunctionProto*> functions_;  // by FunctionKey
   std::unordered_map<std::string, Dim> dim_params_;
   std::unordered_map<const TensorProto*, Tensor> tensors_;
   std::vector<std::string> overridable_;

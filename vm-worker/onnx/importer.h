@@ -25,17 +25,17 @@ struct ImportOptions {
 // An input or output as the model declares it.
 struct ImportedValue {
   std::string name;
-  TensorDesc desc;   // dims refer to the program's symbol table
+  TensorDesc desc;  // dims refer to the program's symbol table
 };
 
 struct ImportedModel {
-  Program program;                       // verified; entry inputs and outputs in the order of the lists below
+  Program program;  // verified; entry inputs and outputs in the order of the lists below
   std::vector<ImportedValue> inputs;
-  std::vector<ImportedValue> outputs;    // as inferred; the declared output shapes are not trusted
+  std::vector<ImportedValue> outputs;  // as inferred; the declared output shapes are not trusted
   // Initialisers that the model also lists as inputs: callers of the model may override them in ONNX, Kiln treats
   // them as constants.
   std::vector<std::string> overridable;
-  int64_t opset = 0;                     // of domain ai.onnx
+  int64_t opset = 0;  // of domain ai.onnx
 };
 
 // Reads, imports, prepares (see PrepareProgram) and verifies a model. Errors:

@@ -27,7 +27,7 @@ std::unexpected<Error> FailOs(const std::filesystem::path& path, const char* act
 }  // namespace
 
 Result<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::filesystem::path& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);   // a pipe without a writer must not hold us
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe without a writer must not hold us
   if (fd < 0) return FailOs(path, "open", errno);
   struct stat info;
   if (fstat(fd, &info) != 0) {
@@ -58,8 +58,9 @@ MappedFile::~MappedFile() {
 
 Status ParseMessage(std::span<const uint8_t> bytes, std::string_view what, google::protobuf::MessageLite& message) {
   if (bytes.size() >= static_cast<size_t>(INT_MAX)) {
-    return Fail(ErrorCode::kLimitExceeded, std::string(what) + " has " + std::to_string(bytes.size()) +
-                                               " bytes; a message holds less than 2 GiB, keep weights in external data");
+    return Fail(ErrorCode::kLimitExceeded,
+                std::string(what) + " has " + std::to_string(bytes.size()) +
+                    " bytes; a message holds less than 2 GiB, keep weights in external data");
   }
   google::protobuf::io::CodedInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
   stream.SetRecursionLimit(kNestingMax);

@@ -31,11 +31,11 @@ Result<NodeAttributes> NodeAttributes::Of(NodeProto& node, const AttributeBindin
     AttributeProto* attribute = &proto;
     if (!proto.ref_attr_name().empty()) {
       if (bindings == nullptr) {
-        return Fail(ErrorCode::kMalformed, "attribute '" + proto.name() + "' refers to '" + proto.ref_attr_name() +
-                                               "' outside a function");
+        return Fail(ErrorCode::kMalformed,
+                    "attribute '" + proto.name() + "' refers to '" + proto.ref_attr_name() + "' outside a function");
       }
       const auto bound = bindings->find(proto.ref_attr_name());
-      if (bound == bindings->end()) continue;   // the caller left an optional attribute out
+      if (bound == bindings->end()) continue;  // the caller left an optional attribute out
       attribute = bound->second;
     }
     if (attributes.Has(proto.name())) {

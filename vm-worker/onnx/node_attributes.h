@@ -16,8 +16,18 @@ class NodeProto;
 
 // AttributeProto.type
 enum class AttributeKind : int32_t {
-  kUndefined = 0, kFloat = 1, kInt = 2, kString = 3, kTensor = 4, kGraph = 5,
-  kFloats = 6, kInts = 7, kStrings = 8, kTensors = 9, kGraphs = 10, kSparseTensor = 11,
+  kUndefined = 0,
+  kFloat = 1,
+  kInt = 2,
+  kString = 3,
+  kTensor = 4,
+  kGraph = 5,
+  kFloats = 6,
+  kInts = 7,
+  kStrings = 8,
+  kTensors = 9,
+  kGraphs = 10,
+  kSparseTensor = 11,
 };
 
 // Actual attributes of the function call that is being inlined; nullptr outside functions.

@@ -14,9 +14,9 @@ namespace kiln::onnx {
 
 class NodeProto;
 
-// Indices of `nodes` so that each comes after the nodes whose outputs it, or a graph in its attributes, reads; the given
-// order where it allows that. Of several Constant nodes that define one name the last counts, as other runtimes have it; the
-// others are left out. Malformed names a node on a cycle.
+// Indices of `nodes` so that each comes after the nodes whose outputs it, or a graph in its attributes, reads; the
+// given order where it allows that. Of several Constant nodes that define one name the last counts, as other runtimes
+// have it; the others are left out. Malformed names a node on a cycle.
 Result<std::vector<int>> ExecutionOrder(const google::protobuf::RepeatedPtrField<NodeProto>& nodes);
 
 }  // namespace kiln::onnx

@@ -98,8 +98,9 @@ Result<ValueList> ProgramBuilder::Emit(TensorOp op, ValueList inputs, Attributes
   const TensorOpInfo& info = OpInfo(op);
   const int count = static_cast<int>(inputs.size());
   if (count < info.min_inputs || count > info.max_inputs || outputs < info.min_outputs || outputs > info.max_outputs) {
-    return Fail(ErrorCode::kInvalidArgument, std::string(info.name) + " with " + std::to_string(count) + " inputs and " +
-                                                 std::to_string(outputs) + " outputs does not follow the operator");
+    return Fail(ErrorCode::kInvalidArgument, std::string(info.name) + " with " + std::to_string(count) +
+                                                 " inputs and " + std::to_string(outputs) +
+                                                 " outputs does not follow the operator");
   }
   for (int i = 0; i < info.min_inputs; ++i) {
     if (inputs[static_cast<size_t>(i)] == kNoValue && op != TensorOp::kLoop && op != TensorOp::kResize) {
@@ -129,7 +130,10 @@ Result<ValueId> ProgramBuilder::EmitOne(TensorOp op, ValueList inputs, Attribute
 ValueList ProgramBuilder::EmitControl(TensorOp op, ValueList inputs, Attributes attributes,
                                       std::vector<RegionId> regions, std::vector<TensorDesc> outputs) {
   ++emitted_nodes_;
-  Node node{.op = op, .name = node_name_, .inputs = std::move(inputs), .attributes = std::move(attributes),
+  Node node{.op = op,
+            .name = node_name_,
+            .inputs = std::move(inputs),
+            .attributes = std::move(attributes),
             .regions = std::move(regions)};
   for (TensorDesc& desc : outputs) node.outputs.push_back(NewValue(node_name_, std::move(desc)));
   ValueList values = node.outputs;
@@ -161,7 +165,8 @@ Result<ValueList> ProgramBuilder::CloseRegion(ValueList outputs) {
     const TensorDesc desc = Desc(output);
     const ValueId copy = NewValue(Name(output), desc);
     facts_.known[static_cast<size_t>(copy)] = known;
-    region().nodes.push_back(Node{.op = TensorOp::kIdentity, .name = node_name_, .inputs = {output}, .outputs = {copy}});
+    region().nodes.push_back(
+        Node{.op = TensorOp::kIdentity, .name = node_name_, .inputs = {output}, .outputs = {copy}});
     output = copy;
   }
   region().outputs = outputs;

@@ -1,6 +1,6 @@
 // Builds the one function of an imported Program, node by node, in execution order. Every node is inferred when it is
-// emitted; a node over constants becomes a constant and integer arithmetic over dims becomes a ShapeVector, so that what
-// follows is imported with the best shapes that are known.
+// emitted; a node over constants becomes a constant and integer arithmetic over dims becomes a ShapeVector, so that
+// what follows is imported with the best shapes that are known.
 //
 // Not thread-safe.
 #pragma once
@@ -31,7 +31,7 @@ class ProgramBuilder {
   const std::string& Name(ValueId value) const { return function().values[static_cast<size_t>(value)].name; }
 
   // --- what is known ---
-  const Tensor* ConstantTensor(ValueId value) const;                       // nullptr: not a constant
+  const Tensor* ConstantTensor(ValueId value) const;  // nullptr: not a constant
   const std::optional<KnownValues>& Known(ValueId value) const { return facts_.known[static_cast<size_t>(value)]; }
   // Known contents of which every element is a constant.
   std::optional<std::vector<int64_t>> KnownInts(ValueId value) const;
@@ -44,9 +44,9 @@ class ProgramBuilder {
   ValueList EmitControl(TensorOp op, ValueList inputs, Attributes attributes, std::vector<RegionId> regions,
                         std::vector<TensorDesc> outputs);
   ValueId EmitConstant(Tensor tensor, std::string_view name = {});
-  ValueId EmitInts(std::span<const int64_t> values);                       // 1-D int64
-  ValueId EmitInt(int64_t value);                                          // rank 0
-  ValueId EmitScalar(double value, DType dtype);                           // rank 0, any dtype
+  ValueId EmitInts(std::span<const int64_t> values);  // 1-D int64
+  ValueId EmitInt(int64_t value);                     // rank 0
+  ValueId EmitScalar(double value, DType dtype);      // rank 0, any dtype
   ConstantId AddConstant(Tensor tensor, std::string_view name);
   // Name of the source node, given to the nodes and values that follow.
   void SetNodeName(std::string_view name) { node_name_ = name; }
@@ -81,7 +81,7 @@ class ProgramBuilder {
 
   Program program_;
   ValueFacts facts_;
-  std::vector<RegionId> region_of_;   // per value: where it is defined
+  std::vector<RegionId> region_of_;  // per value: where it is defined
   std::vector<RegionId> open_;
   std::string node_name_;
   size_t emitted_nodes_ = 0;

@@ -32,15 +32,24 @@ const std::unordered_map<std::string, std::vector<const NodeRule*>>& RulesByName
 
 char KindLetter(AttributeKind kind) {
   switch (kind) {
-    case AttributeKind::kFloat: return 'f';
-    case AttributeKind::kInt: return 'i';
-    case AttributeKind::kString: return 's';
-    case AttributeKind::kTensor: return 't';
-    case AttributeKind::kGraph: return 'g';
-    case AttributeKind::kFloats: return 'F';
-    case AttributeKind::kInts: return 'I';
-    case AttributeKind::kStrings: return 'S';
-    case AttributeKind::kSparseTensor: return 'p';
+    case AttributeKind::kFloat:
+      return 'f';
+    case AttributeKind::kInt:
+      return 'i';
+    case AttributeKind::kString:
+      return 's';
+    case AttributeKind::kTensor:
+      return 't';
+    case AttributeKind::kGraph:
+      return 'g';
+    case AttributeKind::kFloats:
+      return 'F';
+    case AttributeKind::kInts:
+      return 'I';
+    case AttributeKind::kStrings:
+      return 'S';
+    case AttributeKind::kSparseTensor:
+      return 'p';
     case AttributeKind::kUndefined:
     case AttributeKind::kTensors:
     case AttributeKind::kGraphs:
@@ -63,7 +72,8 @@ char ListedKind(const NodeRule& rule, std::string_view name) {
 // An empty list has no type of its own in files whose writer left `type` out.
 bool SameKind(const AttributeProto& attribute, char listed) {
   const AttributeKind kind = KindOf(attribute);
-  return KindLetter(kind) == listed || (kind == AttributeKind::kUndefined && (listed == 'F' || listed == 'I' || listed == 'S'));
+  return KindLetter(kind) == listed ||
+         (kind == AttributeKind::kUndefined && (listed == 'F' || listed == 'I' || listed == 'S'));
 }
 
 }  // namespace
@@ -76,7 +86,8 @@ Result<const NodeRule*> FindNodeRule(std::string_view domain, std::string_view o
   for (const NodeRule* rule : found->second) {
     if (opset >= rule->opset_min && opset <= rule->opset_max) return rule;
   }
-  return Fail(ErrorCode::kUnsupported, "the operator's form in operator set " + std::to_string(opset) + " is not supported");
+  return Fail(ErrorCode::kUnsupported,
+              "the operator's form in operator set " + std::to_string(opset) + " is not supported");
 }
 
 Status CheckAttributes(const NodeRule& rule, const NodeAttributes& attributes) {
@@ -127,8 +138,8 @@ Result<Attributes> NodeContext::Translated() const {
         translated.Set(name, b.AddConstant(std::move(tensor), name));
         break;
       }
-      case AttributeKind::kUndefined:      // an empty list: as if absent
-      case AttributeKind::kGraph:          // regions, see control_flow.cc
+      case AttributeKind::kUndefined:  // an empty list: as if absent
+      case AttributeKind::kGraph:      // regions, see control_flow.cc
       case AttributeKind::kTensors:
       case AttributeKind::kGraphs:
       case AttributeKind::kSparseTensor:
@@ -165,7 +176,8 @@ Result<ValueId> TransposeBy(ProgramBuilder& b, ValueId value, std::span<const in
   return b.EmitOne(TensorOp::kTranspose, {value}, std::move(attributes));
 }
 
-Result<ValueId> ReduceOver(ProgramBuilder& b, TensorOp op, ValueId value, std::span<const int64_t> axes, bool keepdims) {
+Result<ValueId> ReduceOver(ProgramBuilder& b, TensorOp op, ValueId value, std::span<const int64_t> axes,
+                           bool keepdims) {
   Attributes attributes;
   attributes.Set("keepdims", int64_t{keepdims});
   return b.EmitOne(op, {value, b.EmitInts(axes)}, std::move(attributes));

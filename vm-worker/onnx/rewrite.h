@@ -20,10 +20,10 @@ struct NodeRule;
 struct NodeContext {
   ProgramBuilder& b;
   GraphImporter& importer;
-  const Scope& scope;                 // for graphs in attributes
+  const Scope& scope;  // for graphs in attributes
   const NodeRule& rule;
   const NodeAttributes& attributes;
-  int64_t opset;                      // of the node's domain
+  int64_t opset;  // of the node's domain
   ValueList inputs;
   int outputs;
 
@@ -42,12 +42,12 @@ struct NodeContext {
 using Rewrite = Result<ValueList> (*)(NodeContext&);
 
 struct NodeRule {
-  std::string_view domain;            // "" is ai.onnx
+  std::string_view domain;  // "" is ai.onnx
   std::string_view op_type;
   int64_t opset_min, opset_max;
   Rewrite rewrite;
-  TensorOp op;                        // what the rewrite is about
-  std::string_view attributes;        // allowed ones, "name:kind …"; kinds i f s t I F S g
+  TensorOp op;                  // what the rewrite is about
+  std::string_view attributes;  // allowed ones, "name:kind …"; kinds i f s t I F S g
 };
 
 // The rule for an operator form; Unsupported says whether the operator or only its opset is unknown.

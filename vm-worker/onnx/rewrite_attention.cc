@@ -17,7 +17,8 @@ Result<ValueId> ByHeads(NodeContext& node, Chain& chain, ValueId value, std::str
   if (rank == 4) return value;
   const int64_t heads = node.attributes.Int(heads_attribute, 0);
   if (rank != 3 || heads < 1) {
-    return Fail(ErrorCode::kUnsupported, "inputs must have a known rank of 4, or of 3 with " + std::string(heads_attribute));
+    return Fail(ErrorCode::kUnsupported,
+                "inputs must have a known rank of 4, or of 3 with " + std::string(heads_attribute));
   }
   return chain.Transpose(chain.Reshape(value, {0, 0, heads, -1}), {0, 2, 1, 3});
 }
@@ -28,7 +29,8 @@ ValueId PerQueryHead(Chain& c, ValueId value, ValueId query) {
   const ValueId group = c.Div(c.Dim(query, 1), heads);
   const ValueId wide = c.Concat({c.Dim(value, 0), heads, group, c.Dim(value, 2), c.Dim(value, 3)}, 0);
   const ValueId spread = c.Do(TensorOp::kExpand, {c.Unsqueeze(value, {2}), wide});
-  return c.Do(TensorOp::kReshape, {spread, c.Concat({c.Dim(value, 0), c.Dim(query, 1), c.Dim(value, 2), c.Dim(value, 3)}, 0)});
+  return c.Do(TensorOp::kReshape,
+              {spread, c.Concat({c.Dim(value, 0), c.Dim(query, 1), c.Dim(value, 2), c.Dim(value, 3)}, 0)});
 }
 
 // The sum of mask, causal bound and padding as a bias on the scores, or kNoValue where nothing is masked.
@@ -116,7 +118,7 @@ Result<ValueList> AttentionNode(NodeContext& node) {
   const ValueId left = c.Mul(query, root);
   const ValueId right = c.Mul(c.Transpose(PerQueryHead(c, keys, query), {0, 1, 3, 2}), root);
   ValueId scores = c.Do(TensorOp::kMatMul, {left, right});
-  ValueList stages = {scores};   // by qk_matmul_output_mode
+  ValueList stages = {scores};  // by qk_matmul_output_mode
   if (const double cap = node.attributes.Float("softcap", 0); cap != 0) {
     const ValueId limit = c.Scalar(cap, dtype);
     scores = c.Mul(c.Do(TensorOp::kTanh, {c.Div(scores, limit)}), limit);
@@ -125,10 +127,12 @@ Result<ValueList> AttentionNode(NodeContext& node) {
   if (bias != kNoValue) scores = c.Add(scores, bias);
   stages.push_back(scores);
   const int64_t precision = node.attributes.Int("softmax_precision", static_cast<int64_t>(dtype));
-  const std::optional<DType> softmax_dtype = precision < 0 || precision > 255 ? std::nullopt : DTypeFromNumber(static_cast<int>(precision));
-  if (!softmax_dtype || !IsFloat(*softmax_dtype)) return Fail(ErrorCode::kMalformed, "softmax_precision is not a float type");
+  const std::optional<DType> softmax_dtype =
+      precision < 0 || precision > 255 ? std::nullopt : DTypeFromNumber(static_cast<int>(precision));
+  if (!softmax_dtype || !IsFloat(*softmax_dtype))
+    return Fail(ErrorCode::kMalformed, "softmax_precision is not a float type");
   ValueId weights = c.Cast(c.Do(TensorOp::kSoftmax, {c.Cast(scores, *softmax_dtype)}, "axis", int64_t{-1}), dtype);
-  if (bias != kNoValue) {   // a row that masks every key gives zeros, not NaN
+  if (bias != kNoValue) {  // a row that masks every key gives zeros, not NaN
     const ValueId largest = c.Reduce(TensorOp::kReduceMax, bias, {-1}, true);
     weights = c.Where(c.Do(TensorOp::kEqual, {largest, c.Scalar(kMinusInfinity, dtype)}), c.Scalar(0, dtype), weights);
   }
@@ -156,7 +160,8 @@ Result<ValueList> RotaryEmbeddingNode(NodeContext& node) {
   const int64_t dim = node.attributes.Int("rotary_embedding_dim", 0);
   const ValueId turned = dim > 0 ? c.Slice(x, 3, 0, dim) : x;
   const auto angles = [&](size_t i) {
-    const ValueId cache = node.Has(3) ? c.Do(TensorOp::kGather, {node.In(i), node.In(3)}, "axis", int64_t{0}) : node.In(i);
+    const ValueId cache =
+        node.Has(3) ? c.Do(TensorOp::kGather, {node.In(i), node.In(3)}, "axis", int64_t{0}) : node.In(i);
     return c.Unsqueeze(cache, {2});
   };
   const ValueId cosine = angles(1);
@@ -177,8 +182,9 @@ Result<ValueList> RotaryEmbeddingNode(NodeContext& node) {
   }
   const ValueId real = c.Sub(c.Mul(cosine, first), c.Mul(sine, second));
   const ValueId imaginary = c.Add(c.Mul(sine, first), c.Mul(cosine, second));
-  ValueId result = interleaved ? c.Reshape(c.Concat({c.Unsqueeze(real, {4}), c.Unsqueeze(imaginary, {4})}, 4), {0, 0, 0, -1})
-                               : c.Concat({real, imaginary}, 3);
+  ValueId result = interleaved
+                       ? c.Reshape(c.Concat({c.Unsqueeze(real, {4}), c.Unsqueeze(imaginary, {4})}, 4), {0, 0, 0, -1})
+                       : c.Concat({real, imaginary}, 3);
   if (dim > 0) result = c.Concat({result, c.Slice(x, 3, dim, kToTheEnd)}, 3);
   result = rank == 4 ? c.Transpose(result, {0, 2, 1, 3}) : c.Do(TensorOp::kReshape, {result, c.Shape(node.In(0))});
   return c.Done({result});

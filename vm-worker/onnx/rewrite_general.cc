@@ -135,7 +135,8 @@ Result<Tensor> FillValue(NodeContext& node) {
   if (value == nullptr) return Tensor::Zeros(DType::kF32, Dims{1});
   ASSIGN_OR_RETURN(Tensor tensor, node.importer.ReadOnce(*value->mutable_t()));
   if (tensor.ref.elements() != 1) {
-    return Fail(ErrorCode::kMalformed, "the fill value has shape " + tensor.dims().ToString() + "; it needs one element");
+    return Fail(ErrorCode::kMalformed,
+                "the fill value has shape " + tensor.dims().ToString() + "; it needs one element");
   }
   return tensor;
 }
@@ -209,7 +210,7 @@ Result<ValueList> DropoutNode(NodeContext& node) {
   Tensor one = Tensor::Of<bool>(DType::kBool, Dims{1}, std::span(&yes, 1));
   attributes.Set("value", node.b.AddConstant(std::move(one), "value"));
   ASSIGN_OR_RETURN(ValueId mask, node.b.EmitOne(TensorOp::kConstantOfShape, {shape}, std::move(attributes)));
-  if (node.opset < 10) {   // the mask had the data's type
+  if (node.opset < 10) {  // the mask had the data's type
     ASSIGN_OR_RETURN(mask, CastTo(node.b, mask, node.DTypeOf(node.In(0))));
   }
   return ValueList{node.In(0), mask};

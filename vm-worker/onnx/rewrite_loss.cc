@@ -57,7 +57,8 @@ Result<ValueList> CosineWindow(NodeContext& node, double a0, double a1, double a
   RETURN_IF_ERROR(node.Require(1));
   Chain c(node.b);
   const int64_t number = node.attributes.Int("output_datatype", static_cast<int64_t>(DType::kF32));
-  const std::optional<DType> dtype = number < 0 || number > 255 ? std::nullopt : DTypeFromNumber(static_cast<int>(number));
+  const std::optional<DType> dtype =
+      number < 0 || number > 255 ? std::nullopt : DTypeFromNumber(static_cast<int>(number));
   if (!dtype) return Fail(ErrorCode::kUnsupported, "output_datatype " + std::to_string(number) + " is not supported");
   const auto scalar = [&](double value) { return c.Scalar(value, DType::kF32); };
   const ValueId length = c.Cast(node.In(0), DType::kF32);
@@ -74,11 +75,18 @@ Result<ValueList> CosineWindow(NodeContext& node, double a0, double a1, double a
 
 }  // namespace
 
-Result<ValueList> HannWindowNode(NodeContext& node) { return CosineWindow(node, 0.5, 0.5, 0); }
-Result<ValueList> HammingWindowNode(NodeContext& node) { return CosineWindow(node, 25.0 / 46.0, 21.0 / 46.0, 0); }
-Result<ValueList> BlackmanWindowNode(NodeContext& node) { return CosineWindow(node, 0.42, 0.5, 0.08); }
+Result<ValueList> HannWindowNode(NodeContext& node) {
+  return CosineWindow(node, 0.5, 0.5, 0);
+}
+Result<ValueList> HammingWindowNode(NodeContext& node) {
+  return CosineWindow(node, 25.0 / 46.0, 21.0 / 46.0, 0);
+}
+Result<ValueList> BlackmanWindowNode(NodeContext& node) {
+  return CosineWindow(node, 0.42, 0.5, 0.08);
+}
 
-// Crops what is too long and pads what is too short, half on each side; an odd rest goes behind (crop: in front of the end).
+// Crops what is too long and pads what is too short, half on each side; an odd rest goes behind (crop: in front of the
+// end).
 Result<ValueList> CenterCropPadNode(NodeContext& node) {
   RETURN_IF_ERROR(node.Require(2));
   const ValueId x = node.In(0);

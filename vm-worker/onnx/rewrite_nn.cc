@@ -99,8 +99,8 @@ Result<ValueList> GroupNormalizationPerGroup(NodeContext& node) {
   return b.Emit(TensorOp::kGroupNormalization, std::move(inputs), std::move(attributes));
 }
 
-// Operator set 10 has x and scales, and samples asymmetrically; later ones have x, roi, scales, sizes, of which an empty
-// tensor means absent.
+// Operator set 10 has x and scales, and samples asymmetrically; later ones have x, roi, scales, sizes, of which an
+// empty tensor means absent.
 Result<ValueList> ResizeNode(NodeContext& node) {
   RETURN_IF_ERROR(node.Require(1));
   ASSIGN_OR_RETURN(Attributes attributes, node.Translated());
@@ -116,7 +116,8 @@ Result<ValueList> ResizeNode(NodeContext& node) {
     const TensorDesc& desc = node.b.Desc(inputs[i]);
     if (desc.has_rank() && desc.rank() == 1 && (*desc.dims)[0] == Dim::Const(0)) inputs[i] = kNoValue;
   }
-  if (node.attributes.Text("coordinate_transformation_mode", "half_pixel") != "tf_crop_and_resize" && inputs.size() > 1) {
+  if (node.attributes.Text("coordinate_transformation_mode", "half_pixel") != "tf_crop_and_resize" &&
+      inputs.size() > 1) {
     inputs[1] = kNoValue;
   }
   return node.b.Emit(TensorOp::kResize, std::move(inputs), std::move(attributes));
@@ -134,8 +135,8 @@ Result<ValueList> UpsampleNode(NodeContext& node) {
     std::vector<float> factors;
     for (double factor : all.Floats("scales")) factors.push_back(static_cast<float>(factor));
     if (factors.empty()) return Fail(ErrorCode::kMalformed, "Upsample needs the attribute scales");
-    scales = node.b.EmitConstant(Tensor::Of<float>(DType::kF32, Dims{static_cast<int64_t>(factors.size())},
-                                                   std::span<const float>(factors)));
+    scales = node.b.EmitConstant(
+        Tensor::Of<float>(DType::kF32, Dims{static_cast<int64_t>(factors.size())}, std::span<const float>(factors)));
   }
   return node.b.Emit(TensorOp::kResize, {node.In(0), kNoValue, scales}, std::move(attributes));
 }

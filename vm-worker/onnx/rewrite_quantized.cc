@@ -85,8 +85,8 @@ Result<ValueList> QLinearPool(NodeContext& node) {
 Result<ValueList> QLinearSoftmaxNode(NodeContext& node) {
   RETURN_IF_ERROR(node.Require(2));
   ASSIGN_OR_RETURN(const ValueId x, Dequantized(node, 0));
-  NodeContext inner{node.b, node.importer, node.scope, node.rule, node.attributes, node.attributes.Int("opset", 13),
-                    {x}, 1};
+  NodeContext inner{
+      node.b, node.importer, node.scope, node.rule, node.attributes, node.attributes.Int("opset", 13), {x}, 1};
   ValueList result;
   if (inner.opset < 13) {
     ASSIGN_OR_RETURN(result, FlatSoftmax(inner));

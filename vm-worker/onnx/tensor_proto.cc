@@ -99,7 +99,8 @@ Result<Tensor> ReadExternal(const TensorProto& proto, DType dtype, const Dims& d
     if (entry.key() == "location") location = entry.value();
     if (entry.key() != "offset" && entry.key() != "length") continue;
     const std::optional<int64_t> value = ParseCount(entry.value());
-    if (!value) return Fail(ErrorCode::kMalformed, Describe(proto) + " has external " + entry.key() + " '" + entry.value() + "'");
+    if (!value)
+      return Fail(ErrorCode::kMalformed, Describe(proto) + " has external " + entry.key() + " '" + entry.value() + "'");
     (entry.key() == "offset" ? offset : length) = *value;
   }
   if (length != bytes) {
@@ -120,7 +121,8 @@ Result<Tensor> ReadExternal(const TensorProto& proto, DType dtype, const Dims& d
                                            std::to_string(data.size()));
   }
   uint8_t* start = const_cast<uint8_t*>(data.data()) + offset;
-  if (length > 0 && dtype != DType::kBool && reinterpret_cast<uintptr_t>(start) % static_cast<uintptr_t>(DTypeBytes(dtype)) == 0) {
+  if (length > 0 && dtype != DType::kBool &&
+      reinterpret_cast<uintptr_t>(start) % static_cast<uintptr_t>(DTypeBytes(dtype)) == 0) {
     Tensor tensor;
     tensor.buffer = Buffer::Wrap(start, static_cast<size_t>(length), std::move(file));
     tensor.ref = MakeRef(dtype, dims, start);
@@ -163,9 +165,9 @@ Result<Tensor> ReadTensor(TensorProto& proto, const std::filesystem::path& model
     proto.clear_raw_data();
     return tensor;
   }
-  const int64_t values = std::max({int64_t{proto.float_data_size()}, int64_t{proto.int32_data_size()},
-                                   int64_t{proto.int64_data_size()}, int64_t{proto.double_data_size()},
-                                   int64_t{proto.uint64_data_size()}});
+  const int64_t values =
+      std::max({int64_t{proto.float_data_size()}, int64_t{proto.int32_data_size()}, int64_t{proto.int64_data_size()},
+                int64_t{proto.double_data_size()}, int64_t{proto.uint64_data_size()}});
   if (values != *elements) {
     return Fail(ErrorCode::kMalformed, Describe(proto) + " has " + std::to_string(values) + " values where its shape " +
                                            dims.ToString() + " needs " + std::to_string(*elements));
@@ -198,7 +200,8 @@ Result<Tensor> ReadSparseTensor(SparseTensorProto& proto, const std::filesystem:
     const int64_t* index = indices.ref.as<int64_t>() + i * width;
     for (int d = 0; d < width; ++d) {
       const int64_t limit = indices.dims().rank() == 2 ? dims[d] : *elements;
-      if (index[d] < 0 || index[d] >= limit) return Fail(ErrorCode::kMalformed, name + " has an index outside its dims");
+      if (index[d] < 0 || index[d] >= limit)
+        return Fail(ErrorCode::kMalformed, name + " has an index outside its dims");
       flat += indices.dims().rank() == 2 ? index[d] * strides[d] : index[d];
     }
     std::memcpy(dense.ref.as<uint8_t>() + static_cast<size_t>(flat) * size,

@@ -13,11 +13,11 @@ namespace {
 
 struct Flags {
   std::vector<std::string> listen = {"tcp://127.0.0.1:7421"};
-  std::vector<std::string> models;            // name=path
-  std::string store;                          // empty: no cache, no plans
+  std::vector<std::string> models;  // name=path
+  std::string store;                // empty: no cache, no plans
   std::string store_blobs;
   std::string store_hints;
-  std::string compile;                        // empty: plans only from the cache
+  std::string compile;  // empty: plans only from the cache
   std::string keys = "keys";
   bool insecure = false;
   int threads = 1;
@@ -106,12 +106,15 @@ Status Serve(const Flags& flags) {
   ModelRegistry registry(epochs, tiers);
   for (const std::string& model : flags.models) {
     const size_t equals = model.find('=');
-    if (equals == std::string::npos) return Fail(ErrorCode::kInvalidArgument, "--model takes NAME=PATH, not \"" + model + "\"");
-    ASSIGN_OR_RETURN([[maybe_unused]] LoadReply reply, registry.Load({model.substr(0, equals), model.substr(equals + 1)}));
+    if (equals == std::string::npos)
+      return Fail(ErrorCode::kInvalidArgument, "--model takes NAME=PATH, not \"" + model + "\"");
+    ASSIGN_OR_RETURN([[maybe_unused]] LoadReply reply,
+                     registry.Load({model.substr(0, equals), model.substr(equals + 1)}));
   }
   if (plans && !flags.models.empty() && !tiers.WaitWarm(flags.warm_wait_ms))
     spdlog::warn("the cache store did not answer within {} ms; starting cold", flags.warm_wait_ms);
-  auto service = std::make_unique<WorkerService>(registry, tiers, epochs, WorkerServiceOptions{flags.threads, flags.queue});
+  auto service =
+      std::make_unique<WorkerService>(registry, tiers, epochs, WorkerServiceOptions{flags.threads, flags.queue});
   RpcServerOptions server_options;
   server_options.endpoints = flags.listen;
   server_options.security = server_security;
@@ -133,7 +136,8 @@ Status Serve(const Flags& flags) {
 int Main(int argc, char** argv) {
   Flags flags;
   CLI::App app("kiln-worker: runs dynamic-shape models; interprets at once, hot-swaps compiled plans");
-  app.add_option("--listen", flags.listen, "endpoints to answer on (tcp://host:port or ipc://path)")->capture_default_str();
+  app.add_option("--listen", flags.listen, "endpoints to answer on (tcp://host:port or ipc://path)")
+      ->capture_default_str();
   app.add_option("--model", flags.models, "NAME=PATH of a model to load at the start; may be repeated");
   app.add_option("--store", flags.store, "cache store endpoint; without one the worker only interprets");
   app.add_option("--store-blobs", flags.store_blobs, "cache store endpoint for kernels (default: the same)");
@@ -142,15 +146,24 @@ int Main(int argc, char** argv) {
   app.add_option("--keys", flags.keys, "key directory: curve keys, allow.list, signers.list")->capture_default_str();
   app.add_flag("--insecure", flags.insecure, "no CURVE; only on loopback and ipc");
   app.add_option("--threads", flags.threads, "request threads")->check(CLI::Range(1, 200))->capture_default_str();
-  app.add_option("--queue", flags.queue, "requests that may wait")->check(CLI::Range(1, 100'000))->capture_default_str();
+  app.add_option("--queue", flags.queue, "requests that may wait")
+      ->check(CLI::Range(1, 100'000))
+      ->capture_default_str();
   app.add_option("--disk-cache", flags.disk_cache, "directory for fetched plans and kernels");
   app.add_option("--disk-cache-bytes", flags.disk_cache_bytes, "its size limit")->capture_default_str();
-  app.add_option("--warm-wait-ms", flags.warm_wait_ms, "before ready: how long to wait for the plans of --model models")->capture_default_str();
-  app.add_option("--shadow-runs", flags.shadow_runs, "clean background runs before a plan may answer")->check(CLI::Range(1, 1000))->capture_default_str();
-  app.add_option("--shadow-share", flags.shadow_share, "share of one core for shadow runs")->check(CLI::Range(0.001, 1.0))->capture_default_str();
+  app.add_option("--warm-wait-ms", flags.warm_wait_ms, "before ready: how long to wait for the plans of --model models")
+      ->capture_default_str();
+  app.add_option("--shadow-runs", flags.shadow_runs, "clean background runs before a plan may answer")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--shadow-share", flags.shadow_share, "share of one core for shadow runs")
+      ->check(CLI::Range(0.001, 1.0))
+      ->capture_default_str();
   app.add_option("--hot-runs", flags.hot_runs, "runs before a segment is hot")->capture_default_str();
   app.add_option("--hot-ms", flags.hot_ms, "interpreter time before a segment is hot")->capture_default_str();
-  app.add_option("--plans", flags.plans_max, "plans per segment")->check(CLI::Range(size_t{1}, limits::kSlotPlansMax))->capture_default_str();
+  app.add_option("--plans", flags.plans_max, "plans per segment")
+      ->check(CLI::Range(size_t{1}, limits::kSlotPlansMax))
+      ->capture_default_str();
   app.add_flag("--perf-map", flags.perf_map, "name generated kernels for perf in /tmp/perf-PID.map");
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error, off")->capture_default_str();
   app.add_flag("--die-with-parent", flags.die_with_parent, "end when the parent process ends");
@@ -164,4 +177,6 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace kiln
 
-int main(int argc, char** argv) { return kiln::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return kiln::Main(argc, argv);
+}

@@ -23,20 +23,24 @@ ModelRegistry::~ModelRegistry() {
 
 Result<LoadReply> ModelRegistry::Load(const LoadRequest& request) {
   if (request.name.empty() || request.name.size() > limits::kNameBytesMax)
-    return Fail(ErrorCode::kInvalidArgument, "a model needs a name of 1 to " + std::to_string(limits::kNameBytesMax) + " bytes");
+    return Fail(ErrorCode::kInvalidArgument,
+                "a model needs a name of 1 to " + std::to_string(limits::kNameBytesMax) + " bytes");
   {
     std::lock_guard lock(mutex_);
     if (auto it = entries_.find(request.name); it != entries_.end()) {
       if (it->second.path == request.path) return it->second.reply;
-      return Fail(ErrorCode::kAlreadyExists, "model \"" + request.name + "\" is loaded from " + it->second.path + "; unload it first");
+      return Fail(ErrorCode::kAlreadyExists,
+                  "model \"" + request.name + "\" is loaded from " + it->second.path + "; unload it first");
     }
   }
   const int64_t start = SystemClock().NowNs();
   ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnx(request.path));
   auto served = std::make_shared<ServedModel>();
   LoadReply reply;
-  for (const ImportedValue& input : imported.inputs) reply.inputs.push_back(InfoOfValue(input.name, input.desc, imported.program.symbols));
-  for (const ImportedValue& output : imported.outputs) reply.outputs.push_back(InfoOfValue(output.name, output.desc, imported.program.symbols));
+  for (const ImportedValue& input : imported.inputs)
+    reply.inputs.push_back(InfoOfValue(input.name, input.desc, imported.program.symbols));
+  for (const ImportedValue& output : imported.outputs)
+    reply.outputs.push_back(InfoOfValue(output.name, output.desc, imported.program.symbols));
   for (const Function& function : imported.program.functions)
     for (const Region& region : function.regions) reply.nodes += static_cast<uint32_t>(region.nodes.size());
   ASSIGN_OR_RETURN(std::shared_ptr<const LoadedProgram> program, LoadedProgram::Load(std::move(imported.program)));
@@ -48,10 +52,11 @@ Result<LoadReply> ModelRegistry::Load(const LoadRequest& request) {
   {
     std::lock_guard lock(mutex_);
     const auto [it, added] = entries_.try_emplace(request.name, Entry{request.path, served, reply});
-    if (!added) return it->second.reply;   // loaded by another request meanwhile
+    if (!added) return it->second.reply;  // loaded by another request meanwhile
   }
   tiers_.AddModel(served->model);
-  spdlog::info("model {} loaded from {}: {} nodes, {} segments, {} us", request.name, request.path, reply.nodes, reply.segments, reply.load_us);
+  spdlog::info("model {} loaded from {}: {} nodes, {} segments, {} us", request.name, request.path, reply.nodes,
+               reply.segments, reply.load_us);
   return reply;
 }
 
@@ -81,7 +86,8 @@ Result<std::shared_ptr<const ServedModel>> ModelRegistry::Find(const std::string
   if (it != entries_.end()) return it->second.served;
   std::string loaded;
   for (const auto& [other, entry] : entries_) loaded += (loaded.empty() ? "" : ", ") + other;
-  return Fail(ErrorCode::kNotFound, "no model \"" + name + "\" is loaded; loaded: " + (loaded.empty() ? "none" : loaded));
+  return Fail(ErrorCode::kNotFound,
+              "no model \"" + name + "\" is loaded; loaded: " + (loaded.empty() ? "none" : loaded));
 }
 
 }  // namespace kiln

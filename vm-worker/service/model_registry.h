@@ -27,8 +27,8 @@ class ModelRegistry {
   ModelRegistry(EpochDomain& epochs, TierController& tiers) : epochs_(epochs), tiers_(tiers) {}
   ~ModelRegistry();
 
-  // Imports (ONNX, binary or text program), prepares and verifies; blocks for as long as that takes. AlreadyExists when another file is
-  // loaded under the name; loading the same file again answers the same.
+  // Imports (ONNX, binary or text program), prepares and verifies; blocks for as long as that takes. AlreadyExists when
+  // another file is loaded under the name; loading the same file again answers the same.
   Result<LoadReply> Load(const LoadRequest& request);
   Status Unload(const std::string& name);
   std::vector<std::string> Names() const;
@@ -43,7 +43,7 @@ class ModelRegistry {
   };
   EpochDomain& epochs_;
   TierController& tiers_;
-  mutable std::mutex mutex_;   // guards entries_
+  mutable std::mutex mutex_;  // guards entries_
   std::map<std::string, Entry> entries_;
 };
 

@@ -19,7 +19,8 @@ Result<std::vector<TensorRef>> BindInputs(const ServedModel& served, const RunRe
   std::vector<TensorRef> inputs(served.inputs.size());
   std::vector<bool> given(served.inputs.size());
   for (const NamedTensor& tensor : request.inputs) {
-    const auto it = std::find_if(served.inputs.begin(), served.inputs.end(), [&](const ValueInfo& info) { return info.name == tensor.name; });
+    const auto it = std::find_if(served.inputs.begin(), served.inputs.end(),
+                                 [&](const ValueInfo& info) { return info.name == tensor.name; });
     if (it == served.inputs.end()) {
       std::string known;
       for (const ValueInfo& info : served.inputs) known += (known.empty() ? "" : ", ") + info.name;
@@ -32,7 +33,8 @@ Result<std::vector<TensorRef>> BindInputs(const ServedModel& served, const RunRe
   }
   for (size_t i = 0; i < given.size(); ++i)
     if (!given[i])
-      return Fail(ErrorCode::kInvalidArgument, "input \"" + served.inputs[i].name + "\" (" + served.inputs[i].text + ") is missing");
+      return Fail(ErrorCode::kInvalidArgument,
+                  "input \"" + served.inputs[i].name + "\" (" + served.inputs[i].text + ") is missing");
   return inputs;
 }
 
@@ -41,7 +43,7 @@ Result<std::vector<TensorRef>> BindInputs(const ServedModel& served, const RunRe
 // What a request thread owns.
 struct WorkerService::Thread {
   struct PerModel {
-    std::weak_ptr<const ServedModel> served;   // tells when the entry is stale
+    std::weak_ptr<const ServedModel> served;  // tells when the entry is stale
     ModelThread* counters = nullptr;
     std::unique_ptr<CallObserver> observer;
     std::unique_ptr<Dispatcher> dispatcher;
@@ -51,7 +53,8 @@ struct WorkerService::Thread {
   std::unordered_map<const ServedModel*, PerModel> models;
 };
 
-WorkerService::WorkerService(ModelRegistry& registry, TierController& tiers, EpochDomain& epochs, WorkerServiceOptions options)
+WorkerService::WorkerService(ModelRegistry& registry, TierController& tiers, EpochDomain& epochs,
+                             WorkerServiceOptions options)
     : registry_(registry), tiers_(tiers), epochs_(epochs), queue_(options.queue_max), questions_(kQuestionsMax) {
   questions_thread_ = std::thread([this] {
     while (std::optional<std::function<void()>> question = questions_.Pop()) (*question)();
@@ -76,9 +79,12 @@ void WorkerService::RegisterOn(RpcServer& server) {
   on(WorkerMethod::kLoad, [this](const RequestContext& context, Message message, Replier reply) {
     Enqueue(context, std::move(message), reply, true);
   });
-  on(WorkerMethod::kList, [this](const RequestContext&, Message, Replier reply) { reply.Ok(Encode(ListReply{registry_.Names()})); });
+  on(WorkerMethod::kList,
+     [this](const RequestContext&, Message, Replier reply) { reply.Ok(Encode(ListReply{registry_.Names()})); });
   const auto ask = [&](WorkerMethod method, Result<Message> (WorkerService::*answer)(const Message&)) {
-    on(method, [this, answer](const RequestContext&, Message message, Replier reply) { Ask(std::move(message), reply, answer); });
+    on(method, [this, answer](const RequestContext&, Message message, Replier reply) {
+      Ask(std::move(message), reply, answer);
+    });
   };
   ask(WorkerMethod::kUnload, &WorkerService::Unload);
   ask(WorkerMethod::kStats, &WorkerService::StatsOf);
@@ -90,12 +96,19 @@ void WorkerService::Enqueue(const RequestContext& context, Message message, cons
   Work work{context.deadline_ns, SystemClock().NowNs(), std::move(message), reply, is_load, context.trace_id};
   if (queue_.Push(work)) return;
   ++busy_;
-  reply.Fail({ErrorCode::kBusy, "the worker's request queue is full (" + std::to_string(queue_.size()) + " waiting); retry later", {}}, kBusyRetryMs);
+  reply.Fail({ErrorCode::kBusy,
+              "the worker's request queue is full (" + std::to_string(queue_.size()) + " waiting); retry later",
+              {}},
+             kBusyRetryMs);
 }
 
-void WorkerService::Ask(Message message, const Replier& reply, Result<Message> (WorkerService::*answer)(const Message&)) {
-  std::function<void()> question = [this, message = std::move(message), reply, answer] { reply.Done((this->*answer)(message)); };
-  if (!questions_.Push(question)) reply.Fail({ErrorCode::kBusy, "too many questions are waiting; retry later", {}}, kBusyRetryMs);
+void WorkerService::Ask(Message message, const Replier& reply,
+                        Result<Message> (WorkerService::*answer)(const Message&)) {
+  std::function<void()> question = [this, message = std::move(message), reply, answer] {
+    reply.Done((this->*answer)(message));
+  };
+  if (!questions_.Push(question))
+    reply.Fail({ErrorCode::kBusy, "too many questions are waiting; retry later", {}}, kBusyRetryMs);
 }
 
 Result<Message> WorkerService::Unload(const Message& message) {
@@ -108,7 +121,8 @@ Result<Message> WorkerService::Unload(const Message& message) {
 void WorkerService::RunThread() {
   Thread thread;
   thread.reader = epochs_.RegisterReader();
-  if (thread.reader < 0) spdlog::error("more than {} request threads: this one runs without plans", EpochDomain::kReadersMax);
+  if (thread.reader < 0)
+    spdlog::error("more than {} request threads: this one runs without plans", EpochDomain::kReadersMax);
   while (std::optional<Work> work = queue_.Pop()) {
     if (work->deadline_ns < SystemClock().NowNs()) {
       ++expired_;
@@ -141,12 +155,13 @@ Result<Message> WorkerService::Run(Thread& thread, const Work& work) {
   RunReply reply;
   reply.timing.queue_us = static_cast<uint64_t>((start - work.queued_ns) / 1000);
   ASSIGN_OR_RETURN(reply.outputs, Execute(thread, served, request, reply.timing));
-  spdlog::debug("request {:016x} of model {}: {} us, segments {} by plan, {} interpreted", work.trace_id, request.model, reply.timing.run_us,
-                reply.timing.plan_segments, reply.timing.interpreted_segments);
+  spdlog::debug("request {:016x} of model {}: {} us, segments {} by plan, {} interpreted", work.trace_id, request.model,
+                reply.timing.run_us, reply.timing.plan_segments, reply.timing.interpreted_segments);
   return Encode(reply);
 }
 
-Result<std::vector<NamedTensor>> WorkerService::Execute(Thread& thread, const std::shared_ptr<const ServedModel>& served,
+Result<std::vector<NamedTensor>> WorkerService::Execute(Thread& thread,
+                                                        const std::shared_ptr<const ServedModel>& served,
                                                         const RunRequest& request, RunTiming& timing) {
   ASSIGN_OR_RETURN(std::vector<TensorRef> inputs, BindInputs(*served, request));
   std::erase_if(thread.models, [](const auto& entry) { return entry.second.served.expired(); });
@@ -192,7 +207,8 @@ Result<std::vector<NamedTensor>> WorkerService::Execute(Thread& thread, const st
   std::vector<NamedTensor> named;
   for (size_t i = 0; i < outputs->size(); ++i) {
     Tensor& tensor = (*outputs)[i];
-    named.push_back({served->outputs[i].name, tensor.ref.IsContiguous() ? std::move(tensor) : MakeContiguous(tensor.ref)});
+    named.push_back(
+        {served->outputs[i].name, tensor.ref.IsContiguous() ? std::move(tensor) : MakeContiguous(tensor.ref)});
   }
   return named;
 }

@@ -24,13 +24,13 @@ struct WorkerServiceOptions {
 class WorkerService {
  public:
   WorkerService(ModelRegistry& registry, TierController& tiers, EpochDomain& epochs, WorkerServiceOptions options);
-  ~WorkerService();   // running and waiting requests are answered first
+  ~WorkerService();  // running and waiting requests are answered first
 
   // Registers the methods; call before server.Serve().
   void RegisterOn(RpcServer& server);
 
  private:
-  struct Thread;   // what a request thread owns
+  struct Thread;  // what a request thread owns
   struct Work {
     int64_t deadline_ns = 0;
     int64_t queued_ns = 0;
@@ -46,8 +46,8 @@ class WorkerService {
   void Ask(Message message, const Replier& reply, Result<Message> (WorkerService::*answer)(const Message&));
   Result<Message> Unload(const Message& message);
   Result<Message> Run(Thread& thread, const Work& work);
-  Result<std::vector<NamedTensor>> Execute(Thread& thread, const std::shared_ptr<const ServedModel>& served, const RunRequest& request,
-                                           RunTiming& timing);
+  Result<std::vector<NamedTensor>> Execute(Thread& thread, const std::shared_ptr<const ServedModel>& served,
+                                           const RunRequest& request, RunTiming& timing);
   Result<Message> Explain(const Message& message);
   Result<Message> StatsOf(const Message& message);
 

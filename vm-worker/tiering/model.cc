@@ -30,7 +30,8 @@ std::unordered_map<int, std::vector<ShapeHistogram::Entry>> ShapeHistogram::Take
 
 Model::Model(std::string name, std::shared_ptr<const LoadedProgram> program, EpochDomain& epochs)
     : name_(std::move(name)), program_(std::move(program)) {
-  for (size_t i = 0; i < program_->segments().size(); ++i) runtimes_.push_back(std::make_unique<SegmentRuntime>(epochs));
+  for (size_t i = 0; i < program_->segments().size(); ++i)
+    runtimes_.push_back(std::make_unique<SegmentRuntime>(epochs));
 }
 
 ModelThread& Model::AddThread() {

@@ -17,8 +17,8 @@
 
 namespace kiln {
 
-// Shapes of interpreted calls of one model on one thread, until the control thread collects them. Bounded: shapes beyond kShapesMax
-// are counted together as calls without a shape.
+// Shapes of interpreted calls of one model on one thread, until the control thread collects them. Bounded: shapes
+// beyond kShapesMax are counted together as calls without a shape.
 class ShapeHistogram {
  public:
   static constexpr size_t kShapesMax = 512;
@@ -32,7 +32,7 @@ class ShapeHistogram {
   std::unordered_map<int, std::vector<Entry>> Take();
 
  private:
-  std::mutex mutex_;   // short: one worker thread against the control thread
+  std::mutex mutex_;  // short: one worker thread against the control thread
   std::unordered_map<int, std::unordered_map<Signature, Entry, SignatureHash>> shapes_;
   size_t count_ = 0;
 };
@@ -49,8 +49,8 @@ struct PlanTiming {
   PlanKey plan;
   uint64_t calls = 0;
   std::vector<int64_t> step_ns;
-  std::vector<int64_t> symbol_values;   // of the last measured call
-  int64_t arena_bytes = 0;              // of the last measured call
+  std::vector<int64_t> symbol_values;  // of the last measured call
+  int64_t arena_bytes = 0;             // of the last measured call
 };
 
 class Model {
@@ -66,7 +66,8 @@ class Model {
   ModelThread& AddThread();
   // Sums over threads. Thread-safe.
   struct Totals {
-    uint64_t interpreted_calls = 0, plan_calls = 0, interpreted_ns = 0, kernel_ns = 0, reference_ns = 0, guard_misses = 0, input_copies = 0;
+    uint64_t interpreted_calls = 0, plan_calls = 0, interpreted_ns = 0, kernel_ns = 0, reference_ns = 0,
+             guard_misses = 0, input_copies = 0;
   };
   Totals SumCounters(size_t segment) const;
   std::vector<ModelThread*> threads() const;
@@ -78,7 +79,7 @@ class Model {
   std::string name_;
   std::shared_ptr<const LoadedProgram> program_;
   std::vector<std::unique_ptr<SegmentRuntime>> runtimes_;
-  mutable std::mutex mutex_;   // guards threads_, timings_
+  mutable std::mutex mutex_;  // guards threads_, timings_
   std::vector<std::unique_ptr<ModelThread>> threads_;
   std::unordered_map<size_t, PlanTiming> timings_;
 };

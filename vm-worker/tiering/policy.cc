@@ -42,9 +42,12 @@ std::optional<PlanWish> NextPlan(const TierPolicy& policy, const Segment& segmen
   }
   if (segment.symbols.empty() || plans.published >= policy.plans_max) return std::nullopt;
   for (const ShapeCount& shape : profile.shapes) {
-    if (shape.calls < policy.exact_calls || static_cast<double>(shape.calls) < policy.exact_share * static_cast<double>(calls)) break;
+    if (shape.calls < policy.exact_calls ||
+        static_cast<double>(shape.calls) < policy.exact_share * static_cast<double>(calls))
+      break;
     if (std::find(plans.exact.begin(), plans.exact.end(), shape.symbol_values) != plans.exact.end()) continue;
-    return PlanWish{PlanTier::kExact, ExactSymbols(segment, shape.symbol_values), shape.symbol_values, PriorityOf(profile)};
+    return PlanWish{PlanTier::kExact, ExactSymbols(segment, shape.symbol_values), shape.symbol_values,
+                    PriorityOf(profile)};
   }
   return std::nullopt;
 }

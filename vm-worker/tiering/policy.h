@@ -12,12 +12,12 @@
 namespace kiln {
 
 struct TierPolicy {
-  uint64_t warm_up_runs = 3;              // never ask before
+  uint64_t warm_up_runs = 3;  // never ask before
   uint64_t hot_runs = 5;
-  uint64_t hot_ns = 20'000'000;           // cumulative time in the interpreter
+  uint64_t hot_ns = 20'000'000;  // cumulative time in the interpreter
   size_t plans_max = limits::kPlansPerSegmentDefault;
-  uint64_t exact_calls = 64;              // a signature seen so often may get a plan of its own…
-  double exact_share = 0.3;               // …when it makes at least this share of the segment's calls
+  uint64_t exact_calls = 64;  // a signature seen so often may get a plan of its own…
+  double exact_share = 0.3;   // …when it makes at least this share of the segment's calls
 };
 
 // One shape of a segment as the profile holds it: symbol values (-1 for those known only inside) and how often it came.
@@ -30,15 +30,15 @@ struct SegmentProfile {
   uint64_t interpreted_calls = 0;
   uint64_t interpreted_ns = 0;
   uint64_t plan_calls = 0;
-  std::vector<ShapeCount> shapes;         // most frequent first
+  std::vector<ShapeCount> shapes;  // most frequent first
 };
 
 // What exists or is on its way.
 struct SegmentPlans {
   size_t published = 0;
-  bool generic = false;                   // a plan whose symbols are free
+  bool generic = false;  // a plan whose symbols are free
   bool request_pending = false;
-  std::vector<std::vector<int64_t>> exact;   // symbol values that have a plan, or were refused one
+  std::vector<std::vector<int64_t>> exact;  // symbol values that have a plan, or were refused one
 };
 
 struct PlanWish {
@@ -48,8 +48,8 @@ struct PlanWish {
   uint32_t priority;
 };
 
-// The next request to send, or nothing. The first plan is generic over the segment's symbols (declared ones free; with no symbols it is
-// exact); frequent shapes follow with exact plans.
+// The next request to send, or nothing. The first plan is generic over the segment's symbols (declared ones free; with
+// no symbols it is exact); frequent shapes follow with exact plans.
 std::optional<PlanWish> NextPlan(const TierPolicy& policy, const Segment& segment, const SegmentProfile& profile,
                                  const SegmentPlans& plans);
 

@@ -33,7 +33,8 @@ double AsDouble(T value) {
 }
 
 std::string Describe(int64_t index, double expected, double actual) {
-  return "element " + std::to_string(index) + " is " + std::to_string(actual) + ", the interpreter gave " + std::to_string(expected);
+  return "element " + std::to_string(index) + " is " + std::to_string(actual) + ", the interpreter gave " +
+         std::to_string(expected);
 }
 
 }  // namespace

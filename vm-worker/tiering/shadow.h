@@ -1,4 +1,5 @@
-// Shadow checks: before a plan answers anybody, it is re-run in the background on inputs that the interpreter has answered.
+// Shadow checks: before a plan answers anybody, it is re-run in the background on inputs that the interpreter has
+// answered.
 #pragma once
 
 #include <condition_variable>
@@ -27,17 +28,19 @@ struct ShadowSample {
 struct ShadowVerdict {
   std::shared_ptr<const LinkedPlan> plan;
   bool clean = false;
-  bool undecided = false;  // differs only behind a decision on inexact floats: neither clean nor wrong, another sample must tell
-  std::string detail;      // the first difference: output, index, both values
+  bool undecided =
+      false;  // differs only behind a decision on inexact floats: neither clean nor wrong, another sample must tell
+  std::string detail;  // the first difference: output, index, both values
 };
 
-// Runs the plan on the sample's inputs, outputs and temporaries at guard pages, and compares: bit for bit for integers and bool, within
-// the plan's numeric mode for floats. A difference in an output behind a decision (common/segment/decisions.h) leaves it undecided.
+// Runs the plan on the sample's inputs, outputs and temporaries at guard pages, and compares: bit for bit for integers
+// and bool, within the plan's numeric mode for floats. A difference in an output behind a decision
+// (common/segment/decisions.h) leaves it undecided.
 ShadowVerdict CheckShadow(const ShadowSample& sample);
 
-// The first difference between two tensors, as text; nothing when they agree. Floats agree when |x - y| <= atol + rtol * m with m the
-// largest magnitude of the row (innermost dim) of `expected`: errors of a sum or a softmax are relative to its terms, not to the
-// single result, which cancellation or a small probability may leave near zero.
+// The first difference between two tensors, as text; nothing when they agree. Floats agree when |x - y| <= atol + rtol
+// * m with m the largest magnitude of the row (innermost dim) of `expected`: errors of a sum or a softmax are relative
+// to its terms, not to the single result, which cancellation or a small probability may leave near zero.
 std::optional<std::string> FirstDifference(const TensorRef& expected, const TensorRef& actual, Tolerance tolerance);
 
 // A background thread with a small bounded queue and a duty cycle. Thread-safe.
@@ -47,7 +50,7 @@ class ShadowRunner {
     size_t queue_max = 4;
     double core_share_max = 0.05;
   };
-  ShadowRunner(Options options, std::function<void(ShadowVerdict)> report);   // `report` runs on the shadow thread
+  ShadowRunner(Options options, std::function<void(ShadowVerdict)> report);  // `report` runs on the shadow thread
   ~ShadowRunner();
   // False when the queue is full: the sample is dropped, another will come.
   bool Offer(ShadowSample sample);
@@ -57,7 +60,7 @@ class ShadowRunner {
   void Run();
   const Options options_;
   const std::function<void(ShadowVerdict)> report_;
-  mutable std::mutex mutex_;   // guards what follows
+  mutable std::mutex mutex_;  // guards what follows
   std::condition_variable wake_;
   std::deque<ShadowSample> queue_;
   bool stopping_ = false;

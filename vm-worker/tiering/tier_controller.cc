@@ -15,13 +15,16 @@ constexpr int64_t kBackoffMaxMs = 60'000;
 constexpr size_t kShapesPerSegmentMax = 1024;
 
 bool IsUnreachable(ErrorCode code) {
-  return code == ErrorCode::kUnavailable || code == ErrorCode::kDeadlineExceeded || code == ErrorCode::kCancelled || code == ErrorCode::kBusy;
+  return code == ErrorCode::kUnavailable || code == ErrorCode::kDeadlineExceeded || code == ErrorCode::kCancelled ||
+         code == ErrorCode::kBusy;
 }
 
 bool IsExactPlan(const Plan& plan, const Segment& segment) {
   if (segment.symbols.empty()) return false;
   for (size_t i = 0; i < plan.guard.symbols.size(); ++i)
-    if (segment.symbols[i].kind != SymbolSource::Kind::kValueDim && plan.guard.symbols[i].min != plan.guard.symbols[i].max) return false;
+    if (segment.symbols[i].kind != SymbolSource::Kind::kValueDim &&
+        plan.guard.symbols[i].min != plan.guard.symbols[i].max)
+      return false;
   return true;
 }
 
@@ -76,7 +79,12 @@ void MissLedger::Add(MissReason reason, uint64_t more_calls, uint64_t more_ns) {
 
 TierController::TierController(EpochDomain& epochs, cache::CacheClient* store, PlanSource* source, RpcClient* compile,
                                RecipeRunner recipes, TierOptions options)
-    : epochs_(epochs), store_(store), source_(source), compile_(compile), packer_(std::move(recipes)), options_(std::move(options)) {
+    : epochs_(epochs),
+      store_(store),
+      source_(source),
+      compile_(compile),
+      packer_(std::move(recipes)),
+      options_(std::move(options)) {
   shadow_ = std::make_unique<ShadowRunner>(options_.shadow, [this](ShadowVerdict verdict) {
     mailbox_->Post([this, verdict = std::move(verdict)] { OnVerdict(verdict); });
   });
@@ -111,7 +119,8 @@ void TierController::Run() {
       events.swap(mailbox_->events);
     }
     std::lock_guard lock(state_mutex_);
-    for (ModelState& state : models_) CollectProfile(state);   // before reasons change: calls are booked under the one they met
+    for (ModelState& state : models_)
+      CollectProfile(state);  // before reasons change: calls are booked under the one they met
     for (Mailbox::Event& event : events) event();
     Tick();
   }
@@ -153,7 +162,8 @@ bool TierController::WaitWarm(int64_t timeout_ms) const {
       std::lock_guard lock(state_mutex_);
       bool warm = true;
       for (const ModelState& state : models_)
-        for (const auto& [id, group] : state.groups) warm &= store_ == nullptr || (group.variants_known && !group.variants_pending);
+        for (const auto& [id, group] : state.groups)
+          warm &= store_ == nullptr || (group.variants_known && !group.variants_pending);
       if (warm) return true;
     }
     if (SystemClock().NowNs() >= deadline) return false;
@@ -182,13 +192,21 @@ std::vector<SegmentStatus> TierController::Segments(const Model& model) const {
     if (state.model.get() != &model) continue;
     for (const auto& [id, group] : state.groups)
       for (size_t site : group.sites) {
-        SegmentStatus status{site, id, model.program().sites()[site].end_reason, group.reason, group.detail, {}, {}, model.SumCounters(site)};
+        SegmentStatus status{site,
+                             id,
+                             model.program().sites()[site].end_reason,
+                             group.reason,
+                             group.detail,
+                             {},
+                             {},
+                             model.SumCounters(site)};
         status.misses = group.misses;
         status.last_interpreted = group.last_interpreted;
         if (!group.profile.shapes.empty()) status.top_shape = group.profile.shapes.front();
         status.request_pending = group.request_pending;
         status.retry_in_ms = std::max<int64_t>(0, (group.retry_ns - SystemClock().NowNs()) / 1'000'000);
-        const auto place = static_cast<size_t>(std::find(group.sites.begin(), group.sites.end(), site) - group.sites.begin());
+        const auto place =
+            static_cast<size_t>(std::find(group.sites.begin(), group.sites.end(), site) - group.sites.begin());
         for (const auto& [key, entry] : group.plans) {
           if (entry.state != PlanState::kRejected)
             status.plans.push_back({key, entry.state == PlanState::kPublished, entry.clean, entry.linked[place]});
@@ -246,10 +264,12 @@ void TierController::CollectProfile(ModelState& state) {
           const auto parts = ParseSignature(entry.signature.words, group.segment->runtime_inputs);
           if (!parts.has_value()) continue;
           std::vector<TensorRef> inputs;
-          for (const SignatureInput& input : parts->inputs) inputs.push_back({input.dtype, input.dims, input.strides, nullptr});
+          for (const SignatureInput& input : parts->inputs)
+            inputs.push_back({input.dtype, input.dims, input.strides, nullptr});
           std::vector<int64_t> values(group.segment->symbols.size(), -1);
           if (!BindSymbols(*group.segment, inputs, parts->parameters, values).has_value()) continue;
-          if (group.shapes.size() < kShapesPerSegmentMax || group.shapes.contains(values)) group.shapes[values] += entry.calls;
+          if (group.shapes.size() < kShapesPerSegmentMax || group.shapes.contains(values))
+            group.shapes[values] += entry.calls;
           group.last_interpreted = SeenCall{std::move(values), parts->inputs};
         }
       }
@@ -258,7 +278,8 @@ void TierController::CollectProfile(ModelState& state) {
     group.misses.Add(group.reason, profile.interpreted_calls - before, profile.interpreted_ns - before_ns);
     profile.shapes.clear();
     for (const auto& [values, calls] : group.shapes) profile.shapes.push_back({values, calls});
-    std::stable_sort(profile.shapes.begin(), profile.shapes.end(), [](const auto& a, const auto& b) { return a.calls > b.calls; });
+    std::stable_sort(profile.shapes.begin(), profile.shapes.end(),
+                     [](const auto& a, const auto& b) { return a.calls > b.calls; });
   }
 }
 
@@ -267,7 +288,8 @@ void TierController::AskVariants(ModelState& state, Group& group) {
   cache::VariantsRequest request{group.id, {}};
   for (Target target : options_.targets) request.targets.emplace_back(InfoOf(target).name);
   store_->Call(request, options_.store_deadline_ms,
-               [this, mailbox = mailbox_, model = std::weak_ptr<Model>(state.model), id = group.id](Result<cache::VariantsReply> reply) {
+               [this, mailbox = mailbox_, model = std::weak_ptr<Model>(state.model),
+                id = group.id](Result<cache::VariantsReply> reply) {
                  mailbox->Post([this, model, id, reply = std::move(reply)] {
                    ModelState* state = Find(model);
                    if (state == nullptr) return;
@@ -292,7 +314,8 @@ void TierController::Consider(ModelState& state, Group& group) {
     if (entry.state == PlanState::kPublished) ++plans.published;
     if (entry.state != PlanState::kRejected && !entry.exact) plans.generic = true;
   }
-  if (const auto wish = NextPlan(options_.policy, *group.segment, group.profile, plans)) SendRequest(state, group, *wish);
+  if (const auto wish = NextPlan(options_.policy, *group.segment, group.profile, plans))
+    SendRequest(state, group, *wish);
 }
 
 void TierController::SendRequest(ModelState& state, Group& group, const PlanWish& wish) {
@@ -310,23 +333,26 @@ void TierController::SendRequest(ModelState& state, Group& group, const PlanWish
   group.request_pending = true;
   if (group.reason == MissReason::kCold) group.reason = MissReason::kCompiling;
   ++stats_.compile_requests;
-  spdlog::info("model {}: segment {} is hot ({} runs, {:.1f} ms interpreted); asking for a {} plan", state.model->name(),
-               group.id.ShortHex(), group.profile.interpreted_calls, static_cast<double>(group.profile.interpreted_ns) / 1e6,
-               PlanTierName(wish.tier));
-  RequestCompile(*compile_, request, options_.compile_deadline_ms,
-                 [this, mailbox = mailbox_, model = std::weak_ptr<Model>(state.model), id = group.id](Result<CompileReply> reply) {
-                   mailbox->Post([this, model, id, reply = std::move(reply)] { OnCompiled(model, id, reply); });
-                 });
+  spdlog::info("model {}: segment {} is hot ({} runs, {:.1f} ms interpreted); asking for a {} plan",
+               state.model->name(), group.id.ShortHex(), group.profile.interpreted_calls,
+               static_cast<double>(group.profile.interpreted_ns) / 1e6, PlanTierName(wish.tier));
+  RequestCompile(
+      *compile_, request, options_.compile_deadline_ms,
+      [this, mailbox = mailbox_, model = std::weak_ptr<Model>(state.model), id = group.id](Result<CompileReply> reply) {
+        mailbox->Post([this, model, id, reply = std::move(reply)] { OnCompiled(model, id, reply); });
+      });
 }
 
-void TierController::OnCompiled(const std::weak_ptr<Model>& model, const SegmentId& id, const Result<CompileReply>& reply) {
+void TierController::OnCompiled(const std::weak_ptr<Model>& model, const SegmentId& id,
+                                const Result<CompileReply>& reply) {
   ModelState* state = Find(model);
   if (state == nullptr) return;
   Group& group = state->groups[id];
   group.request_pending = false;
   if (!reply.has_value()) {
     ++stats_.compile_failures;
-    return BackOff(group, IsUnreachable(reply.error().code) ? MissReason::kNoService : MissReason::kCompileFailed, reply.error());
+    return BackOff(group, IsUnreachable(reply.error().code) ? MissReason::kNoService : MissReason::kCompileFailed,
+                   reply.error());
   }
   group.backoff_ms = 0;
   stats_.compiled += reply->already_there ? 0 : 1;
@@ -347,14 +373,16 @@ void TierController::Install(ModelState& state, Group& group, const PlanKey& key
   Result<FetchedPlan> fetched = source_->Fetch(key, group.id, options_.store_deadline_ms);
   if (!fetched.has_value()) {
     if (!IsUnreachable(fetched.error().code)) ++stats_.rejected;
-    return BackOff(group, IsUnreachable(fetched.error().code) ? MissReason::kNoService : MissReason::kCompileFailed, fetched.error());
+    return BackOff(group, IsUnreachable(fetched.error().code) ? MissReason::kNoService : MissReason::kCompileFailed,
+                   fetched.error());
   }
   ++stats_.fetched;
   stats_.fetched_from_disk += fetched->from_disk ? 1 : 0;
   PlanEntry entry;
   entry.exact = IsExactPlan(*fetched->plan, *group.segment);
   // Other workers' exact plans for shapes of theirs must not fill the slot; general plans always find room beside them.
-  const auto held = std::count_if(group.plans.begin(), group.plans.end(), [](const auto& p) { return p.second.state != PlanState::kRejected; });
+  const auto held = std::count_if(group.plans.begin(), group.plans.end(),
+                                  [](const auto& p) { return p.second.state != PlanState::kRejected; });
   if (static_cast<size_t>(held) >= (entry.exact ? options_.policy.plans_max : limits::kSlotPlansMax)) {
     group.plans[key] = {};
     return;
@@ -366,7 +394,8 @@ void TierController::Install(ModelState& state, Group& group, const PlanKey& key
   }
   if (options_.perf_map != nullptr) options_.perf_map->Add(state.model->name(), *fetched->plan, *fetched->code);
   // Another worker's clean runs count; the plan's own signature vouches for the record, the store for the reports.
-  const bool proven = static_cast<int>(std::max(evidence.shadow_runs, fetched->evidence.shadow_runs)) >= options_.shadow_runs;
+  const bool proven =
+      static_cast<int>(std::max(evidence.shadow_runs, fetched->evidence.shadow_runs)) >= options_.shadow_runs;
   PlanEntry& kept = group.plans[key] = std::move(entry);
   if (proven) {
     kept.state = PlanState::kPublished;
@@ -381,8 +410,9 @@ void TierController::Install(ModelState& state, Group& group, const PlanKey& key
 
 Status TierController::Link(ModelState& state, Group& group, const FetchedPlan& fetched, PlanEntry& entry) {
   for (size_t site : group.sites) {
-    ASSIGN_OR_RETURN(auto linked, LinkedPlan::Link(fetched.plan, fetched.key, state.model->program().segments()[site], fetched.code,
-                                                   state.model->program().weights(static_cast<int>(site)), packer_));
+    ASSIGN_OR_RETURN(auto linked,
+                     LinkedPlan::Link(fetched.plan, fetched.key, state.model->program().segments()[site], fetched.code,
+                                      state.model->program().weights(static_cast<int>(site)), packer_));
     entry.linked.push_back(std::move(linked));
   }
   return {};
@@ -429,8 +459,10 @@ void TierController::OnVerdict(const ShadowVerdict& verdict) {
       const auto it = group.plans.find(verdict.plan->key());
       if (it == group.plans.end() || it->second.state != PlanState::kShadowing) continue;
       PlanEntry& entry = it->second;
-      if (std::none_of(entry.linked.begin(), entry.linked.end(), [&](const auto& linked) { return linked == verdict.plan; })) continue;
-      if (verdict.undecided) return;   // the next sample tells
+      if (std::none_of(entry.linked.begin(), entry.linked.end(),
+                       [&](const auto& linked) { return linked == verdict.plan; }))
+        continue;
+      if (verdict.undecided) return;  // the next sample tells
       if (!verdict.clean) {
         ++stats_.shadow_mismatches;
         const PlanKey key = it->first;
@@ -444,10 +476,12 @@ void TierController::OnVerdict(const ShadowVerdict& verdict) {
       entry.state = PlanState::kPublished;
       ++stats_.published;
       PublishGroup(state, group);
-      spdlog::info("model {}: plan {} published for segment {} after {} clean shadow runs", state.model->name(), it->first.ShortHex(),
-                   id.ShortHex(), entry.clean);
-      store_->Call(cache::ReportRequest{it->first, cache::ReportKind::kShadowOk, static_cast<uint32_t>(entry.clean), options_.reporter, {}},
-                   options_.store_deadline_ms, [](Result<cache::ReportReply>) {});
+      spdlog::info("model {}: plan {} published for segment {} after {} clean shadow runs", state.model->name(),
+                   it->first.ShortHex(), id.ShortHex(), entry.clean);
+      store_->Call(
+          cache::ReportRequest{
+              it->first, cache::ReportKind::kShadowOk, static_cast<uint32_t>(entry.clean), options_.reporter, {}},
+          options_.store_deadline_ms, [](Result<cache::ReportReply>) {});
       return;
     }
 }
@@ -467,7 +501,8 @@ void TierController::Drop(const PlanKey& key, MissReason reason, const std::stri
       group.reason = reason;
       group.detail = detail;
       ++stats_.quarantined;
-      spdlog::warn("model {}: plan {} is not used any more ({}): {}", state.model->name(), key.ShortHex(), MissReasonText(reason), detail);
+      spdlog::warn("model {}: plan {} is not used any more ({}): {}", state.model->name(), key.ShortHex(),
+                   MissReasonText(reason), detail);
     }
 }
 
@@ -492,7 +527,8 @@ void TierController::ReadChangeLog() {
         break;
       case cache::ChangeKind::kQuarantine:
       case cache::ChangeKind::kPurge:
-        Drop(change.plan_key, MissReason::kQuarantined, std::string("the store announced: ") + std::string(ChangeKindName(change.kind)));
+        Drop(change.plan_key, MissReason::kQuarantined,
+             std::string("the store announced: ") + std::string(ChangeKindName(change.kind)));
         break;
       case cache::ChangeKind::kEvict:
       case cache::ChangeKind::kDamaged:

@@ -1,5 +1,6 @@
-// TierController: the worker's control thread. Watches profiles, asks for plans, fetches, shadow-checks and publishes them, follows
-// the store's change log. Nothing here is on the request path; with every service gone it only grows quiet.
+// TierController: the worker's control thread. Watches profiles, asks for plans, fetches, shadow-checks and publishes
+// them, follows the store's change log. Nothing here is on the request path; with every service gone it only grows
+// quiet.
 #pragma once
 
 #include <array>
@@ -32,21 +33,21 @@ enum class MissReason : uint8_t {
 #include "vm-worker/tiering/miss_reasons.def"
 #undef KILN_MISS
 };
-inline constexpr size_t kMissReasons = 9;   // index 0 unused
+inline constexpr size_t kMissReasons = 9;  // index 0 unused
 std::string_view MissReasonText(MissReason reason);
 
 struct TierOptions {
   TierPolicy policy;
   NumericMode numeric_mode = NumericMode::kDefault;
-  std::vector<Target> targets;               // acceptable, best first; the first is asked for
+  std::vector<Target> targets;  // acceptable, best first; the first is asked for
   int shadow_runs = 3;
   ShadowRunner::Options shadow;
   int64_t tick_ms = 50;
   int64_t change_log_ms = limits::kChangeLogPollMs;
   int64_t store_deadline_ms = limits::kLookupTimeoutMs;
   int64_t compile_deadline_ms = 120'000;
-  std::string reporter;                      // unique per worker process
-  PerfMap* perf_map = nullptr;               // told of every plan's code; outlives the controller
+  std::string reporter;         // unique per worker process
+  PerfMap* perf_map = nullptr;  // told of every plan's code; outlives the controller
 };
 
 // Interpreted calls by MissReason, and the interpreter's time in them.
@@ -57,22 +58,22 @@ struct MissLedger {
 
 // Counters since the start; a snapshot.
 struct TierStats {
-  uint64_t compile_requests = 0, compiled = 0, compile_failures = 0, fetched = 0, fetched_from_disk = 0, rejected = 0, published = 0,
-           shadow_clean = 0, shadow_mismatches = 0, quarantined = 0;
+  uint64_t compile_requests = 0, compiled = 0, compile_failures = 0, fetched = 0, fetched_from_disk = 0, rejected = 0,
+           published = 0, shadow_clean = 0, shadow_mismatches = 0, quarantined = 0;
   MissLedger misses;
 };
 
 // A plan of a segment as this worker sees it.
 struct PlanStatus {
   PlanKey key;
-  bool published = false;                    // else it is in its shadow runs
+  bool published = false;  // else it is in its shadow runs
   int clean_runs = 0;
-  std::shared_ptr<const LinkedPlan> plan;    // as linked to the site that was asked about
+  std::shared_ptr<const LinkedPlan> plan;  // as linked to the site that was asked about
 };
 
 // The shape of an interpreted call.
 struct SeenCall {
-  std::vector<int64_t> symbol_values;        // per symbol of the segment, -1 inside
+  std::vector<int64_t> symbol_values;  // per symbol of the segment, -1 inside
   std::vector<SignatureInput> inputs;
 };
 
@@ -81,8 +82,8 @@ struct SegmentStatus {
   size_t segment = 0;
   SegmentId id;
   SegmentEnd end_reason{};
-  MissReason reason{};                       // why calls are interpreted when they are
-  std::string detail;                        // the last failure, if any
+  MissReason reason{};  // why calls are interpreted when they are
+  std::string detail;   // the last failure, if any
   std::vector<PlanKey> published, shadowing;
   Model::Totals totals;
   std::vector<PlanStatus> plans;             // published and shadowing
@@ -90,21 +91,22 @@ struct SegmentStatus {
   std::optional<SeenCall> last_interpreted;  // the most recent one the control thread has seen
   std::optional<ShapeCount> top_shape;       // the most frequent interpreted one
   bool request_pending = false;
-  int64_t retry_in_ms = 0;                   // before the services are asked again
+  int64_t retry_in_ms = 0;  // before the services are asked again
 };
 
 // Thread-safe. Start it before models are loaded; destroy it before what it refers to.
 class TierController {
  public:
   // `store`, `source` and `compile` may be null (a worker on its own): then nothing is fetched or asked for.
-  TierController(EpochDomain& epochs, cache::CacheClient* store, PlanSource* source, RpcClient* compile, RecipeRunner recipes,
-                 TierOptions options);
+  TierController(EpochDomain& epochs, cache::CacheClient* store, PlanSource* source, RpcClient* compile,
+                 RecipeRunner recipes, TierOptions options);
   ~TierController();
 
   void AddModel(std::shared_ptr<Model> model);
   void RemoveModel(const std::shared_ptr<Model>& model);
-  // Waits until the store has said what it has for every loaded model and that is published or in its shadow runs, at most timeout_ms:
-  // what a starting worker may do before it reports itself ready. True: nothing is outstanding. Never called by requests.
+  // Waits until the store has said what it has for every loaded model and that is published or in its shadow runs, at
+  // most timeout_ms: what a starting worker may do before it reports itself ready. True: nothing is outstanding. Never
+  // called by requests.
   bool WaitWarm(int64_t timeout_ms) const;
   // The observer for one worker thread of a model; owned by the caller, ends before the controller.
   std::unique_ptr<CallObserver> MakeObserver(std::shared_ptr<Model> model, ModelThread& thread);
@@ -120,7 +122,7 @@ class TierController {
   enum class PlanState : uint8_t { kShadowing, kPublished, kRejected };
   struct PlanEntry {
     PlanState state = PlanState::kRejected;
-    std::vector<std::shared_ptr<const LinkedPlan>> linked;   // per site of the group
+    std::vector<std::shared_ptr<const LinkedPlan>> linked;  // per site of the group
     int clean = 0;
     bool exact = false;
   };
@@ -146,8 +148,8 @@ class TierController {
     std::shared_ptr<Model> model;
     std::map<SegmentId, Group> groups;
   };
-  // What waits for the control thread. Shared with the callbacks of calls under way, which may outlive the controller: once closed,
-  // it drops what they bring.
+  // What waits for the control thread. Shared with the callbacks of calls under way, which may outlive the controller:
+  // once closed, it drops what they bring.
   struct Mailbox {
     using Event = std::function<void()>;
     std::mutex mutex;
@@ -184,7 +186,7 @@ class TierController {
   const TierOptions options_;
 
   const std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
-  mutable std::mutex state_mutex_;           // held by the control thread while it works; readers take snapshots
+  mutable std::mutex state_mutex_;  // held by the control thread while it works; readers take snapshots
   std::vector<ModelState> models_;
   TierStats stats_;
   uint64_t log_position_ = 0;

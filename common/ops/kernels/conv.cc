@@ -18,7 +18,8 @@ bool ConvGeometry::IsPointwise() const {
 Result<ConvGeometry> MakeConvGeometry(const Attributes& attributes, const Dims& x, const Dims& y, const Dims& weight) {
   const int rank = x.rank() - 2;
   if (rank > 3) {
-    return Fail(ErrorCode::kUnsupported, "convolution over " + std::to_string(rank) + " spatial dims; at most 3 are supported");
+    return Fail(ErrorCode::kUnsupported,
+                "convolution over " + std::to_string(rank) + " spatial dims; at most 3 are supported");
   }
   ASSIGN_OR_RETURN(Window window, ReadWindow(attributes, rank));
   ConvGeometry g{};
@@ -117,7 +118,8 @@ struct ConvOf {
       if (columns != nullptr) Im2Col(g, from, T(0), columns);
       const Matrix<const T> weight{w.as<T>() + group * g.out_channels * depth, g.out_channels, depth, depth, 1};
       const Matrix<const T> taps{columns == nullptr ? from : columns, depth, g.OutSize(), g.OutSize(), 1};
-      const Matrix<T> out{y.as<T>() + image * g.out_channels * g.OutSize(), g.out_channels, g.OutSize(), g.OutSize(), 1};
+      const Matrix<T> out{y.as<T>() + image * g.out_channels * g.OutSize(), g.out_channels, g.OutSize(), g.OutSize(),
+                          1};
       RETURN_IF_ERROR(Gemm(call, weight, taps, out, true));
     }
     return {};
@@ -136,7 +138,8 @@ struct ConvOf {
 };
 
 // The geometry of the convolution whose gradient a transposed one is: its input is our output.
-Result<ConvGeometry> MakeTransposedGeometry(const Attributes& attributes, const Dims& x, const Dims& y, const Dims& weight) {
+Result<ConvGeometry> MakeTransposedGeometry(const Attributes& attributes, const Dims& x, const Dims& y,
+                                            const Dims& weight) {
   const int rank = x.rank() - 2;
   ASSIGN_OR_RETURN(ConvGeometry g, MakeConvGeometry(attributes, y, x, weight));
   ASSIGN_OR_RETURN(Window window, ReadWindow(attributes, rank));
@@ -192,12 +195,13 @@ struct ConvTransposeOf {
     if (y.elements() == 0) return {};
     FillBias(call, 2, y.as<T>(), g.in_channels * g.groups, g.InSize(), g.batch);
     const int64_t depth = g.Depth();
-    ASSIGN_OR_RETURN(T* columns, Scratch<T>(call, g.ColumnElements()));
+    ASSIGN_OR_RETURN(T * columns, Scratch<T>(call, g.ColumnElements()));
     for (int64_t image = 0; image < g.batch * g.groups; ++image) {
       const int64_t group = image % g.groups;
       // w is [channels of x, depth] per group; columns = w^T * x.
       const Matrix<const T> weight{w.as<T>() + group * g.out_channels * depth, depth, g.out_channels, 1, depth};
-      const Matrix<const T> from{x.as<T>() + image * g.out_channels * g.OutSize(), g.out_channels, g.OutSize(), g.OutSize(), 1};
+      const Matrix<const T> from{x.as<T>() + image * g.out_channels * g.OutSize(), g.out_channels, g.OutSize(),
+                                 g.OutSize(), 1};
       RETURN_IF_ERROR(Gemm(call, weight, from, Matrix<T>{columns, depth, g.OutSize(), g.OutSize(), 1}, false));
       AddColumns(g, columns, y.as<T>() + image * g.in_channels * g.InSize());
     }
@@ -207,7 +211,11 @@ struct ConvTransposeOf {
 
 }  // namespace
 
-ReferenceKernel Conv(DType dtype) { return {FloatKernel<ConvOf>(dtype), false}; }
-ReferenceKernel ConvTranspose(DType dtype) { return {FloatKernel<ConvTransposeOf>(dtype), false}; }
+ReferenceKernel Conv(DType dtype) {
+  return {FloatKernel<ConvOf>(dtype), false};
+}
+ReferenceKernel ConvTranspose(DType dtype) {
+  return {FloatKernel<ConvTransposeOf>(dtype), false};
+}
 
 }  // namespace kiln::kernels

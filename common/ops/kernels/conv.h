@@ -8,7 +8,7 @@ namespace kiln::kernels {
 
 struct ConvGeometry {
   int64_t batch, groups;
-  int64_t in_channels, out_channels;   // per group
+  int64_t in_channels, out_channels;  // per group
   int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
 
   int64_t InSize() const { return in[0] * in[1] * in[2]; }
@@ -21,7 +21,8 @@ struct ConvGeometry {
   bool IsPointwise() const;
 };
 
-// `x` and `y` have dims N, C, spatial…; `weight` has its spatial dims from dim 2 on. Unsupported beyond three spatial dims.
+// `x` and `y` have dims N, C, spatial…; `weight` has its spatial dims from dim 2 on. Unsupported beyond three spatial
+// dims.
 Result<ConvGeometry> MakeConvGeometry(const Attributes& attributes, const Dims& x, const Dims& y, const Dims& weight);
 
 // Columns of one group of one image: row (c, kz, ky, kx), column (oz, oy, ox); positions in the pads are `fill`.

@@ -42,8 +42,8 @@ void BinaryLoop(char* const* p, const int64_t* s, int64_t n, const void* functor
     for (int64_t i = 0; i < n; ++i) out[i] = Store<Out>(f(left, Load(b[i])));
   } else {
     for (int64_t i = 0; i < n; ++i) {
-      *reinterpret_cast<Out*>(p[0] + i * s[0]) = Store<Out>(f(Load(*reinterpret_cast<const A*>(p[1] + i * s[1])),
-                                                             Load(*reinterpret_cast<const B*>(p[2] + i * s[2]))));
+      *reinterpret_cast<Out*>(p[0] + i * s[0]) = Store<Out>(
+          f(Load(*reinterpret_cast<const A*>(p[1] + i * s[1])), Load(*reinterpret_cast<const B*>(p[2] + i * s[2]))));
     }
   }
 }
@@ -65,9 +65,9 @@ Status RunBinary(KernelCall& call) {
 }
 
 // Kernels over a class of dtypes; nullptr outside it. `Class<T>::value` says which.
-#define KILN_TYPE_CLASS(Name, condition) \
-  template <class T>                     \
-  struct Name {                          \
+#define KILN_TYPE_CLASS(Name, condition)     \
+  template <class T>                         \
+  struct Name {                              \
     static constexpr bool value = condition; \
   };
 KILN_TYPE_CLASS(Floats, kIsFloat<T>)

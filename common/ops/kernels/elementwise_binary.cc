@@ -128,7 +128,7 @@ KILN_BINARY(Less, bool, a < b)
 KILN_BINARY(LessOrEqual, bool, a <= b)
 KILN_BINARY(Greater, bool, a > b)
 KILN_BINARY(GreaterOrEqual, bool, a >= b)
-KILN_BINARY(And, bool, a && b)
+KILN_BINARY(And, bool, a&& b)
 KILN_BINARY(Or, bool, a || b)
 KILN_BINARY(Xor, bool, a != b)
 #undef KILN_BINARY
@@ -207,12 +207,24 @@ ReferenceKernel VariadicKernel(DType dtype) {
 
 }  // namespace
 
-ReferenceKernel Add(DType dtype) { return BinaryKernel<Numbers, AddOf>(dtype); }
-ReferenceKernel Sub(DType dtype) { return BinaryKernel<Numbers, SubOf>(dtype); }
-ReferenceKernel Mul(DType dtype) { return BinaryKernel<Numbers, MulOf>(dtype); }
-ReferenceKernel PRelu(DType dtype) { return BinaryKernel<Numbers, PReluOf>(dtype); }
-ReferenceKernel Div(DType dtype) { return DivisionKernel<DivOf>(dtype); }
-ReferenceKernel Mod(DType dtype) { return DivisionKernel<ModOf>(dtype); }
+ReferenceKernel Add(DType dtype) {
+  return BinaryKernel<Numbers, AddOf>(dtype);
+}
+ReferenceKernel Sub(DType dtype) {
+  return BinaryKernel<Numbers, SubOf>(dtype);
+}
+ReferenceKernel Mul(DType dtype) {
+  return BinaryKernel<Numbers, MulOf>(dtype);
+}
+ReferenceKernel PRelu(DType dtype) {
+  return BinaryKernel<Numbers, PReluOf>(dtype);
+}
+ReferenceKernel Div(DType dtype) {
+  return DivisionKernel<DivOf>(dtype);
+}
+ReferenceKernel Mod(DType dtype) {
+  return DivisionKernel<ModOf>(dtype);
+}
 ReferenceKernel Pow(DType dtype) {
   return {DispatchDType(dtype,
                         []<class T>() -> KernelFunction {
@@ -221,13 +233,27 @@ ReferenceKernel Pow(DType dtype) {
                         }),
           true};
 }
-ReferenceKernel BitShift(DType dtype) { return BinaryKernel<Unsigned, BitShiftOf>(dtype); }
-ReferenceKernel BitwiseAnd(DType dtype) { return BinaryKernel<Integers, BitwiseAndOf>(dtype); }
-ReferenceKernel BitwiseOr(DType dtype) { return BinaryKernel<Integers, BitwiseOrOf>(dtype); }
-ReferenceKernel BitwiseXor(DType dtype) { return BinaryKernel<Integers, BitwiseXorOf>(dtype); }
-ReferenceKernel Min(DType dtype) { return VariadicKernel<MinimumOf>(dtype); }
-ReferenceKernel Max(DType dtype) { return VariadicKernel<MaximumOf>(dtype); }
-ReferenceKernel Sum(DType dtype) { return VariadicKernel<AddOf>(dtype); }
+ReferenceKernel BitShift(DType dtype) {
+  return BinaryKernel<Unsigned, BitShiftOf>(dtype);
+}
+ReferenceKernel BitwiseAnd(DType dtype) {
+  return BinaryKernel<Integers, BitwiseAndOf>(dtype);
+}
+ReferenceKernel BitwiseOr(DType dtype) {
+  return BinaryKernel<Integers, BitwiseOrOf>(dtype);
+}
+ReferenceKernel BitwiseXor(DType dtype) {
+  return BinaryKernel<Integers, BitwiseXorOf>(dtype);
+}
+ReferenceKernel Min(DType dtype) {
+  return VariadicKernel<MinimumOf>(dtype);
+}
+ReferenceKernel Max(DType dtype) {
+  return VariadicKernel<MaximumOf>(dtype);
+}
+ReferenceKernel Sum(DType dtype) {
+  return VariadicKernel<AddOf>(dtype);
+}
 ReferenceKernel Mean(DType dtype) {
   return {DispatchDType(dtype,
                         []<class T>() -> KernelFunction {
@@ -236,13 +262,29 @@ ReferenceKernel Mean(DType dtype) {
                         }),
           true};
 }
-ReferenceKernel Equal(DType dtype) { return BinaryPredicate<AnyType, EqualOf>(dtype); }
-ReferenceKernel Less(DType dtype) { return BinaryPredicate<Numbers, LessOf>(dtype); }
-ReferenceKernel LessOrEqual(DType dtype) { return BinaryPredicate<Numbers, LessOrEqualOf>(dtype); }
-ReferenceKernel Greater(DType dtype) { return BinaryPredicate<Numbers, GreaterOf>(dtype); }
-ReferenceKernel GreaterOrEqual(DType dtype) { return BinaryPredicate<Numbers, GreaterOrEqualOf>(dtype); }
-ReferenceKernel And(DType dtype) { return BinaryPredicate<Booleans, AndOf>(dtype); }
-ReferenceKernel Or(DType dtype) { return BinaryPredicate<Booleans, OrOf>(dtype); }
-ReferenceKernel Xor(DType dtype) { return BinaryPredicate<Booleans, XorOf>(dtype); }
+ReferenceKernel Equal(DType dtype) {
+  return BinaryPredicate<AnyType, EqualOf>(dtype);
+}
+ReferenceKernel Less(DType dtype) {
+  return BinaryPredicate<Numbers, LessOf>(dtype);
+}
+ReferenceKernel LessOrEqual(DType dtype) {
+  return BinaryPredicate<Numbers, LessOrEqualOf>(dtype);
+}
+ReferenceKernel Greater(DType dtype) {
+  return BinaryPredicate<Numbers, GreaterOf>(dtype);
+}
+ReferenceKernel GreaterOrEqual(DType dtype) {
+  return BinaryPredicate<Numbers, GreaterOrEqualOf>(dtype);
+}
+ReferenceKernel And(DType dtype) {
+  return BinaryPredicate<Booleans, AndOf>(dtype);
+}
+ReferenceKernel Or(DType dtype) {
+  return BinaryPredicate<Booleans, OrOf>(dtype);
+}
+ReferenceKernel Xor(DType dtype) {
+  return BinaryPredicate<Booleans, XorOf>(dtype);
+}
 
 }  // namespace kiln::kernels

@@ -40,7 +40,7 @@ struct ClipOf {
     if (call.Has(2)) high = Load(*call.inputs[2].as<T>());
   }
   Compute<T> operator()(Compute<T> x) const {
-    const Compute<T> raised = x < low ? low : x;   // keeps a NaN
+    const Compute<T> raised = x < low ? low : x;  // keeps a NaN
     return raised > high ? high : raised;
   }
 };
@@ -79,6 +79,8 @@ ReferenceKernel Clip(DType dtype) {
                         }),
           true};
 }
-ReferenceKernel Where(DType dtype) { return {BytesKernel<WhereOf>(dtype), true}; }
+ReferenceKernel Where(DType dtype) {
+  return {BytesKernel<WhereOf>(dtype), true};
+}
 
 }  // namespace kiln::kernels

@@ -9,17 +9,17 @@ double FloatAttribute(const KernelCall& call, const char* name, double fallback)
 }
 
 // y = expression(x) in the compute type C.
-#define KILN_UNARY(Name, expression)   \
-  struct Name##Of : Stateless {        \
-    using Stateless::Stateless;        \
-    template <class C>                 \
-    C operator()(C x) const {          \
-      return expression;               \
-    }                                  \
+#define KILN_UNARY(Name, expression) \
+  struct Name##Of : Stateless {      \
+    using Stateless::Stateless;      \
+    template <class C>               \
+    C operator()(C x) const {        \
+      return expression;             \
+    }                                \
   };
 KILN_UNARY(Ceil, std::ceil(x))
 KILN_UNARY(Floor, std::floor(x))
-KILN_UNARY(Round, std::nearbyint(x))   // the default rounding mode is half to even
+KILN_UNARY(Round, std::nearbyint(x))  // the default rounding mode is half to even
 KILN_UNARY(Sqrt, std::sqrt(x))
 KILN_UNARY(Reciprocal, C(1) / x)
 KILN_UNARY(Exp, std::exp(x))
@@ -37,7 +37,7 @@ KILN_UNARY(Asinh, std::asinh(x))
 KILN_UNARY(Acosh, std::acosh(x))
 KILN_UNARY(Atanh, std::atanh(x))
 KILN_UNARY(Erf, std::erf(x))
-KILN_UNARY(HardSwish, x * std::fmax(C(0), std::fmin(C(1), x / C(6) + C(0.5))))
+KILN_UNARY(HardSwish, x* std::fmax(C(0), std::fmin(C(1), x / C(6) + C(0.5))))
 KILN_UNARY(Softsign, x / (C(1) + std::fabs(x)))
 #undef KILN_UNARY
 
@@ -105,7 +105,7 @@ struct ReluOf : Stateless {
   using Stateless::Stateless;
   template <class C>
   C operator()(C x) const {
-    return x < C(0) ? C(0) : x;   // keeps a NaN
+    return x < C(0) ? C(0) : x;  // keeps a NaN
   }
 };
 struct BitwiseNotOf : Stateless {
@@ -221,8 +221,10 @@ struct SignedNumbers {
 
 }  // namespace
 
-#define KILN_FLOAT_KERNEL(Name) \
-  ReferenceKernel Name(DType dtype) { return UnaryKernel<Floats, Name##Of>(dtype); }
+#define KILN_FLOAT_KERNEL(Name)                  \
+  ReferenceKernel Name(DType dtype) {            \
+    return UnaryKernel<Floats, Name##Of>(dtype); \
+  }
 KILN_FLOAT_KERNEL(Ceil)
 KILN_FLOAT_KERNEL(Floor)
 KILN_FLOAT_KERNEL(Round)
@@ -257,14 +259,32 @@ KILN_FLOAT_KERNEL(Softplus)
 KILN_FLOAT_KERNEL(Softsign)
 #undef KILN_FLOAT_KERNEL
 
-ReferenceKernel Abs(DType dtype) { return UnaryKernel<Numbers, AbsOf>(dtype); }
-ReferenceKernel Neg(DType dtype) { return UnaryKernel<SignedNumbers, NegOf>(dtype); }
-ReferenceKernel Sign(DType dtype) { return UnaryKernel<Numbers, SignOf>(dtype); }
-ReferenceKernel Relu(DType dtype) { return UnaryKernel<SignedNumbers, ReluOf>(dtype); }
-ReferenceKernel Shrink(DType dtype) { return UnaryKernel<Numbers, ShrinkOf>(dtype); }
-ReferenceKernel BitwiseNot(DType dtype) { return UnaryKernel<Integers, BitwiseNotOf>(dtype); }
-ReferenceKernel Not(DType dtype) { return UnaryPredicate<Booleans, NotOf>(dtype); }
-ReferenceKernel IsNaN(DType dtype) { return UnaryPredicate<Floats, IsNaNOf>(dtype); }
-ReferenceKernel IsInf(DType dtype) { return UnaryPredicate<Floats, IsInfOf>(dtype); }
+ReferenceKernel Abs(DType dtype) {
+  return UnaryKernel<Numbers, AbsOf>(dtype);
+}
+ReferenceKernel Neg(DType dtype) {
+  return UnaryKernel<SignedNumbers, NegOf>(dtype);
+}
+ReferenceKernel Sign(DType dtype) {
+  return UnaryKernel<Numbers, SignOf>(dtype);
+}
+ReferenceKernel Relu(DType dtype) {
+  return UnaryKernel<SignedNumbers, ReluOf>(dtype);
+}
+ReferenceKernel Shrink(DType dtype) {
+  return UnaryKernel<Numbers, ShrinkOf>(dtype);
+}
+ReferenceKernel BitwiseNot(DType dtype) {
+  return UnaryKernel<Integers, BitwiseNotOf>(dtype);
+}
+ReferenceKernel Not(DType dtype) {
+  return UnaryPredicate<Booleans, NotOf>(dtype);
+}
+ReferenceKernel IsNaN(DType dtype) {
+  return UnaryPredicate<Floats, IsNaNOf>(dtype);
+}
+ReferenceKernel IsInf(DType dtype) {
+  return UnaryPredicate<Floats, IsInfOf>(dtype);
+}
 
 }  // namespace kiln::kernels

@@ -19,7 +19,7 @@ Result<Matrix<const T>> Packed(KernelCall& call, const Matrix<const T>& m) {
   const bool by_row = (m.column_stride == 1 || m.columns == 1) && m.row_stride >= m.columns;
   const bool by_column = (m.row_stride == 1 || m.rows == 1) && m.column_stride >= m.rows;
   if (by_row || by_column) return m;
-  ASSIGN_OR_RETURN(T* copy, Scratch<T>(call, m.rows * m.columns));
+  ASSIGN_OR_RETURN(T * copy, Scratch<T>(call, m.rows * m.columns));
   for (int64_t i = 0; i < m.rows; ++i) {
     for (int64_t j = 0; j < m.columns; ++j) {
       copy[i * m.columns + j] = m.data[i * m.row_stride + j * m.column_stride];
@@ -49,7 +49,8 @@ void MultiplyRight(const A& a, const Matrix<const T>& b, const Matrix<T>& c, boo
     const Eigen::Map<const RowMajor<T>, 0, OuterStride> right(b.data, b.rows, b.columns, OuterStride(b.row_stride));
     Multiply(a, right, c, accumulate);
   } else {
-    const Eigen::Map<const ColumnMajor<T>, 0, OuterStride> right(b.data, b.rows, b.columns, OuterStride(b.column_stride));
+    const Eigen::Map<const ColumnMajor<T>, 0, OuterStride> right(b.data, b.rows, b.columns,
+                                                                 OuterStride(b.column_stride));
     Multiply(a, right, c, accumulate);
   }
 }
@@ -63,7 +64,8 @@ Status FloatGemm(KernelCall& call, const Matrix<const T>& a_in, const Matrix<con
     const Eigen::Map<const RowMajor<T>, 0, OuterStride> left(a.data, a.rows, a.columns, OuterStride(a.row_stride));
     MultiplyRight(left, b, c, accumulate);
   } else {
-    const Eigen::Map<const ColumnMajor<T>, 0, OuterStride> left(a.data, a.rows, a.columns, OuterStride(a.column_stride));
+    const Eigen::Map<const ColumnMajor<T>, 0, OuterStride> left(a.data, a.rows, a.columns,
+                                                                OuterStride(a.column_stride));
     MultiplyRight(left, b, c, accumulate);
   }
   return {};
@@ -101,7 +103,7 @@ Status Gemm(KernelCall& call, const Matrix<const T>& a, const Matrix<const T>& b
   }
 }
 
-#define KILN_GEMM(T)                                                                                              \
+#define KILN_GEMM(T) \
   template Status Gemm<T>(KernelCall&, const Matrix<const T>&, const Matrix<const T>&, const Matrix<T>&, bool);
 KILN_GEMM(float)
 KILN_GEMM(double)

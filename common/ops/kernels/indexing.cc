@@ -216,7 +216,8 @@ template <class T>
 Status RunScatterND(KernelCall& call) {
   ASSIGN_OR_RETURN(const Reduction reduction, ReadReduction(call));
   RETURN_IF_ERROR(CopyData(call));
-  return call.inputs[1].dtype == DType::kI64 ? ScatterTuples<T, int64_t>(call, reduction) : ScatterTuples<T, int32_t>(call, reduction);
+  return call.inputs[1].dtype == DType::kI64 ? ScatterTuples<T, int64_t>(call, reduction)
+                                             : ScatterTuples<T, int32_t>(call, reduction);
 }
 
 struct OneHotOf {
@@ -225,11 +226,12 @@ struct OneHotOf {
     const TensorRef& indices = call.inputs[0];
     const TensorRef& values = call.inputs[2];
     if (values.elements() != 2) {
-      return Fail(ErrorCode::kShapeMismatch, "the values of OneHot are off and on, not " +
-                                                 std::to_string(values.elements()) + " elements");
+      return Fail(ErrorCode::kShapeMismatch,
+                  "the values of OneHot are off and on, not " + std::to_string(values.elements()) + " elements");
     }
     const int64_t depth = ReadInt(call.inputs[1]);
-    if (depth < 0) return Fail(ErrorCode::kInvalidArgument, "the depth of OneHot is negative: " + std::to_string(depth));
+    if (depth < 0)
+      return Fail(ErrorCode::kInvalidArgument, "the depth of OneHot is negative: " + std::to_string(depth));
     ASSIGN_OR_RETURN(const int axis, NormalizeAxis(call.attributes->Int("axis", -1), indices.rank() + 1));
     Dims dims;
     for (int d = 0; d < indices.rank(); ++d) {
@@ -247,7 +249,7 @@ struct OneHotOf {
     const std::vector<int64_t> hot = ReadInts(indices);
     for (int64_t i = 0; i < static_cast<int64_t>(hot.size()); ++i) {
       int64_t index = hot[static_cast<size_t>(i)];
-      if (index < -depth || index >= depth) continue;   // the format asks for a row without a hot entry
+      if (index < -depth || index >= depth) continue;  // the format asks for a row without a hot entry
       if (index < 0) index += depth;
       out[(i / inner * depth + index) * inner + i % inner] = on;
     }
@@ -256,19 +258,29 @@ struct OneHotOf {
 };
 
 // OneHot's values decide the element type, but a kernel is found by the type of its first input.
-Status RunOneHot(KernelCall& call) { return BytesKernel<OneHotOf>(call.inputs[2].dtype)(call); }
+Status RunOneHot(KernelCall& call) {
+  return BytesKernel<OneHotOf>(call.inputs[2].dtype)(call);
+}
 
 }  // namespace
 
-ReferenceKernel Gather(DType) { return {&RunGather, false}; }
-ReferenceKernel GatherElements(DType dtype) { return {BytesKernel<GatherElementsOf>(dtype), false}; }
-ReferenceKernel GatherND(DType) { return {&RunGatherND, false}; }
+ReferenceKernel Gather(DType) {
+  return {&RunGather, false};
+}
+ReferenceKernel GatherElements(DType dtype) {
+  return {BytesKernel<GatherElementsOf>(dtype), false};
+}
+ReferenceKernel GatherND(DType) {
+  return {&RunGatherND, false};
+}
 ReferenceKernel ScatterElements(DType dtype) {
   return {DispatchDType(dtype, []<class T>() -> KernelFunction { return &RunScatterElements<T>; }), false};
 }
 ReferenceKernel ScatterND(DType dtype) {
   return {DispatchDType(dtype, []<class T>() -> KernelFunction { return &RunScatterND<T>; }), false};
 }
-ReferenceKernel OneHot(DType) { return {&RunOneHot, false}; }
+ReferenceKernel OneHot(DType) {
+  return {&RunOneHot, false};
+}
 
 }  // namespace kiln::kernels

@@ -9,7 +9,7 @@ namespace {
 struct Nest {
   int rank = 0;
   int64_t dims[limits::kRankMax];
-  int64_t strides[kOperandsMax][limits::kRankMax];   // bytes
+  int64_t strides[kOperandsMax][limits::kRankMax];  // bytes
 };
 
 bool CanMerge(const Nest& nest, size_t operands, int outer, const int64_t* inner_strides, int64_t inner_dim) {
@@ -116,8 +116,12 @@ Status AllocateOutput(KernelCall& call, size_t output, DType dtype, const Dims& 
   return {};
 }
 
-std::vector<int64_t> ReadInts(const TensorRef& ref) { return ReadAll<int64_t>(ref); }
-std::vector<double> ReadFloats(const TensorRef& ref) { return ReadAll<double>(ref); }
+std::vector<int64_t> ReadInts(const TensorRef& ref) {
+  return ReadAll<int64_t>(ref);
+}
+std::vector<double> ReadFloats(const TensorRef& ref) {
+  return ReadAll<double>(ref);
+}
 
 int64_t ReadInt(const TensorRef& ref) {
   return DispatchDType(ref.dtype, [&]<class T>() { return Convert<int64_t>(*ref.as<T>()); });
@@ -146,7 +150,9 @@ AxisSplit SplitAt(const Dims& dims, int axis) {
 
 namespace {
 
-bool IsHalfType(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16; }
+bool IsHalfType(DType dtype) {
+  return dtype == DType::kF16 || dtype == DType::kBF16;
+}
 
 template <class To, class From>
 void ConvertLoop(char* const* p, const int64_t* s, int64_t n, const void*) {

@@ -116,11 +116,13 @@ TensorRef BroadcastRef(const TensorRef& ref, const Dims& dims);
 template <class T>
 Result<T*> Scratch(KernelCall& call, int64_t count) {
   if (count > limits::kTensorBytesMax / static_cast<int64_t>(sizeof(T))) {
-    return Fail(ErrorCode::kLimitExceeded, "the op needs scratch for " + std::to_string(count) + " elements; lower the batch");
+    return Fail(ErrorCode::kLimitExceeded,
+                "the op needs scratch for " + std::to_string(count) + " elements; lower the batch");
   }
   void* memory = call.memory->AllocateScratch(static_cast<size_t>(count > 0 ? count : 1) * sizeof(T));
   if (memory == nullptr) {
-    return Fail(ErrorCode::kResourceExhausted, "no memory for " + std::to_string(count * static_cast<int64_t>(sizeof(T))) +
+    return Fail(ErrorCode::kResourceExhausted, "no memory for " +
+                                                   std::to_string(count * static_cast<int64_t>(sizeof(T))) +
                                                    " bytes of scratch; lower the batch or raise the memory budget");
   }
   return static_cast<T*>(memory);
@@ -136,8 +138,8 @@ inline bool Wants(const KernelCall& call, size_t output) {
 // Elements of a tensor of any numeric dtype and strides, row-major. For small operands (axes, pads, indices of views).
 std::vector<int64_t> ReadInts(const TensorRef& ref);
 std::vector<double> ReadFloats(const TensorRef& ref);
-int64_t ReadInt(const TensorRef& ref);     // first element; precondition: not empty
-double ReadFloat(const TensorRef& ref);    // first element; precondition: not empty
+int64_t ReadInt(const TensorRef& ref);   // first element; precondition: not empty
+double ReadFloat(const TensorRef& ref);  // first element; precondition: not empty
 // `axis` counted from the end when negative; InvalidArgument outside [-rank, rank).
 Result<int> NormalizeAxis(int64_t axis, int rank);
 // Products of the dims before, at and behind `axis`.

@@ -134,9 +134,9 @@ KernelFunction ProductKernel(DType dtype) {
 
 // Einsum as one loop nest over all labels; each operand steps by the sum of its strides of that label.
 struct EinsumNest {
-  std::vector<int64_t> sizes;                  // output labels first, then the summed ones
-  size_t kept = 0;                             // number of output labels
-  std::vector<std::vector<int64_t>> strides;   // per input, per label
+  std::vector<int64_t> sizes;                 // output labels first, then the summed ones
+  size_t kept = 0;                            // number of output labels
+  std::vector<std::vector<int64_t>> strides;  // per input, per label
 };
 
 Result<EinsumNest> PlanEinsum(const KernelCall& call) {
@@ -155,8 +155,8 @@ Result<EinsumNest> PlanEinsum(const KernelCall& call) {
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     nest.strides.emplace_back(labels.size(), 0);
     for (size_t d = 0; d < equation.inputs[i].size(); ++d) {
-      const size_t at = static_cast<size_t>(
-          std::find(labels.begin(), labels.end(), equation.inputs[i][d]) - labels.begin());
+      const size_t at =
+          static_cast<size_t>(std::find(labels.begin(), labels.end(), equation.inputs[i][d]) - labels.begin());
       const int64_t dim = call.inputs[i].dims[static_cast<int>(d)];
       if (dim == 1) continue;
       nest.sizes[at] = dim;
@@ -225,8 +225,14 @@ struct EinsumOf {
 
 }  // namespace
 
-ReferenceKernel MatMul(DType dtype) { return {ProductKernel<MatMulOf>(dtype), true}; }
-ReferenceKernel Gemm(DType dtype) { return {ProductKernel<GemmOf>(dtype), true}; }
-ReferenceKernel Einsum(DType dtype) { return {ProductKernel<EinsumOf>(dtype), true}; }
+ReferenceKernel MatMul(DType dtype) {
+  return {ProductKernel<MatMulOf>(dtype), true};
+}
+ReferenceKernel Gemm(DType dtype) {
+  return {ProductKernel<GemmOf>(dtype), true};
+}
+ReferenceKernel Einsum(DType dtype) {
+  return {ProductKernel<EinsumOf>(dtype), true};
+}
 
 }  // namespace kiln::kernels

@@ -186,16 +186,19 @@ Status RunDepthToSpace(KernelCall& call) {
   const int64_t block = call.attributes->Int("blocksize", 1);
   const int64_t depth = in.dims[1] / (block * block);
   if (call.attributes->Text("mode", "DCR") == "DCR") {
-    return CopyPermuted(in, call.outputs[0], {in.dims[0], block, block, depth, in.dims[2], in.dims[3]}, {0, 3, 4, 1, 5, 2});
+    return CopyPermuted(in, call.outputs[0], {in.dims[0], block, block, depth, in.dims[2], in.dims[3]},
+                        {0, 3, 4, 1, 5, 2});
   }
-  return CopyPermuted(in, call.outputs[0], {in.dims[0], depth, block, block, in.dims[2], in.dims[3]}, {0, 1, 4, 2, 5, 3});
+  return CopyPermuted(in, call.outputs[0], {in.dims[0], depth, block, block, in.dims[2], in.dims[3]},
+                      {0, 1, 4, 2, 5, 3});
 }
 
 Status RunSpaceToDepth(KernelCall& call) {
   const TensorRef& in = call.inputs[0];
   const int64_t block = call.attributes->Int("blocksize", 1);
   return CopyPermuted(in, call.outputs[0],
-                      {in.dims[0], in.dims[1], in.dims[2] / block, block, in.dims[3] / block, block}, {0, 3, 5, 1, 2, 4});
+                      {in.dims[0], in.dims[1], in.dims[2] / block, block, in.dims[3] / block, block},
+                      {0, 3, 5, 1, 2, 4});
 }
 
 struct TriluOf {
@@ -229,9 +232,9 @@ Status RunReverseSequence(KernelCall& call) {
     length_at.data = length_at.as<char>() + b * length_at.strides[0] * DTypeBytes(length_at.dtype);
     const int64_t length = ReadInt(length_at);
     if (length < 0 || length > in.dims[time_axis]) {
-      return Fail(ErrorCode::kOutOfRange, "sequence length " + std::to_string(length) + " of batch entry " +
-                                              std::to_string(b) + " is outside 0 to " +
-                                              std::to_string(in.dims[time_axis]) + ", dim " + std::to_string(time_axis));
+      return Fail(ErrorCode::kOutOfRange,
+                  "sequence length " + std::to_string(length) + " of batch entry " + std::to_string(b) +
+                      " is outside 0 to " + std::to_string(in.dims[time_axis]) + ", dim " + std::to_string(time_axis));
     }
     for (int64_t t = 0; t < in.dims[time_axis]; ++t) {
       const int64_t source = t < length ? length - 1 - t : t;
@@ -273,13 +276,27 @@ Status RunCumSum(KernelCall& call) {
 
 }  // namespace
 
-ReferenceKernel Concat(DType) { return {&RunConcat, true}; }
-ReferenceKernel Tile(DType) { return {&RunTile, true}; }
-ReferenceKernel Pad(DType dtype) { return {BytesKernel<PadOf>(dtype), true}; }
-ReferenceKernel DepthToSpace(DType) { return {&RunDepthToSpace, false}; }
-ReferenceKernel SpaceToDepth(DType) { return {&RunSpaceToDepth, false}; }
-ReferenceKernel Trilu(DType dtype) { return {BytesKernel<TriluOf>(dtype), false}; }
-ReferenceKernel ReverseSequence(DType) { return {&RunReverseSequence, false}; }
+ReferenceKernel Concat(DType) {
+  return {&RunConcat, true};
+}
+ReferenceKernel Tile(DType) {
+  return {&RunTile, true};
+}
+ReferenceKernel Pad(DType dtype) {
+  return {BytesKernel<PadOf>(dtype), true};
+}
+ReferenceKernel DepthToSpace(DType) {
+  return {&RunDepthToSpace, false};
+}
+ReferenceKernel SpaceToDepth(DType) {
+  return {&RunSpaceToDepth, false};
+}
+ReferenceKernel Trilu(DType dtype) {
+  return {BytesKernel<TriluOf>(dtype), false};
+}
+ReferenceKernel ReverseSequence(DType) {
+  return {&RunReverseSequence, false};
+}
 ReferenceKernel CumSum(DType dtype) {
   return {DispatchDType(dtype,
                         []<class T>() -> KernelFunction {

@@ -45,7 +45,7 @@ Status RunNonMaxSuppression(KernelCall& call) {
   const int64_t batches = scores.dims[0];
   const int64_t classes = scores.dims[1];
   const int64_t count = scores.dims[2];
-  std::vector<int64_t> selected;   // triples
+  std::vector<int64_t> selected;  // triples
   std::vector<int64_t> order;
   std::vector<Box> kept;
   for (int64_t row = 0; row < batches * classes && per_class > 0; ++row) {
@@ -62,7 +62,8 @@ Status RunNonMaxSuppression(KernelCall& call) {
     for (const int64_t i : order) {
       if (static_cast<int64_t>(kept.size()) >= per_class) break;
       const Box candidate = ReadBox(box + i * 4, center);
-      const bool hidden = std::any_of(kept.begin(), kept.end(), [&](const Box& other) { return Overlaps(candidate, other, iou); });
+      const bool hidden =
+          std::any_of(kept.begin(), kept.end(), [&](const Box& other) { return Overlaps(candidate, other, iou); });
       if (hidden) continue;
       kept.push_back(candidate);
       selected.insert(selected.end(), {batch, row % classes, i});

@@ -25,14 +25,15 @@ Moments MomentsOf(const T* x, int64_t n) {
   return moments;
 }
 
-// Half-precision inputs may come with float parameters; by here all halves are float, and f64 calls have f64 parameters.
+// Half-precision inputs may come with float parameters; by here all halves are float, and f64 calls have f64
+// parameters.
 template <class T>
 Result<const T*> Parameter(KernelCall& call, size_t input, const Dims& dims) {
   const TensorRef& ref = call.inputs[input];
   if (ref.dtype == DType::kF32 && std::is_same_v<T, float> && ref.dims == dims && ref.IsContiguous()) {
     return static_cast<const T*>(ref.as<T>());
   }
-  ASSIGN_OR_RETURN(T* copy, Scratch<T>(call, NumElements(dims)));
+  ASSIGN_OR_RETURN(T * copy, Scratch<T>(call, NumElements(dims)));
   const std::vector<double> values = ReadFloats(BroadcastRef(ref, dims));
   std::transform(values.begin(), values.end(), copy, [](double value) { return static_cast<T>(value); });
   return static_cast<const T*>(copy);
@@ -62,7 +63,9 @@ struct BatchNormalizationOf {
 };
 
 // Dims from `axis` on, to which scale and bias broadcast.
-Dims TailDims(const Dims& dims, int axis) { return Dims(dims.span().subspan(static_cast<size_t>(axis))); }
+Dims TailDims(const Dims& dims, int axis) {
+  return Dims(dims.span().subspan(static_cast<size_t>(axis)));
+}
 
 template <class T>
 void StoreStatistic(KernelCall& call, size_t output, int64_t at, double value) {
@@ -81,7 +84,8 @@ struct LayerNormalizationOf {
     const double epsilon = call.attributes->Float("epsilon", 1e-5);
     ASSIGN_OR_RETURN(const int axis, NormalizeAxis(call.attributes->Int("axis", -1), in.rank()));
     // A scale with dims before `axis` varies by row as well: it is stretched to the whole input.
-    const bool by_row = call.inputs[1].rank() > in.rank() - axis || (call.Has(2) && call.inputs[2].rank() > in.rank() - axis);
+    const bool by_row =
+        call.inputs[1].rank() > in.rank() - axis || (call.Has(2) && call.inputs[2].rank() > in.rank() - axis);
     const Dims dims = by_row ? in.dims : TailDims(in.dims, axis);
     const int64_t n = NumElements(TailDims(in.dims, axis));
     const int64_t rows = n == 0 ? 0 : in.elements() / n;
@@ -232,11 +236,23 @@ struct MeanVarianceOf {
 
 }  // namespace
 
-ReferenceKernel BatchNormalization(DType dtype) { return {FloatKernel<BatchNormalizationOf>(dtype), false}; }
-ReferenceKernel LayerNormalization(DType dtype) { return {FloatKernel<LayerNormalizationOf>(dtype), false}; }
-ReferenceKernel RMSNormalization(DType dtype) { return {FloatKernel<RMSNormalizationOf>(dtype), false}; }
-ReferenceKernel InstanceNormalization(DType dtype) { return {FloatKernel<InstanceNormalizationOf>(dtype), false}; }
-ReferenceKernel GroupNormalization(DType dtype) { return {FloatKernel<GroupNormalizationOf>(dtype), false}; }
-ReferenceKernel MeanVarianceNormalization(DType dtype) { return {FloatKernel<MeanVarianceOf>(dtype), false}; }
+ReferenceKernel BatchNormalization(DType dtype) {
+  return {FloatKernel<BatchNormalizationOf>(dtype), false};
+}
+ReferenceKernel LayerNormalization(DType dtype) {
+  return {FloatKernel<LayerNormalizationOf>(dtype), false};
+}
+ReferenceKernel RMSNormalization(DType dtype) {
+  return {FloatKernel<RMSNormalizationOf>(dtype), false};
+}
+ReferenceKernel InstanceNormalization(DType dtype) {
+  return {FloatKernel<InstanceNormalizationOf>(dtype), false};
+}
+ReferenceKernel GroupNormalization(DType dtype) {
+  return {FloatKernel<GroupNormalizationOf>(dtype), false};
+}
+ReferenceKernel MeanVarianceNormalization(DType dtype) {
+  return {FloatKernel<MeanVarianceOf>(dtype), false};
+}
 
 }  // namespace kiln::kernels

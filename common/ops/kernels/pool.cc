@@ -18,7 +18,8 @@ Result<PoolGeometry> MakePoolGeometry(const KernelCall& call) {
   const Dims& y = call.outputs[0].dims;
   const int rank = x.rank() - 2;
   if (rank > 3) {
-    return Fail(ErrorCode::kUnsupported, "pooling over " + std::to_string(rank) + " spatial dims; at most 3 are supported");
+    return Fail(ErrorCode::kUnsupported,
+                "pooling over " + std::to_string(rank) + " spatial dims; at most 3 are supported");
   }
   ASSIGN_OR_RETURN(const Window window, ReadWindow(*call.attributes, rank));
   PoolGeometry g{};
@@ -41,8 +42,8 @@ Result<PoolGeometry> MakePoolGeometry(const KernelCall& call) {
 
 // The taps of one window along one dim that fall into the input.
 struct Taps {
-  int64_t start;          // position of tap 0, may lie in the pads
-  int64_t first, last;    // taps [first, last) are inside
+  int64_t start;        // position of tap 0, may lie in the pads
+  int64_t first, last;  // taps [first, last) are inside
 };
 Taps InsideTaps(const PoolGeometry& g, int d, int64_t out) {
   const int64_t start = out * g.stride[d] - g.pad[d];
@@ -202,9 +203,17 @@ ReferenceKernel MaxPool(DType dtype) {
   if (dtype == DType::kU8) return {&MaxPoolOf::Run<uint8_t>, false};
   return {FloatKernel<MaxPoolOf>(dtype), false};
 }
-ReferenceKernel AveragePool(DType dtype) { return {FloatKernel<AveragePoolOf>(dtype), false}; }
-ReferenceKernel LpPool(DType dtype) { return {FloatKernel<LpPoolOf>(dtype), false}; }
-ReferenceKernel GlobalAveragePool(DType dtype) { return {FloatKernel<GlobalAverageOf>(dtype), false}; }
-ReferenceKernel GlobalMaxPool(DType dtype) { return {FloatKernel<GlobalMaxOf>(dtype), false}; }
+ReferenceKernel AveragePool(DType dtype) {
+  return {FloatKernel<AveragePoolOf>(dtype), false};
+}
+ReferenceKernel LpPool(DType dtype) {
+  return {FloatKernel<LpPoolOf>(dtype), false};
+}
+ReferenceKernel GlobalAveragePool(DType dtype) {
+  return {FloatKernel<GlobalAverageOf>(dtype), false};
+}
+ReferenceKernel GlobalMaxPool(DType dtype) {
+  return {FloatKernel<GlobalMaxOf>(dtype), false};
+}
 
 }  // namespace kiln::kernels

@@ -1,4 +1,5 @@
-// Quantised ops. Integers are widened to 32 bits and multiplied exactly; results are rounded half to even and saturated.
+// Quantised ops. Integers are widened to 32 bits and multiplied exactly; results are rounded half to even and
+// saturated.
 #include <algorithm>
 
 #include "common/ops/kernels/conv.h"
@@ -15,11 +16,11 @@ Q Saturate(double value) {
 
 // Which scale belongs to an element: one for all, one per entry of `axis`, or one per block of it.
 struct ScaleIndex {
-  int64_t count = 1;        // scales
-  int64_t inner = 1;        // elements per step of the axis
-  int64_t size = 1;         // the axis of the input
-  int64_t blocks = 1;       // the axis of the scale
-  int64_t block = 1;        // elements of the axis per scale
+  int64_t count = 1;   // scales
+  int64_t inner = 1;   // elements per step of the axis
+  int64_t size = 1;    // the axis of the input
+  int64_t blocks = 1;  // the axis of the scale
+  int64_t block = 1;   // elements of the axis per scale
   bool blocked = false;
 
   int64_t operator()(int64_t at) const {
@@ -89,7 +90,8 @@ Status RunQuantize(KernelCall& call) {
         // The quotient is rounded in the compute type, as the format's own is.
         const C quotient = static_cast<C>(Load(x[i])) / static_cast<C>(parameters.scale[k]);
         const double rounded = std::nearbyint(static_cast<double>(quotient));
-        call.outputs[0].as<Q>()[i] = std::isnan(rounded) ? Convert<Q>(parameters.zero[k]) : Saturate<Q>(rounded + parameters.zero[k]);
+        call.outputs[0].as<Q>()[i] =
+            std::isnan(rounded) ? Convert<Q>(parameters.zero[k]) : Saturate<Q>(rounded + parameters.zero[k]);
       }
       return {};
     } else {
@@ -140,14 +142,16 @@ Status RunDynamicQuantize(KernelCall& call) {
 
 // --- exact integer products ---
 // An 8-bit tensor as 32-bit integers less its zero point: one, or one per `inner` elements of `entries`.
-Result<int32_t*> Centered(KernelCall& call, size_t input, const std::vector<int64_t>& zero, int64_t entries, int64_t inner) {
+Result<int32_t*> Centered(KernelCall& call, size_t input, const std::vector<int64_t>& zero, int64_t entries,
+                          int64_t inner) {
   const TensorRef& ref = call.inputs[input];
   const int64_t count = ref.elements();
   ASSIGN_OR_RETURN(int32_t* out, Scratch<int32_t>(call, count));
   const bool one = zero.size() <= 1;
   if (!one && static_cast<int64_t>(zero.size()) != entries) {
     return Fail(ErrorCode::kShapeMismatch, "the zero point of input " + std::to_string(input) + " has " +
-                                               std::to_string(zero.size()) + " entries, not 1 or " + std::to_string(entries));
+                                               std::to_string(zero.size()) + " entries, not 1 or " +
+                                               std::to_string(entries));
   }
   const auto center = [&]<class Q>() {
     for (int64_t i = 0; i < count; ++i) {
@@ -223,11 +227,12 @@ Status IntegerConv(KernelCall& call, const ProductInputs& at, const Dims& out_di
   ASSIGN_OR_RETURN(int32_t* columns, Scratch<int32_t>(call, g.ColumnElements()));
   for (int64_t image = 0; image < g.batch * g.groups; ++image) {
     Im2Col(g, input + image * g.in_channels * g.InSize(), int32_t{0}, columns);
-    RETURN_IF_ERROR(Gemm(call,
-                         Matrix<const int32_t>{weight + image % g.groups * g.out_channels * depth, g.out_channels, depth, depth, 1},
-                         Matrix<const int32_t>{columns, depth, g.OutSize(), g.OutSize(), 1},
-                         Matrix<int32_t>{out + image * g.out_channels * g.OutSize(), g.out_channels, g.OutSize(), g.OutSize(), 1},
-                         false));
+    RETURN_IF_ERROR(
+        Gemm(call,
+             Matrix<const int32_t>{weight + image % g.groups * g.out_channels * depth, g.out_channels, depth, depth, 1},
+             Matrix<const int32_t>{columns, depth, g.OutSize(), g.OutSize(), 1},
+             Matrix<int32_t>{out + image * g.out_channels * g.OutSize(), g.out_channels, g.OutSize(), g.OutSize(), 1},
+             false));
   }
   return {};
 }
@@ -282,7 +287,9 @@ Status RunQLinearConv(KernelCall& call) {
   return Requantize(call, sums, bias, std::max<int64_t>(split.size, 1), std::max<int64_t>(split.inner, 1));
 }
 
-bool IsByte(DType dtype) { return dtype == DType::kI8 || dtype == DType::kU8; }
+bool IsByte(DType dtype) {
+  return dtype == DType::kI8 || dtype == DType::kU8;
+}
 
 }  // namespace
 
@@ -305,9 +312,17 @@ ReferenceKernel DequantizeLinear(DType dtype) {
 ReferenceKernel DynamicQuantizeLinear(DType dtype) {
   return {dtype == DType::kF32 ? &RunDynamicQuantize : nullptr, false};
 }
-ReferenceKernel QLinearConv(DType dtype) { return {IsByte(dtype) ? &RunQLinearConv : nullptr, false}; }
-ReferenceKernel QLinearMatMul(DType dtype) { return {IsByte(dtype) ? &RunQLinearMatMul : nullptr, false}; }
-ReferenceKernel MatMulInteger(DType dtype) { return {IsByte(dtype) ? &RunMatMulInteger : nullptr, false}; }
-ReferenceKernel ConvInteger(DType dtype) { return {IsByte(dtype) ? &RunConvInteger : nullptr, false}; }
+ReferenceKernel QLinearConv(DType dtype) {
+  return {IsByte(dtype) ? &RunQLinearConv : nullptr, false};
+}
+ReferenceKernel QLinearMatMul(DType dtype) {
+  return {IsByte(dtype) ? &RunQLinearMatMul : nullptr, false};
+}
+ReferenceKernel MatMulInteger(DType dtype) {
+  return {IsByte(dtype) ? &RunMatMulInteger : nullptr, false};
+}
+ReferenceKernel ConvInteger(DType dtype) {
+  return {IsByte(dtype) ? &RunConvInteger : nullptr, false};
+}
 
 }  // namespace kiln::kernels

@@ -10,7 +10,17 @@ namespace kiln::kernels {
 namespace {
 
 enum class Activation : uint8_t {
-  kSigmoid, kTanh, kRelu, kAffine, kLeakyRelu, kThresholdedRelu, kScaledTanh, kHardSigmoid, kElu, kSoftsign, kSoftplus,
+  kSigmoid,
+  kTanh,
+  kRelu,
+  kAffine,
+  kLeakyRelu,
+  kThresholdedRelu,
+  kScaledTanh,
+  kHardSigmoid,
+  kElu,
+  kSoftsign,
+  kSoftplus,
 };
 
 struct ActivationSpec {
@@ -123,9 +133,7 @@ struct Cell {
     return batch_first ? (b * time + t) * directions + d : (t * directions + d) * batch + b;
   }
   bool Reversed(int d) const { return reverse_only || d == 1; }
-  T Clipped(T x) const {
-    return has_clip ? std::min(std::max(x, static_cast<T>(-clip)), static_cast<T>(clip)) : x;
-  }
+  T Clipped(T x) const { return has_clip ? std::min(std::max(x, static_cast<T>(-clip)), static_cast<T>(clip)) : x; }
 };
 
 template <class T>
@@ -160,18 +168,17 @@ Result<Cell<T>> MakeCell(const KernelCall& call, int64_t gates) {
 // Working memory of one direction, all [batch, …].
 template <class T>
 struct Working {
-  T* inputs;     // [time*batch, gates*hidden]: x*W^T plus the input's bias
-  T* state;      // h
-  T* memory;     // c of LSTM, reset gate times h of GRU
-  T* products;   // [batch, gates*hidden]: h*R^T
+  T* inputs;    // [time*batch, gates*hidden]: x*W^T plus the input's bias
+  T* state;     // h
+  T* memory;    // c of LSTM, reset gate times h of GRU
+  T* products;  // [batch, gates*hidden]: h*R^T
 };
 
 template <class T>
 Result<Working<T>> MakeWorking(KernelCall& call, const Cell<T>& cell) {
   Working<T> working{};
   const int64_t wide = cell.gates * cell.hidden;
-  ASSIGN_OR_RETURN(working.inputs,
-                   Scratch<T>(call, CheckedMul(cell.time * cell.batch, wide).value_or(INT64_MAX)));
+  ASSIGN_OR_RETURN(working.inputs, Scratch<T>(call, CheckedMul(cell.time * cell.batch, wide).value_or(INT64_MAX)));
   ASSIGN_OR_RETURN(working.products, Scratch<T>(call, cell.batch * wide));
   ASSIGN_OR_RETURN(working.state, Scratch<T>(call, cell.batch * cell.hidden));
   ASSIGN_OR_RETURN(working.memory, Scratch<T>(call, cell.batch * cell.hidden));
@@ -204,7 +211,8 @@ Status ProjectInputs(KernelCall& call, const Cell<T>& cell, int direction, T* in
   const int64_t wide = cell.gates * cell.hidden;
   const int64_t rows = cell.time * cell.batch;
   const Matrix<const T> x{call.inputs[0].as<T>(), rows, cell.features, cell.features, 1};
-  const Matrix<const T> w{call.inputs[1].as<T>() + direction * wide * cell.features, cell.features, wide, 1, cell.features};
+  const Matrix<const T> w{call.inputs[1].as<T>() + direction * wide * cell.features, cell.features, wide, 1,
+                          cell.features};
   RETURN_IF_ERROR(Gemm(call, x, w, Matrix<T>{inputs, rows, wide, wide, 1}, false));
   if (!call.Has(3)) return {};
   const T* bias = call.inputs[3].as<T>() + direction * 2 * wide;
@@ -216,10 +224,12 @@ Status ProjectInputs(KernelCall& call, const Cell<T>& cell, int direction, T* in
 
 // products[:, first:first+count] = h*R^T + Rb over a block of `count` gate columns.
 template <class T>
-Status ProjectState(KernelCall& call, const Cell<T>& cell, int direction, const T* h, int64_t first, int64_t count, T* products) {
+Status ProjectState(KernelCall& call, const Cell<T>& cell, int direction, const T* h, int64_t first, int64_t count,
+                    T* products) {
   const int64_t wide = cell.gates * cell.hidden;
   const Matrix<const T> state{h, cell.batch, cell.hidden, cell.hidden, 1};
-  const Matrix<const T> r{call.inputs[2].as<T>() + (direction * wide + first) * cell.hidden, cell.hidden, count, 1, cell.hidden};
+  const Matrix<const T> r{call.inputs[2].as<T>() + (direction * wide + first) * cell.hidden, cell.hidden, count, 1,
+                          cell.hidden};
   RETURN_IF_ERROR(Gemm(call, state, r, Matrix<T>{products + first, cell.batch, count, wide, 1}, false));
   if (!call.Has(3)) return {};
   const T* bias = call.inputs[3].as<T>() + direction * 2 * wide + wide + first;
@@ -279,7 +289,9 @@ struct LstmOf {
         T* h = working.state + b * n;
         T* c = working.memory + b * n;
         for (int64_t i = 0; i < n; ++i) {
-          const auto peep = [&](int64_t gate, T value) { return peepholes == nullptr ? T(0) : peepholes[gate * n + i] * value; };
+          const auto peep = [&](int64_t gate, T value) {
+            return peepholes == nullptr ? T(0) : peepholes[gate * n + i] * value;
+          };
           const T input = f(cell.Clipped(x[i] + r[i] + peep(0, c[i])));
           const T forget = coupled ? T(1) - input : f(cell.Clipped(x[2 * n + i] + r[2 * n + i] + peep(2, c[i])));
           const T candidate = g(cell.Clipped(x[3 * n + i] + r[3 * n + i]));
@@ -287,7 +299,9 @@ struct LstmOf {
           h[i] = f(cell.Clipped(x[n + i] + r[n + i] + peep(1, c[i]))) * out(c[i]);
         }
       };
-      const auto project = [&](int64_t) { return ProjectState(call, cell, d, working.state, 0, 4 * n, working.products); };
+      const auto project = [&](int64_t) {
+        return ProjectState(call, cell, d, working.state, 0, 4 * n, working.products);
+      };
       RETURN_IF_ERROR(RunSteps(call, cell, d, working, project, step));
       StoreState(call, cell, 1, d, working.state);
       StoreState(call, cell, 2, d, working.memory);
@@ -364,8 +378,14 @@ struct RnnOf {
 
 }  // namespace
 
-ReferenceKernel LSTM(DType dtype) { return {FloatKernel<LstmOf>(dtype), false}; }
-ReferenceKernel GRU(DType dtype) { return {FloatKernel<GruOf>(dtype), false}; }
-ReferenceKernel RNN(DType dtype) { return {FloatKernel<RnnOf>(dtype), false}; }
+ReferenceKernel LSTM(DType dtype) {
+  return {FloatKernel<LstmOf>(dtype), false};
+}
+ReferenceKernel GRU(DType dtype) {
+  return {FloatKernel<GruOf>(dtype), false};
+}
+ReferenceKernel RNN(DType dtype) {
+  return {FloatKernel<RnnOf>(dtype), false};
+}
 
 }  // namespace kiln::kernels

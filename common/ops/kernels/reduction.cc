@@ -1,4 +1,5 @@
-// Reductions over any axes of any layout: accumulators as a tensor of the output's shape, stretched over the reduced dims.
+// Reductions over any axes of any layout: accumulators as a tensor of the output's shape, stretched over the reduced
+// dims.
 #include <algorithm>
 
 #include "common/ops/kernels/kernel.h"
@@ -34,8 +35,8 @@ A Magnitude(A a) {
   return a < A(0) ? WrapSub(A(0), a) : a;
 }
 
-// A reduction: First() is the neutral element, Step adds one element, Join adds what two chains gathered, Last makes the
-// result of `count` elements.
+// A reduction: First() is the neutral element, Step adds one element, Join adds what two chains gathered, Last makes
+// the result of `count` elements.
 template <class T>
 struct SumOf {
   using A = SumType<T>;
@@ -113,9 +114,7 @@ void ReduceLoop(char* const* p, const int64_t* s, int64_t n, const void*) {
     A c = b;
     A d = b;
     int64_t i = 0;
-    const auto at = [&](int64_t j) {
-      return static_cast<A>(Load(*reinterpret_cast<const T*>(p[1] + j * s[1])));
-    };
+    const auto at = [&](int64_t j) { return static_cast<A>(Load(*reinterpret_cast<const T*>(p[1] + j * s[1]))); };
     for (; i + 4 <= n; i += 4) {
       a = R::Step(a, at(i));
       b = R::Step(b, at(i + 1));
@@ -150,8 +149,8 @@ Result<std::vector<bool>> ReducedDims(const KernelCall& call) {
 // Accumulators with the rank of the input: reduced dims have size 1 and so stretch.
 struct Accumulators {
   Dims dims;
-  int64_t count = 1;      // accumulators
-  int64_t folded = 1;     // elements per accumulator
+  int64_t count = 1;   // accumulators
+  int64_t folded = 1;  // elements per accumulator
 };
 Result<Accumulators> PlanAccumulators(const KernelCall& call) {
   ASSIGN_OR_RETURN(const std::vector<bool> reduced, ReducedDims(call));
@@ -168,7 +167,10 @@ Result<Accumulators> PlanAccumulators(const KernelCall& call) {
 // A tensor whose element size is that of the accumulator; ForEachRun reads sizes only.
 template <class A>
 TensorRef AccumulatorRef(const Dims& dims, A* data) {
-  const DType dtype = sizeof(A) == 8 ? DType::kI64 : sizeof(A) == 4 ? DType::kI32 : sizeof(A) == 2 ? DType::kI16 : DType::kI8;
+  const DType dtype = sizeof(A) == 8   ? DType::kI64
+                      : sizeof(A) == 4 ? DType::kI32
+                      : sizeof(A) == 2 ? DType::kI16
+                                       : DType::kI8;
   return MakeRef(dtype, dims, data);
 }
 
@@ -177,7 +179,7 @@ Status RunReduce(KernelCall& call) {
   using R = Reduction<T>;
   using A = typename R::A;
   ASSIGN_OR_RETURN(const Accumulators plan, PlanAccumulators(call));
-  ASSIGN_OR_RETURN(A* accumulators, Scratch<A>(call, plan.count));
+  ASSIGN_OR_RETURN(A * accumulators, Scratch<A>(call, plan.count));
   std::fill_n(accumulators, plan.count, R::First());
   const TensorRef operands[] = {AccumulatorRef(plan.dims, accumulators), call.inputs[0]};
   ForEachRun(call.inputs[0].dims, operands, &ReduceLoop<T, R>, nullptr);
@@ -236,15 +238,33 @@ ReferenceKernel ReduceKernel(DType dtype) {
 
 }  // namespace
 
-ReferenceKernel ReduceSum(DType dtype) { return ReduceKernel<SumOf>(dtype); }
-ReferenceKernel ReduceMean(DType dtype) { return ReduceKernel<MeanOf>(dtype); }
-ReferenceKernel ReduceMax(DType dtype) { return ReduceKernel<MaxOf, true>(dtype); }
-ReferenceKernel ReduceMin(DType dtype) { return ReduceKernel<MinOf, true>(dtype); }
-ReferenceKernel ReduceProd(DType dtype) { return ReduceKernel<ProdOf>(dtype); }
-ReferenceKernel ReduceL1(DType dtype) { return ReduceKernel<L1Of>(dtype); }
-ReferenceKernel ReduceL2(DType dtype) { return ReduceKernel<L2Of>(dtype); }
-ReferenceKernel ReduceSumSquare(DType dtype) { return ReduceKernel<SumSquareOf>(dtype); }
-ReferenceKernel ReduceLogSum(DType dtype) { return ReduceKernel<LogSumOf>(dtype); }
+ReferenceKernel ReduceSum(DType dtype) {
+  return ReduceKernel<SumOf>(dtype);
+}
+ReferenceKernel ReduceMean(DType dtype) {
+  return ReduceKernel<MeanOf>(dtype);
+}
+ReferenceKernel ReduceMax(DType dtype) {
+  return ReduceKernel<MaxOf, true>(dtype);
+}
+ReferenceKernel ReduceMin(DType dtype) {
+  return ReduceKernel<MinOf, true>(dtype);
+}
+ReferenceKernel ReduceProd(DType dtype) {
+  return ReduceKernel<ProdOf>(dtype);
+}
+ReferenceKernel ReduceL1(DType dtype) {
+  return ReduceKernel<L1Of>(dtype);
+}
+ReferenceKernel ReduceL2(DType dtype) {
+  return ReduceKernel<L2Of>(dtype);
+}
+ReferenceKernel ReduceSumSquare(DType dtype) {
+  return ReduceKernel<SumSquareOf>(dtype);
+}
+ReferenceKernel ReduceLogSum(DType dtype) {
+  return ReduceKernel<LogSumOf>(dtype);
+}
 ReferenceKernel ReduceLogSumExp(DType dtype) {
   return {DispatchDType(dtype,
                         []<class T>() -> KernelFunction {

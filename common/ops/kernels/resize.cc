@@ -11,7 +11,12 @@ namespace {
 
 enum class ResizeMode : uint8_t { kNearest, kLinear, kCubic };
 enum class Coordinates : uint8_t {
-  kHalfPixel, kHalfPixelSymmetric, kPytorchHalfPixel, kAlignCorners, kAsymmetric, kCropAndResize,
+  kHalfPixel,
+  kHalfPixelSymmetric,
+  kPytorchHalfPixel,
+  kAlignCorners,
+  kAsymmetric,
+  kCropAndResize,
 };
 enum class Rounding : uint8_t { kRoundPreferFloor, kRoundPreferCeil, kFloor, kCeil };
 
@@ -24,12 +29,14 @@ struct ResizeRules {
 };
 
 template <class E, size_t N>
-Result<E> Choose(const KernelCall& call, const char* attribute, const std::array<std::pair<std::string_view, E>, N>& names) {
+Result<E> Choose(const KernelCall& call, const char* attribute,
+                 const std::array<std::pair<std::string_view, E>, N>& names) {
   const std::string_view text = call.attributes->Text(attribute, names[0].first);
   for (const auto& [name, value] : names) {
     if (name == text) return value;
   }
-  return Fail(ErrorCode::kUnsupported, "attribute `" + std::string(attribute) + "` of Resize is '" + std::string(text) + "'");
+  return Fail(ErrorCode::kUnsupported,
+              "attribute `" + std::string(attribute) + "` of Resize is '" + std::string(text) + "'");
 }
 
 Result<ResizeRules> ReadRules(const KernelCall& call) {
@@ -121,7 +128,7 @@ double CubicWeight(double a, double distance) {
 struct TapWeights {
   int64_t first = 0;
   std::vector<double> weights;
-  bool outside = false;   // shows the extrapolation value
+  bool outside = false;  // shows the extrapolation value
 };
 
 TapWeights TapsAt(const ResizeRules& rules, const ResizeAxis& axis, int64_t at) {
@@ -224,7 +231,8 @@ struct ResizeOf {
     ASSIGN_OR_RETURN(const ResizeRules rules, ReadRules(call));
     ASSIGN_OR_RETURN(const std::vector<ResizeAxis> axes, ReadAxes(call));
     if (out.elements() == 0) return {};
-    if (in.elements() == 0) return Fail(ErrorCode::kShapeMismatch, "Resize of an empty tensor to " + out.dims.ToString());
+    if (in.elements() == 0)
+      return Fail(ErrorCode::kShapeMismatch, "Resize of an empty tensor to " + out.dims.ToString());
     const T* from = in.as<T>();
     Dims dims = in.dims;
     for (int d = 0; d < in.rank(); ++d) {
@@ -233,7 +241,7 @@ struct ResizeOf {
       if (axis.in == axis.out && axis.scale == 1.0 && !crops) continue;
       const AxisSplit split = SplitAt(dims, d);
       dims[d] = axis.out;
-      ASSIGN_OR_RETURN(T* to, Scratch<T>(call, NumElements(dims)));
+      ASSIGN_OR_RETURN(T * to, Scratch<T>(call, NumElements(dims)));
       ResizeAlong(rules, axis, split, from, to);
       from = to;
     }

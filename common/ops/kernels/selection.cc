@@ -46,7 +46,8 @@ ReferenceKernel ArgKernel(DType dtype) {
 template <class C>
 bool Precedes(C a, C b, bool largest) {
   if constexpr (std::is_floating_point_v<C>) {
-    if (std::isnan(a) || std::isnan(b)) return largest ? std::isnan(a) && !std::isnan(b) : !std::isnan(a) && std::isnan(b);
+    if (std::isnan(a) || std::isnan(b))
+      return largest ? std::isnan(a) && !std::isnan(b) : !std::isnan(a) && std::isnan(b);
   }
   return largest ? a > b : a < b;
 }
@@ -142,8 +143,12 @@ Status RunCompress(KernelCall& call) {
 
 }  // namespace
 
-ReferenceKernel ArgMax(DType dtype) { return ArgKernel<true>(dtype); }
-ReferenceKernel ArgMin(DType dtype) { return ArgKernel<false>(dtype); }
+ReferenceKernel ArgMax(DType dtype) {
+  return ArgKernel<true>(dtype);
+}
+ReferenceKernel ArgMin(DType dtype) {
+  return ArgKernel<false>(dtype);
+}
 ReferenceKernel TopK(DType dtype) {
   return {DispatchDType(dtype,
                         []<class T>() -> KernelFunction {
@@ -155,6 +160,8 @@ ReferenceKernel TopK(DType dtype) {
 ReferenceKernel NonZero(DType dtype) {
   return {DispatchDType(dtype, []<class T>() -> KernelFunction { return &RunNonZero<T>; }), false};
 }
-ReferenceKernel Compress(DType) { return {&RunCompress, false}; }
+ReferenceKernel Compress(DType) {
+  return {&RunCompress, false};
+}
 
 }  // namespace kiln::kernels

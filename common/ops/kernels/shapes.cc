@@ -47,7 +47,8 @@ Status RunRange(KernelCall& call) {
   if (delta == C(0)) return Fail(ErrorCode::kInvalidArgument, "the delta of Range is 0; it must not be");
   int64_t count = 0;
   if constexpr (std::is_floating_point_v<C>) {
-    const double length = std::ceil((static_cast<double>(limit) - static_cast<double>(start)) / static_cast<double>(delta));
+    const double length =
+        std::ceil((static_cast<double>(limit) - static_cast<double>(start)) / static_cast<double>(delta));
     count = std::max<int64_t>(0, Convert<int64_t>(length));
   } else {
     // In 128 bits, so that no pair of limits overflows.
@@ -87,10 +88,18 @@ Status RunEyeLike(KernelCall& call) {
 }  // namespace
 
 // Its dims are the interpreter's to evaluate: no kernel.
-ReferenceKernel ShapeVector(DType) { return {}; }
-ReferenceKernel Shape(DType) { return {&RunShape, true}; }
-ReferenceKernel Size(DType) { return {&RunSize, true}; }
-ReferenceKernel ConstantOfShape(DType) { return {&RunConstantOfShape, true}; }
+ReferenceKernel ShapeVector(DType) {
+  return {};
+}
+ReferenceKernel Shape(DType) {
+  return {&RunShape, true};
+}
+ReferenceKernel Size(DType) {
+  return {&RunSize, true};
+}
+ReferenceKernel ConstantOfShape(DType) {
+  return {&RunConstantOfShape, true};
+}
 ReferenceKernel Range(DType dtype) {
   return {DispatchDType(dtype,
                         []<class T>() -> KernelFunction {
@@ -99,6 +108,8 @@ ReferenceKernel Range(DType dtype) {
                         }),
           true};
 }
-ReferenceKernel EyeLike(DType) { return {&RunEyeLike, true}; }
+ReferenceKernel EyeLike(DType) {
+  return {&RunEyeLike, true};
+}
 
 }  // namespace kiln::kernels

@@ -76,7 +76,8 @@ struct LpNormalizationOf {
   template <class T>
   static Status Run(KernelCall& call) {
     const int64_t p = call.attributes->Int("p", 2);
-    if (p != 1 && p != 2) return Fail(ErrorCode::kInvalidArgument, "p of LpNormalization is " + std::to_string(p) + ", not 1 or 2");
+    if (p != 1 && p != 2)
+      return Fail(ErrorCode::kInvalidArgument, "p of LpNormalization is " + std::to_string(p) + ", not 1 or 2");
     return ForEachRow<T>(call, -1, [p](const T* in, T* out, int64_t n, int64_t stride) {
       double sum = 0;
       for (int64_t i = 0; i < n; ++i) {
@@ -123,10 +124,20 @@ struct LRNOf {
 
 }  // namespace
 
-ReferenceKernel Softmax(DType dtype) { return {FloatKernel<SoftmaxOf>(dtype), false}; }
-ReferenceKernel LogSoftmax(DType dtype) { return {FloatKernel<LogSoftmaxOf>(dtype), false}; }
-ReferenceKernel Hardmax(DType dtype) { return {FloatKernel<HardmaxOf>(dtype), false}; }
-ReferenceKernel LpNormalization(DType dtype) { return {FloatKernel<LpNormalizationOf>(dtype), false}; }
-ReferenceKernel LRN(DType dtype) { return {FloatKernel<LRNOf>(dtype), false}; }
+ReferenceKernel Softmax(DType dtype) {
+  return {FloatKernel<SoftmaxOf>(dtype), false};
+}
+ReferenceKernel LogSoftmax(DType dtype) {
+  return {FloatKernel<LogSoftmaxOf>(dtype), false};
+}
+ReferenceKernel Hardmax(DType dtype) {
+  return {FloatKernel<HardmaxOf>(dtype), false};
+}
+ReferenceKernel LpNormalization(DType dtype) {
+  return {FloatKernel<LpNormalizationOf>(dtype), false};
+}
+ReferenceKernel LRN(DType dtype) {
+  return {FloatKernel<LRNOf>(dtype), false};
+}
 
 }  // namespace kiln::kernels

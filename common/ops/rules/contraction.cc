@@ -21,11 +21,10 @@ Status MatMulShape(InferContext& context, size_t a, size_t b) {
   const Dim k_left = left.back();
   const Dim k_right = right[right.size() - 2];
   if (context.Equal(k_left, k_right) == false) {
-    return Fail(ErrorCode::kShapeMismatch, "the last dim of input " + std::to_string(a) + ", " +
-                                               context.symbols.ToString(k_left) + " of " +
-                                               DimsText(context, InDims(context, a)) + ", must equal dim " +
-                                               context.symbols.ToString(k_right) + " of input " + std::to_string(b) +
-                                               ", " + DimsText(context, InDims(context, b)));
+    return Fail(ErrorCode::kShapeMismatch,
+                "the last dim of input " + std::to_string(a) + ", " + context.symbols.ToString(k_left) + " of " +
+                    DimsText(context, InDims(context, a)) + ", must equal dim " + context.symbols.ToString(k_right) +
+                    " of input " + std::to_string(b) + ", " + DimsText(context, InDims(context, b)));
   }
   const Dim rows = left[left.size() - 2];
   const Dim columns = right.back();

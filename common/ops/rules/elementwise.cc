@@ -49,7 +49,9 @@ bool ExactIn(const InferContext& context, DType dtype, Dim value) {
     const int64_t limit = int64_t{1} << bits;
     return value.value() < limit && value.value() >= (is_signed ? -limit : 0);
   }
-  const int64_t limit = dtype == DType::kF64 ? int64_t{1} << 53 : dtype == DType::kF32 ? int64_t{1} << 24 : int64_t{1} << 8;
+  const int64_t limit = dtype == DType::kF64   ? int64_t{1} << 53
+                        : dtype == DType::kF32 ? int64_t{1} << 24
+                                               : int64_t{1} << 8;
   const Interval bounds = context.symbols.Bounds(value);
   return bounds.min >= -limit && bounds.max <= limit;
 }
@@ -105,7 +107,9 @@ Status Arithmetic(InferContext& context) {
   return BroadcastAll(context);
 }
 
-bool IsFloatType(const InferContext& context) { return IsFloat(In(context, 0).dtype); }
+bool IsFloatType(const InferContext& context) {
+  return IsFloat(In(context, 0).dtype);
+}
 
 std::optional<Dim> Quotient(SymbolTable& symbols, Dim a, Dim b, bool exact_only) {
   if (a.is_const() && b.is_const()) {
@@ -115,7 +119,7 @@ std::optional<Dim> Quotient(SymbolTable& symbols, Dim a, Dim b, bool exact_only)
   }
   if (symbols.Bounds(b).min < 1) return std::nullopt;
   if (b.is_const() && symbols.Divisor(a) % b.value() == 0) return symbols.ExactDiv(a, b);
-  if (exact_only || symbols.Bounds(a).min < 0) return std::nullopt;   // truncation and floor part below zero
+  if (exact_only || symbols.Bounds(a).min < 0) return std::nullopt;  // truncation and floor part below zero
   return symbols.FloorDiv(a, b);
 }
 
@@ -172,8 +176,10 @@ std::optional<Dim> CastValue(SymbolTable& symbols, Dim value, DType to) {
 }  // namespace
 
 // Shape of input 0, contents not followed.
-#define KILN_SAME_SHAPE(Name) \
-  Status Name(InferContext& context) { return SameShape(context); }
+#define KILN_SAME_SHAPE(Name)          \
+  Status Name(InferContext& context) { \
+    return SameShape(context);         \
+  }
 KILN_SAME_SHAPE(Sign)
 KILN_SAME_SHAPE(Sqrt)
 KILN_SAME_SHAPE(Reciprocal)
@@ -211,13 +217,12 @@ KILN_SAME_SHAPE(IsInf)
 #undef KILN_SAME_SHAPE
 
 // Unary with contents: expression over `symbols` and `x`.
-#define KILN_FOLLOWED_UNARY(Name, expression)                                                          \
-  Status Name(InferContext& context) {                                                                 \
-    RETURN_IF_ERROR(SameShape(context));                                                               \
-    FollowElements(context, []([[maybe_unused]] SymbolTable& symbols, Elements x) -> std::optional<Dim> { \
-      return expression;                                                                               \
-    });                                                                                                \
-    return {};                                                                                         \
+#define KILN_FOLLOWED_UNARY(Name, expression)                                                                         \
+  Status Name(InferContext& context) {                                                                                \
+    RETURN_IF_ERROR(SameShape(context));                                                                              \
+    FollowElements(                                                                                                   \
+        context, []([[maybe_unused]] SymbolTable& symbols, Elements x) -> std::optional<Dim> { return expression; }); \
+    return {};                                                                                                        \
   }
 KILN_FOLLOWED_UNARY(Neg, symbols.Sub(Dim::Const(0), x[0]))
 KILN_FOLLOWED_UNARY(Ceil, x[0])
@@ -228,8 +233,10 @@ KILN_FOLLOWED_UNARY(Relu, symbols.Max(x[0], Dim::Const(0)))
 KILN_FOLLOWED_UNARY(Not, Truth(Negated(ProvenSame(symbols, x[0], Dim::Const(1)))))
 #undef KILN_FOLLOWED_UNARY
 
-#define KILN_BROADCAST(Name) \
-  Status Name(InferContext& context) { return Arithmetic(context); }
+#define KILN_BROADCAST(Name)           \
+  Status Name(InferContext& context) { \
+    return Arithmetic(context);        \
+  }
 KILN_BROADCAST(BitShift)
 KILN_BROADCAST(BitwiseAnd)
 KILN_BROADCAST(BitwiseOr)
@@ -237,15 +244,15 @@ KILN_BROADCAST(BitwiseXor)
 KILN_BROADCAST(Mean)
 #undef KILN_BROADCAST
 
-#define KILN_FOLLOWED(Name, expression)                                           \
-  Status Name(InferContext& context) {                                            \
-    RETURN_IF_ERROR(Arithmetic(context));                                         \
+#define KILN_FOLLOWED(Name, expression)                                                          \
+  Status Name(InferContext& context) {                                                           \
+    RETURN_IF_ERROR(Arithmetic(context));                                                        \
     FollowElements(context, [&context](SymbolTable& symbols, Elements x) -> std::optional<Dim> { \
-      (void)context;                                                              \
-      (void)symbols;                                                              \
-      return expression;                                                          \
-    });                                                                           \
-    return {};                                                                    \
+      (void)context;                                                                             \
+      (void)symbols;                                                                             \
+      return expression;                                                                         \
+    });                                                                                          \
+    return {};                                                                                   \
   }
 KILN_FOLLOWED(Add, symbols.Add(x[0], x[1]))
 KILN_FOLLOWED(Sub, symbols.Sub(x[0], x[1]))
@@ -262,15 +269,15 @@ KILN_FOLLOWED(Or, symbols.Max(x[0], x[1]))
 KILN_FOLLOWED(Xor, Truth(Negated(ProvenSame(symbols, x[0], x[1]))))
 #undef KILN_FOLLOWED
 
-#define KILN_FOLLOWED_VARIADIC(Name, Operation)                                              \
-  Status Name(InferContext& context) {                                                       \
-    RETURN_IF_ERROR(Arithmetic(context));                                                    \
-    FollowElements(context, [](SymbolTable& symbols, Elements x) -> std::optional<Dim> {     \
-      Dim result = x[0];                                                                     \
-      for (size_t i = 1; i < x.size(); ++i) result = symbols.Operation(result, x[i]);        \
-      return result;                                                                         \
-    });                                                                                      \
-    return {};                                                                               \
+#define KILN_FOLLOWED_VARIADIC(Name, Operation)                                          \
+  Status Name(InferContext& context) {                                                   \
+    RETURN_IF_ERROR(Arithmetic(context));                                                \
+    FollowElements(context, [](SymbolTable& symbols, Elements x) -> std::optional<Dim> { \
+      Dim result = x[0];                                                                 \
+      for (size_t i = 1; i < x.size(); ++i) result = symbols.Operation(result, x[i]);    \
+      return result;                                                                     \
+    });                                                                                  \
+    return {};                                                                           \
   }
 KILN_FOLLOWED_VARIADIC(Min, Min)
 KILN_FOLLOWED_VARIADIC(Max, Max)
@@ -301,9 +308,9 @@ Status PRelu(InferContext& context) {
   const size_t lead = x.size() - slope.size();
   for (size_t d = 0; d < slope.size(); ++d) {
     if (slope[d] == Dim::Const(1)) continue;
-    RETURN_IF_ERROR(RequireEqual(context, x[lead + d], slope[d],
-                                 "dim " + std::to_string(lead + d) + " of the input and dim " + std::to_string(d) +
-                                     " of the slope"));
+    RETURN_IF_ERROR(RequireEqual(
+        context, x[lead + d], slope[d],
+        "dim " + std::to_string(lead + d) + " of the input and dim " + std::to_string(d) + " of the slope"));
   }
   return {};
 }

@@ -21,7 +21,7 @@ void FollowGather(InferContext& context) {
   const int64_t size = static_cast<int64_t>(values->size());
   KnownValues taken;
   for (const int64_t index : *indices) {
-    if (index < -size || index >= size) return;   // the kernel reports it, if the node ever runs
+    if (index < -size || index >= size) return;  // the kernel reports it, if the node ever runs
     taken.push_back((*values)[static_cast<size_t>(index < 0 ? index + size : index)]);
   }
   SetKnown(context, std::move(taken));
@@ -120,8 +120,9 @@ Status ScatterND(InferContext& context) {
       const int rank = static_cast<int>(wanted.size());
       RETURN_IF_ERROR(RequireRank(context, 2, rank, rank));
       for (size_t d = 0; Ranked(context, 2) && d < wanted.size(); ++d) {
-        RETURN_IF_ERROR(RequireEqual(context, wanted[d], InDims(context, 2)[d],
-                                     "dim " + std::to_string(d) + " of the updates and what indices and input ask for"));
+        RETURN_IF_ERROR(
+            RequireEqual(context, wanted[d], InDims(context, 2)[d],
+                         "dim " + std::to_string(d) + " of the updates and what indices and input ask for"));
       }
     }
   }
@@ -133,8 +134,7 @@ Status OneHot(InferContext& context) {
   RETURN_IF_ERROR(RequireOneElement(context, 1));
   if (!Ranked(context, 0)) return {};
   DimList dims = InDims(context, 0);
-  ASSIGN_OR_RETURN(const int axis,
-                   Axis(context.attributes.Int("axis", -1), static_cast<int>(dims.size()) + 1));
+  ASSIGN_OR_RETURN(const int axis, Axis(context.attributes.Int("axis", -1), static_cast<int>(dims.size()) + 1));
   Dim depth;
   const std::optional<KnownValues> known = Known(context, 1);
   const std::optional<std::vector<double>> floats = KnownFloats(context, 1);

@@ -125,13 +125,13 @@ Status Pad(InferContext& context) {
     }
     if (mode == "reflect" && in.is_const() && before.is_const() && after.is_const() &&
         std::max(before.value(), after.value()) >= std::max<int64_t>(in.value(), 1)) {
-      return Fail(ErrorCode::kShapeMismatch, "reflect pads of dim " + std::to_string(axes[i]) + ", " +
-                                                 std::to_string(before.value()) + " and " +
-                                                 std::to_string(after.value()) + ", must be smaller than the dim, " +
-                                                 std::to_string(in.value()));
+      return Fail(ErrorCode::kShapeMismatch,
+                  "reflect pads of dim " + std::to_string(axes[i]) + ", " + std::to_string(before.value()) + " and " +
+                      std::to_string(after.value()) + ", must be smaller than the dim, " + std::to_string(in.value()));
     }
     if ((mode == "edge" || mode == "wrap") && in == Dim::Const(0) && dim != Dim::Const(0)) {
-      return Fail(ErrorCode::kShapeMismatch, "dim " + std::to_string(axes[i]) + " is empty; it has no edge to pad with");
+      return Fail(ErrorCode::kShapeMismatch,
+                  "dim " + std::to_string(axes[i]) + " is empty; it has no edge to pad with");
     }
   }
   SetDims(context, std::move(dims));
@@ -179,8 +179,12 @@ Status Same(InferContext& context) {
 
 }  // namespace
 
-Status DepthToSpace(InferContext& context) { return Blocks(context, true); }
-Status SpaceToDepth(InferContext& context) { return Blocks(context, false); }
+Status DepthToSpace(InferContext& context) {
+  return Blocks(context, true);
+}
+Status SpaceToDepth(InferContext& context) {
+  return Blocks(context, false);
+}
 
 Status Trilu(InferContext& context) {
   RETURN_IF_ERROR(RequireRank(context, 0, 2, limits::kRankMax));
@@ -195,7 +199,8 @@ Status ReverseSequence(InferContext& context) {
   const int64_t batch = context.attributes.Int("batch_axis", 1);
   const int64_t time = context.attributes.Int("time_axis", 0);
   if ((batch != 0 && batch != 1) || time != 1 - batch) {
-    return Fail(ErrorCode::kInvalidArgument, "batch_axis and time_axis of ReverseSequence must be 0 and 1 in some order");
+    return Fail(ErrorCode::kInvalidArgument,
+                "batch_axis and time_axis of ReverseSequence must be 0 and 1 in some order");
   }
   if (Ranked(context, 0) && Ranked(context, 1)) {
     RETURN_IF_ERROR(RequireEqual(context, InDims(context, 0)[static_cast<size_t>(batch)], InDims(context, 1)[0],
@@ -237,8 +242,8 @@ Status Resize(InferContext& context) {
   ASSIGN_OR_RETURN(const std::vector<int> axes, ResizeAxes(context.attributes, rank));
   const bool by_sizes = Has(context, 3) && KnownLength(context, 3) != 0;
   const auto wrong_count = [&](const char* what, size_t count) {
-    return Fail(ErrorCode::kShapeMismatch, "Resize has " + std::to_string(count) + " " + what + " for " +
-                                               std::to_string(axes.size()) + " axes");
+    return Fail(ErrorCode::kShapeMismatch,
+                "Resize has " + std::to_string(count) + " " + what + " for " + std::to_string(axes.size()) + " axes");
   };
   const auto unknown = [&] {
     for (const int axis : axes) dims[static_cast<size_t>(axis)] = DataDependentDim(context);

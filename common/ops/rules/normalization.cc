@@ -47,10 +47,18 @@ Status CheckScale(InferContext& context, size_t input) {
 
 }  // namespace
 
-Status Softmax(InferContext& context) { return SameWithAxis(context, -1); }
-Status LogSoftmax(InferContext& context) { return SameWithAxis(context, -1); }
-Status Hardmax(InferContext& context) { return SameWithAxis(context, -1); }
-Status LpNormalization(InferContext& context) { return SameWithAxis(context, -1); }
+Status Softmax(InferContext& context) {
+  return SameWithAxis(context, -1);
+}
+Status LogSoftmax(InferContext& context) {
+  return SameWithAxis(context, -1);
+}
+Status Hardmax(InferContext& context) {
+  return SameWithAxis(context, -1);
+}
+Status LpNormalization(InferContext& context) {
+  return SameWithAxis(context, -1);
+}
 
 Status BatchNormalization(InferContext& context) {
   RETURN_IF_ERROR(RequireRank(context, 0, 1, limits::kRankMax));

@@ -7,8 +7,10 @@ namespace {
 Result<DType> OutputType(const InferContext& context, DType fallback) {
   const int64_t number = context.attributes.Int("output_dtype", 0);
   if (number == 0) return fallback;
-  const std::optional<DType> dtype = number < 0 || number > 255 ? std::nullopt : DTypeFromNumber(static_cast<int>(number));
-  if (!dtype) return Fail(ErrorCode::kUnsupported, "element type number " + std::to_string(number) + " is not supported");
+  const std::optional<DType> dtype =
+      number < 0 || number > 255 ? std::nullopt : DTypeFromNumber(static_cast<int>(number));
+  if (!dtype)
+    return Fail(ErrorCode::kUnsupported, "element type number " + std::to_string(number) + " is not supported");
   return *dtype;
 }
 

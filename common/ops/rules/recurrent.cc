@@ -39,7 +39,8 @@ Status Recurrent(InferContext& context, int64_t gates) {
     RETURN_IF_ERROR(RequireEqual(context, InDims(context, 0)[2], InDims(context, 1)[2], "the features of X and W"));
   }
   if (Ranked(context, 3)) {
-    RETURN_IF_ERROR(RequireEqual(context, InDims(context, 3)[0], directions, "dim 0 of B and the number of directions"));
+    RETURN_IF_ERROR(
+        RequireEqual(context, InDims(context, 3)[0], directions, "dim 0 of B and the number of directions"));
     RETURN_IF_ERROR(RequireEqual(context, InDims(context, 3)[1], context.symbols.Mul(rows, Dim::Const(2)),
                                  "dim 1 of B and twice gates times `hidden_size`"));
   }
@@ -48,14 +49,15 @@ Status Recurrent(InferContext& context, int64_t gates) {
     RETURN_IF_ERROR(RequireRank(context, i, 3, 3));
     if (!Ranked(context, i)) continue;
     for (size_t d = 0; d < 3; ++d) {
-      RETURN_IF_ERROR(RequireEqual(context, InDims(context, i)[d], state[d],
-                                   "dim " + std::to_string(d) + " of the initial state, input " + std::to_string(i) +
-                                       ", and the state"));
+      RETURN_IF_ERROR(RequireEqual(
+          context, InDims(context, i)[d], state[d],
+          "dim " + std::to_string(d) + " of the initial state, input " + std::to_string(i) + ", and the state"));
     }
   }
   if (Ranked(context, 7)) {
     RETURN_IF_ERROR(RequireRank(context, 7, 2, 2));
-    RETURN_IF_ERROR(RequireEqual(context, InDims(context, 7)[0], directions, "dim 0 of P and the number of directions"));
+    RETURN_IF_ERROR(
+        RequireEqual(context, InDims(context, 7)[0], directions, "dim 0 of P and the number of directions"));
     RETURN_IF_ERROR(RequireEqual(context, InDims(context, 7)[1], context.symbols.Mul(hidden, Dim::Const(3)),
                                  "dim 1 of P and three times `hidden_size`"));
   }
@@ -70,8 +72,14 @@ Status Recurrent(InferContext& context, int64_t gates) {
 
 }  // namespace
 
-Status LSTM(InferContext& context) { return Recurrent(context, 4); }
-Status GRU(InferContext& context) { return Recurrent(context, 3); }
-Status RNN(InferContext& context) { return Recurrent(context, 1); }
+Status LSTM(InferContext& context) {
+  return Recurrent(context, 4);
+}
+Status GRU(InferContext& context) {
+  return Recurrent(context, 3);
+}
+Status RNN(InferContext& context) {
+  return Recurrent(context, 1);
+}
 
 }  // namespace kiln::rules

@@ -20,7 +20,9 @@ Status Reduce(InferContext& context) {
       if (!keeps) return {};
       DimList dims;
       for (const Dim dim : in) {
-        dims.push_back(dim == Dim::Const(1) ? dim : DataDependentDim(context, {0, std::max<int64_t>(1, context.symbols.Bounds(dim).max)}));
+        dims.push_back(dim == Dim::Const(1)
+                           ? dim
+                           : DataDependentDim(context, {0, std::max<int64_t>(1, context.symbols.Bounds(dim).max)}));
       }
       SetDims(context, std::move(dims));
       return {};
@@ -77,17 +79,41 @@ Status ArgReduce(InferContext& context) {
 
 }  // namespace
 
-Status ReduceSum(InferContext& context) { return ReduceFollowed(context, &SymbolTable::Add); }
-Status ReduceProd(InferContext& context) { return ReduceFollowed(context, &SymbolTable::Mul); }
-Status ReduceMax(InferContext& context) { return ReduceFollowed(context, &SymbolTable::Max); }
-Status ReduceMin(InferContext& context) { return ReduceFollowed(context, &SymbolTable::Min); }
-Status ReduceMean(InferContext& context) { return Reduce(context); }
-Status ReduceL1(InferContext& context) { return Reduce(context); }
-Status ReduceL2(InferContext& context) { return Reduce(context); }
-Status ReduceSumSquare(InferContext& context) { return Reduce(context); }
-Status ReduceLogSum(InferContext& context) { return Reduce(context); }
-Status ReduceLogSumExp(InferContext& context) { return Reduce(context); }
-Status ArgMax(InferContext& context) { return ArgReduce(context); }
-Status ArgMin(InferContext& context) { return ArgReduce(context); }
+Status ReduceSum(InferContext& context) {
+  return ReduceFollowed(context, &SymbolTable::Add);
+}
+Status ReduceProd(InferContext& context) {
+  return ReduceFollowed(context, &SymbolTable::Mul);
+}
+Status ReduceMax(InferContext& context) {
+  return ReduceFollowed(context, &SymbolTable::Max);
+}
+Status ReduceMin(InferContext& context) {
+  return ReduceFollowed(context, &SymbolTable::Min);
+}
+Status ReduceMean(InferContext& context) {
+  return Reduce(context);
+}
+Status ReduceL1(InferContext& context) {
+  return Reduce(context);
+}
+Status ReduceL2(InferContext& context) {
+  return Reduce(context);
+}
+Status ReduceSumSquare(InferContext& context) {
+  return Reduce(context);
+}
+Status ReduceLogSum(InferContext& context) {
+  return Reduce(context);
+}
+Status ReduceLogSumExp(InferContext& context) {
+  return Reduce(context);
+}
+Status ArgMax(InferContext& context) {
+  return ArgReduce(context);
+}
+Status ArgMin(InferContext& context) {
+  return ArgReduce(context);
+}
 
 }  // namespace kiln::rules

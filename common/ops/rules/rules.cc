@@ -46,8 +46,8 @@ Dim DataDependentDim(InferContext& context, Interval range) {
 
 Result<int> Axis(int64_t axis, int rank) {
   if (axis < -rank || axis >= rank) {
-    return Fail(ErrorCode::kShapeMismatch, "axis " + std::to_string(axis) + " is outside the rank, " +
-                                               std::to_string(rank) + ", of its tensor");
+    return Fail(ErrorCode::kShapeMismatch,
+                "axis " + std::to_string(axis) + " is outside the rank, " + std::to_string(rank) + ", of its tensor");
   }
   return static_cast<int>(axis < 0 ? axis + rank : axis);
 }
@@ -69,11 +69,11 @@ Status RequireRank(const InferContext& context, size_t i, int min_rank, int max_
   if (!Ranked(context, i)) return {};
   const int rank = In(context, i).rank();
   if (rank >= min_rank && rank <= max_rank) return {};
-  const std::string wanted = min_rank == max_rank ? std::to_string(min_rank)
-                                                  : std::to_string(min_rank) + " to " + std::to_string(max_rank);
+  const std::string wanted =
+      min_rank == max_rank ? std::to_string(min_rank) : std::to_string(min_rank) + " to " + std::to_string(max_rank);
   return Fail(ErrorCode::kShapeMismatch, "input " + std::to_string(i) + " has rank " + std::to_string(rank) +
-                                             " and shape " + DimsText(context, InDims(context, i)) + "; the op takes rank " +
-                                             wanted);
+                                             " and shape " + DimsText(context, InDims(context, i)) +
+                                             "; the op takes rank " + wanted);
 }
 
 Status RequireSameType(const InferContext& context, size_t i, size_t j) {

@@ -22,10 +22,16 @@ inline constexpr int64_t kKnownElementsMax = 1024;
 inline bool Has(const InferContext& context, size_t i) {
   return i < context.inputs.size() && context.inputs[i] != nullptr;
 }
-inline const TensorDesc& In(const InferContext& context, size_t i) { return *context.inputs[i]; }
-inline bool Ranked(const InferContext& context, size_t i) { return Has(context, i) && In(context, i).has_rank(); }
+inline const TensorDesc& In(const InferContext& context, size_t i) {
+  return *context.inputs[i];
+}
+inline bool Ranked(const InferContext& context, size_t i) {
+  return Has(context, i) && In(context, i).has_rank();
+}
 // Dims of an input of known rank.
-inline const DimList& InDims(const InferContext& context, size_t i) { return *In(context, i).dims; }
+inline const DimList& InDims(const InferContext& context, size_t i) {
+  return *In(context, i).dims;
+}
 
 // Contents of input i, when it is present and they are known.
 std::optional<KnownValues> Known(InferContext& context, size_t i);
@@ -65,7 +71,9 @@ Status RequireOneElement(const InferContext& context, size_t i);
 // ShapeMismatch when a and b are proven (or, under kAssume, taken) to differ. `what` names the two.
 Status RequireEqual(InferContext& context, Dim a, Dim b, const std::string& what);
 // The better known of two equal dims.
-inline Dim MoreKnown(Dim a, Dim b) { return a.is_const() || !b.is_const() ? a : b; }
+inline Dim MoreKnown(Dim a, Dim b) {
+  return a.is_const() || !b.is_const() ? a : b;
+}
 
 // Shape of a NumPy matrix product of inputs `a` and `b` into output 0.
 Status MatMulShape(InferContext& context, size_t a, size_t b);

@@ -85,7 +85,8 @@ Status Unique(InferContext& context) {
   SetDims(context, {count}, 3);
   if (!context.attributes.Has("axis")) {
     SetDims(context, {count}, 0);
-    SetDims(context, {Ranked(context, 0) ? Product(context.symbols, InDims(context, 0)) : DataDependentDim(context)}, 2);
+    SetDims(context, {Ranked(context, 0) ? Product(context.symbols, InDims(context, 0)) : DataDependentDim(context)},
+            2);
     return {};
   }
   if (!Ranked(context, 0)) return {};

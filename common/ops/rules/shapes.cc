@@ -27,7 +27,9 @@ KnownValues ConstantValues(const Tensor& tensor) {
   return values;
 }
 
-bool HasIntegerContents(DType dtype) { return !IsFloat(dtype); }
+bool HasIntegerContents(DType dtype) {
+  return !IsFloat(dtype);
+}
 
 }  // namespace
 
@@ -90,8 +92,8 @@ Status ConstantOfShape(InferContext& context) {
   if (const std::optional<KnownValues> dims = Known(context, 0)) {
     for (size_t d = 0; d < dims->size(); ++d) {
       if ((*dims)[d].is_const() && (*dims)[d].value() < 0) {
-        return Fail(ErrorCode::kShapeMismatch, "dim " + std::to_string(d) + " of the shape is negative: " +
-                                                   std::to_string((*dims)[d].value()));
+        return Fail(ErrorCode::kShapeMismatch,
+                    "dim " + std::to_string(d) + " of the shape is negative: " + std::to_string((*dims)[d].value()));
       }
     }
     SetDims(context, *dims);
@@ -155,8 +157,7 @@ Status Range(InferContext& context) {
   RETURN_IF_ERROR(RequireSameType(context, 0, 1));
   RETURN_IF_ERROR(RequireSameType(context, 0, 2));
   for (size_t i = 0; i < 3; ++i) RETURN_IF_ERROR(RequireOneElement(context, i));
-  ASSIGN_OR_RETURN(const bool known,
-                   IsFloat(In(context, 0).dtype) ? FloatRange(context) : IntegerRange(context));
+  ASSIGN_OR_RETURN(const bool known, IsFloat(In(context, 0).dtype) ? FloatRange(context) : IntegerRange(context));
   if (!known) SetDims(context, {DataDependentDim(context)});
   return {};
 }

@@ -25,7 +25,7 @@ std::optional<Dim> SliceLength(InferContext& context, Dim start, Dim end, int64_
     return Dim::Const(ResolveSlice(start.value(), end.value(), step, dim.value()).length);
   }
   SymbolTable& symbols = context.symbols;
-  const int64_t far = int64_t{1} << 31;   // bounds beyond any dim: "to the end", "before the start"
+  const int64_t far = int64_t{1} << 31;  // bounds beyond any dim: "to the end", "before the start"
   if (step == INT64_MIN) return std::nullopt;
   if (step > 0) {
     const std::optional<Dim> front = FromFront(context, start, dim);
@@ -77,8 +77,8 @@ Result<std::optional<std::vector<int>>> SliceAxes(InferContext& context, int ran
   const std::optional<int64_t> count = KnownLength(context, 1);
   if (!count) return std::optional<std::vector<int>>();
   if (*count > rank) {
-    return Fail(ErrorCode::kShapeMismatch, "Slice has " + std::to_string(*count) + " starts, but the input has rank " +
-                                               std::to_string(rank));
+    return Fail(ErrorCode::kShapeMismatch,
+                "Slice has " + std::to_string(*count) + " starts, but the input has rank " + std::to_string(rank));
   }
   std::vector<int> axes;
   for (int d = 0; d < *count; ++d) axes.push_back(d);
@@ -109,8 +109,7 @@ Status Slice(InferContext& context) {
     const bool known = starts && ends && (steps || !Has(context, 4));
     const int64_t step = steps ? (*steps)[i] : 1;
     if (step == 0) return Fail(ErrorCode::kInvalidArgument, "step " + std::to_string(i) + " of Slice is 0");
-    const std::optional<Dim> length =
-        known ? SliceLength(context, (*starts)[i], (*ends)[i], step, dim) : std::nullopt;
+    const std::optional<Dim> length = known ? SliceLength(context, (*starts)[i], (*ends)[i], step, dim) : std::nullopt;
     dim = length ? *length : DataDependentDim(context, {0, context.symbols.Bounds(dim).max});
   }
   SetDims(context, std::move(dims));
@@ -136,8 +135,8 @@ Result<std::vector<Dim>> SplitSizes(InferContext& context, Dim dim) {
       return sizes;
     }
     if (given->size() != parts) {
-      return Fail(ErrorCode::kShapeMismatch, "Split has " + std::to_string(given->size()) + " sizes for " +
-                                                 std::to_string(parts) + " outputs");
+      return Fail(ErrorCode::kShapeMismatch,
+                  "Split has " + std::to_string(given->size()) + " sizes for " + std::to_string(parts) + " outputs");
     }
     Dim sum = Dim::Const(0);
     for (const Dim size : *given) {
@@ -151,8 +150,8 @@ Result<std::vector<Dim>> SplitSizes(InferContext& context, Dim dim) {
   }
   const int64_t count = context.attributes.Int("num_outputs", static_cast<int64_t>(parts));
   if (count < static_cast<int64_t>(parts) || count < 1) {
-    return Fail(ErrorCode::kShapeMismatch, "Split has num_outputs " + std::to_string(count) + " for " +
-                                               std::to_string(parts) + " outputs");
+    return Fail(ErrorCode::kShapeMismatch,
+                "Split has num_outputs " + std::to_string(count) + " for " + std::to_string(parts) + " outputs");
   }
   const Dim chunk = symbols.CeilDiv(dim, Dim::Const(count));
   const bool even = symbols.Divisor(dim) % count == 0;

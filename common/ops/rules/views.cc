@@ -37,8 +37,8 @@ namespace {
 
 struct ReshapeTarget {
   DimList dims;
-  std::vector<Dim> divisors;   // dims that were given, not copied
-  std::vector<bool> copied;    // per input dim
+  std::vector<Dim> divisors;  // dims that were given, not copied
+  std::vector<bool> copied;   // per input dim
   int derived = -1;
 };
 
@@ -78,7 +78,8 @@ Result<ReshapeTarget> ReadTarget(InferContext& context, const KnownValues& shape
     }
   }
   if (explicit_zero && target.derived >= 0) {
-    return Fail(ErrorCode::kShapeMismatch, "the shape of Reshape has a -1 beside a 0 with allowzero; it cannot be derived");
+    return Fail(ErrorCode::kShapeMismatch,
+                "the shape of Reshape has a -1 beside a 0 with allowzero; it cannot be derived");
   }
   return target;
 }
@@ -87,7 +88,8 @@ std::string ReshapeText(InferContext& context, const DimList& to) {
   return "cannot reshape " + DimsText(context, InDims(context, 0)) + " to " + DimsText(context, to);
 }
 
-// The -1 dim: elements of the input over the given dims. Copied dims cancel first, so that a zero among them does no harm.
+// The -1 dim: elements of the input over the given dims. Copied dims cancel first, so that a zero among them does no
+// harm.
 Result<Dim> DeriveDim(InferContext& context, const ReshapeTarget& target) {
   std::vector<Dim> rest;
   for (size_t d = 0; d < target.copied.size(); ++d) {
@@ -172,7 +174,7 @@ Status Squeeze(InferContext& context) {
   } else {
     for (size_t d = 0; d < in.size(); ++d) {
       const std::optional<bool> is_one = context.Equal(in[d], Dim::Const(1));
-      if (!is_one) return {};   // the rank itself is open
+      if (!is_one) return {};  // the rank itself is open
       dropped[d] = *is_one;
     }
   }

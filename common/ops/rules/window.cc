@@ -1,8 +1,9 @@
 // Convolution and pooling: spatial dims as floor and ceiling divisions.
+#include "common/ops/window.h"
+
 #include <algorithm>
 
 #include "common/ops/rules/rules.h"
-#include "common/ops/window.h"
 
 namespace kiln::rules {
 namespace {
@@ -63,7 +64,8 @@ Status Pool(InferContext& context) {
   ASSIGN_OR_RETURN(const Window window, ReadWindow(context.attributes, rank));
   RETURN_IF_ERROR(RequireKernel(window));
   for (int d = 0; d < rank; ++d) {
-    ASSIGN_OR_RETURN(dims[static_cast<size_t>(d + 2)], SlidingDim(context, window, d, dims[static_cast<size_t>(d + 2)]));
+    ASSIGN_OR_RETURN(dims[static_cast<size_t>(d + 2)],
+                     SlidingDim(context, window, d, dims[static_cast<size_t>(d + 2)]));
   }
   for (size_t i = 0; i < context.outputs.size(); ++i) SetDims(context, dims, i);
   return {};
@@ -158,11 +160,13 @@ Status ConvTranspose(InferContext& context) {
     const DimList& weight = InDims(context, 1);
     RETURN_IF_ERROR(RequireEqual(context, dims[1], weight[0], "the channels of the input and dim 0 of the weight"));
     if (dims[1].is_const() && dims[1].value() % groups != 0) {
-      return Fail(ErrorCode::kShapeMismatch, "the input channels do not divide into " + std::to_string(groups) + " groups");
+      return Fail(ErrorCode::kShapeMismatch,
+                  "the input channels do not divide into " + std::to_string(groups) + " groups");
     }
     dims[1] = symbols.Mul(weight[1], Dim::Const(groups));
     if (Ranked(context, 2)) {
-      RETURN_IF_ERROR(RequireEqual(context, dims[1], InDims(context, 2)[0], "the output channels and the length of the bias"));
+      RETURN_IF_ERROR(
+          RequireEqual(context, dims[1], InDims(context, 2)[0], "the output channels and the length of the bias"));
     }
     ASSIGN_OR_RETURN(has_kernel, KernelFromWeight(context, window, weight));
   } else {
@@ -197,9 +201,17 @@ Status MaxPool(InferContext& context) {
   SetType(context, DType::kI64, 1);
   return {};
 }
-Status AveragePool(InferContext& context) { return Pool(context); }
-Status LpPool(InferContext& context) { return Pool(context); }
-Status GlobalAveragePool(InferContext& context) { return GlobalPool(context); }
-Status GlobalMaxPool(InferContext& context) { return GlobalPool(context); }
+Status AveragePool(InferContext& context) {
+  return Pool(context);
+}
+Status LpPool(InferContext& context) {
+  return Pool(context);
+}
+Status GlobalAveragePool(InferContext& context) {
+  return GlobalPool(context);
+}
+Status GlobalMaxPool(InferContext& context) {
+  return GlobalPool(context);
+}
 
 }  // namespace kiln::rules

@@ -1,11 +1,10 @@
 // Compare mode: a wrong step is found, named and written to a replay file that shows it again.
-#include "cli/compare/compare_hook.h"
-
 #include <gmock/gmock.h>
 
 #include <filesystem>
 #include <fstream>
 
+#include "cli/compare/compare_hook.h"
 #include "cli/compare/replay_file.h"
 #include "tests/vm-worker/dispatch/plan_fixture.h"
 #include "vm-worker/interp/interpreter.h"
@@ -37,8 +36,10 @@ std::shared_ptr<const LinkedPlan> TwoSteps(TensorOp first, TensorOp second) {
   const Dim n = plan.symbols.SymbolDim(0), four = Dim::Const(4), one = Dim::Const(1);
   plan.values.push_back({StorageKind::kArena, 0, DType::kF32, Dim::Const(0), {n, four}, {four, one}});
   plan.buffers = {{plan.symbols.Mul(n, Dim::Const(16)), 0, 1}};
-  plan.steps = {{ReferenceStep{first, {}, {0}, {2}}, {0}, "first"}, {ReferenceStep{second, {}, {2}, {1}}, {1}, "second"}};
-  PackedWeights packer([](const Program&, std::span<const TensorRef>) -> Result<Tensor> { return Fail(ErrorCode::kInternal, ""); });
+  plan.steps = {{ReferenceStep{first, {}, {0}, {2}}, {0}, "first"},
+                {ReferenceStep{second, {}, {2}, {1}}, {1}, "second"}};
+  PackedWeights packer(
+      [](const Program&, std::span<const TensorRef>) -> Result<Tensor> { return Fail(ErrorCode::kInternal, ""); });
   const PlanKey key = ComputePlanKey(plan);
   std::shared_ptr<const CodeMapping> code = CodeMapping::Map({}, {}, HostTargets().front()).value();
   auto linked = LinkedPlan::Link(std::make_shared<const Plan>(std::move(plan)), key, segment, code, {}, packer);
@@ -76,7 +77,8 @@ TEST(CompareCase, NamesTheFirstWrongStepWithNodeElementAndBothValues) {
 }
 
 TEST(CompareHook, FindsTheWrongPlanWhileTheRunKeepsTheRightAnswer) {
-  CompareHook hook([](const SegmentEntry&, const Segment&, const std::vector<int64_t>&) -> Result<std::shared_ptr<const LinkedPlan>> {
+  CompareHook hook([](const SegmentEntry&, const Segment&,
+                      const std::vector<int64_t>&) -> Result<std::shared_ptr<const LinkedPlan>> {
     return TwoSteps(TensorOp::kRelu, TensorOp::kAbs);
   });
   const Tensor x = Input();
@@ -95,7 +97,9 @@ TEST(CompareHook, FindsTheWrongPlanWhileTheRunKeepsTheRightAnswer) {
 
 class ReplayFile : public ::testing::Test {
  protected:
-  ReplayFile() : path_((std::filesystem::temp_directory_path() / ("kiln-replay-test-" + std::to_string(getpid()) + ".json")).string()) {}
+  ReplayFile()
+      : path_((std::filesystem::temp_directory_path() / ("kiln-replay-test-" + std::to_string(getpid()) + ".json"))
+                  .string()) {}
   ~ReplayFile() override { std::filesystem::remove(path_); }
   std::string Text() const {
     std::ifstream stream(path_);

@@ -154,7 +154,7 @@ TEST(VerifyCompact, SurvivesAndMostlySeesDamage) {
       if (word == before) continue;
       ++total;
       seen += !VerifyCompact(bad, program).has_value();
-      Disassemble(bad, program);   // whatever it is, it prints
+      Disassemble(bad, program);  // whatever it is, it prints
     }
   }
   EXPECT_GT(seen, total * 8 / 10) << seen << " of " << total;

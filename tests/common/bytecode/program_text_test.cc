@@ -98,26 +98,33 @@ TEST(ProgramText, ErrorsNameLineAndColumn) {
   const Row rows[] = {
       {"", "line 1, column 1: \"program\" is expected"},
       {"program \"p", "line 1, column 9: the closing quote is missing"},
-      {"program \"p\" {", "line 1, column 14: symbol, constraint, constant, immediate, weight, func or \"}\" is expected"},
+      {"program \"p\" {",
+       "line 1, column 14: symbol, constraint, constant, immediate, weight, func or \"}\" is expected"},
       {"program \"p\" {\n  symbol n divisor 0 }", "line 2, column 10: symbol \"n\": divisor 0 is not positive"},
       {"program \"p\" {\n  symbol n\n  symbol n }", "line 3, column 10: a symbol needs a name that no other has"},
-      {"program \"p\" {\n  constraint n == 1\n}", "line 2, column 14: expression \"n\": line 1, column 1: symbol \"n\" is not declared"},
-      {"program \"p\" { constant c : f32[2] = [1.0] }", "line 1, column 37: the list does not have the 2 elements of [2]"},
+      {"program \"p\" {\n  constraint n == 1\n}",
+       "line 2, column 14: expression \"n\": line 1, column 1: symbol \"n\" is not declared"},
+      {"program \"p\" { constant c : f32[2] = [1.0] }",
+       "line 1, column 37: the list does not have the 2 elements of [2]"},
       {"program \"p\" { constant c : f32[2] = hex \"00\" }", "line 1, column 40: 2 hex digits for 8 bytes"},
       {"program \"p\" { constant c : i8[1] = [200] }", "line 1, column 37: \"200\" is no value of i8"},
       {"program \"p\" { constant c : f8[1] = [200] }", "line 1, column 28: \"f8\" is no dtype"},
-      {"program \"p\" { constant c : f32[1] = ref 0 }", "line 1, column 24: it lies in a weight file, but none is given"},
-      {"program \"p\" { func f(%x: f32[2]) -> (%x) { %y : f32[2] = Foo(%x) } }", "line 1, column 58: \"Foo\" is no tensor op"},
+      {"program \"p\" { constant c : f32[1] = ref 0 }",
+       "line 1, column 24: it lies in a weight file, but none is given"},
+      {"program \"p\" { func f(%x: f32[2]) -> (%x) { %y : f32[2] = Foo(%x) } }",
+       "line 1, column 58: \"Foo\" is no tensor op"},
       {"program \"p\" { func f(%x: f32[2]) -> (%y) { } }", "line 1, column 39: %y is not defined before this use"},
       {"program \"p\" { func f(%x: f32[2], %x: f32[2]) -> () { } }", "line 1, column 34: %x is defined twice"},
-      {"program \"p\" { func f(%x: f32[q]) -> () { } }", "line 1, column 30: expression \"q\": line 1, column 1: symbol \"q\" is not declared"},
+      {"program \"p\" { func f(%x: f32[q]) -> () { } }",
+       "line 1, column 30: expression \"q\": line 1, column 1: symbol \"q\" is not declared"},
       {"program \"p\" { } x", "program has no function"},
       {"program \"p\" { func f(%9: f32[1]) -> () { } }", "value id 9 is used twice or leaves a gap"},
   };
   for (const Row& row : rows) {
     const auto program = ParseProgram(row.text);
     ASSERT_FALSE(program.has_value()) << row.text;
-    EXPECT_NE(program.error().message.find(row.message), std::string::npos) << row.text << "\n" << program.error().message;
+    EXPECT_NE(program.error().message.find(row.message), std::string::npos) << row.text << "\n"
+                                                                            << program.error().message;
   }
 }
 

@@ -43,8 +43,9 @@ TEST(RandomPrograms, SurviveTextAndBinary) {
   }
   EXPECT_GT(nodes, 4000u);
   // The generator reaches what it claims to.
-  for (TensorOp op : {TensorOp::kIf, TensorOp::kLoop, TensorOp::kScan, TensorOp::kNonZero, TensorOp::kMatMul, TensorOp::kSplit,
-                      TensorOp::kGather, TensorOp::kReduceMax, TensorOp::kArgMax, TensorOp::kWhere, TensorOp::kSlice}) {
+  for (TensorOp op :
+       {TensorOp::kIf, TensorOp::kLoop, TensorOp::kScan, TensorOp::kNonZero, TensorOp::kMatMul, TensorOp::kSplit,
+        TensorOp::kGather, TensorOp::kReduceMax, TensorOp::kArgMax, TensorOp::kWhere, TensorOp::kSlice}) {
     EXPECT_GT(seen[static_cast<size_t>(op)], 10) << OpInfo(op).name;
   }
 }
@@ -84,7 +85,13 @@ TEST(ProgramCodec, DamagedBytesNeverCrash) {
       } else {
         for (int i = 1 + static_cast<int>(random() % 4); i > 0; --i) {
           uint8_t& byte = bytes[random() % bytes.size()];
-          const uint8_t values[] = {0, 1, 0x7f, 0x80, 0xff, static_cast<uint8_t>(byte + 1), static_cast<uint8_t>(byte ^ (1u << random() % 8))};
+          const uint8_t values[] = {0,
+                                    1,
+                                    0x7f,
+                                    0x80,
+                                    0xff,
+                                    static_cast<uint8_t>(byte + 1),
+                                    static_cast<uint8_t>(byte ^ (1u << random() % 8))};
           byte = values[random() % 7];
         }
       }
@@ -111,10 +118,12 @@ TEST(ProgramCodec, WeightsStayInTheirFile) {
     %w : f32[8, 8] = Constant() {value = @w}
     %y : f32[4, 8] = MatMul(%x, %w)
   }
-})", &weights);
+})",
+                                    &weights);
   ASSERT_TRUE(program.has_value()) << program.error().message;
   const auto inlined = EncodeProgram(*program).value();
-  const auto external = EncodeProgram(*program, {.placement = [](int32_t) { return std::optional<uint64_t>(1024); }}).value();
+  const auto external =
+      EncodeProgram(*program, {.placement = [](int32_t) { return std::optional<uint64_t>(1024); }}).value();
   EXPECT_LT(external.size() + 250, inlined.size());
   const auto mapped = DecodeProgram(external, {.weights = &weights, .owner = nullptr});
   ASSERT_TRUE(mapped.has_value()) << mapped.error().message;

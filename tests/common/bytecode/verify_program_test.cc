@@ -29,7 +29,8 @@ Program Valid() {
 void ExpectRejected(const Program& program, std::string_view part) {
   const auto status = VerifyProgram(program);
   ASSERT_FALSE(status.has_value()) << part;
-  EXPECT_NE(status.error().message.find(part), std::string::npos) << "wanted: " << part << "\ngot: " << status.error().message;
+  EXPECT_NE(status.error().message.find(part), std::string::npos)
+      << "wanted: " << part << "\ngot: " << status.error().message;
 }
 
 using Edit = void (*)(Program&);
@@ -40,20 +41,24 @@ struct Row {
 
 TEST(VerifyProgram, RejectsBrokenStructureAndNamesTheNode) {
   ASSERT_TRUE(VerifyProgram(Valid()).has_value());
-  // Regions: 0 body, 1 then, 2 else, 3 loop body. Values: 0 x, 1 flag, 2 trips, 3 one, 4 a, 5 y, 6 i, 7 go, 8 s, 9 t, 10 last, 11 all.
+  // Regions: 0 body, 1 then, 2 else, 3 loop body. Values: 0 x, 1 flag, 2 trips, 3 one, 4 a, 5 y, 6 i, 7 go, 8 s, 9 t,
+  // 10 last, 11 all.
   const Row rows[] = {
       {[](Program& p) { p.functions.clear(); }, "the program has no function"},
       {[](Program& p) { p.functions[0].regions.clear(); }, "it has no body region"},
       {[](Program& p) { p.functions[0].regions[1].nodes[0].inputs[0] = 99; },
        "function \"main\": region 0, node 1 (If \"choose\"): region 1, node 0 (Add): input 0 is value 99 of 12"},
       {[](Program& p) { p.functions[0].regions[1].nodes[0].inputs[0] = -2; }, "input 0 is value -2 of 12"},
-      {[](Program& p) { p.functions[0].regions[1].nodes[0].inputs[0] = 5; }, "value 5 \"y\", is not defined before its use"},
-      {[](Program& p) { p.functions[0].regions[0].outputs[0] = 4; }, "an output, value 4 \"a\", is not defined before its use"},
+      {[](Program& p) { p.functions[0].regions[1].nodes[0].inputs[0] = 5; },
+       "value 5 \"y\", is not defined before its use"},
+      {[](Program& p) { p.functions[0].regions[0].outputs[0] = 4; },
+       "an output, value 4 \"a\", is not defined before its use"},
       {[](Program& p) { p.functions[0].regions[1].nodes[0].outputs[0] = 0; }, "value 0 \"x\" is defined twice"},
       {[](Program& p) { p.functions[0].regions[1].nodes[0].outputs[0] = kNoValue; }, "it defines value -1 of 12"},
       {[](Program& p) { p.functions[0].regions[1].nodes[0].inputs.pop_back(); }, "it has 1 inputs, 2 expected"},
       {[](Program& p) { p.functions[0].regions[1].nodes[0].inputs[1] = kNoValue; }, "input 1 is required but absent"},
-      {[](Program& p) { p.functions[0].regions[1].nodes[0].op = static_cast<TensorOp>(60000); }, "the op does not exist"},
+      {[](Program& p) { p.functions[0].regions[1].nodes[0].op = static_cast<TensorOp>(60000); },
+       "the op does not exist"},
       {[](Program& p) { p.functions[0].regions[1].nodes[0].regions.push_back(2); }, "it owns 1 regions instead of 0"},
       {[](Program& p) { p.functions[0].regions[0].nodes[1].regions[1] = 1; }, "region 1 has two owners"},
       {[](Program& p) { p.functions[0].regions[0].nodes[1].regions[1] = 0; }, "region 0 has two owners"},
@@ -63,16 +68,22 @@ TEST(VerifyProgram, RejectsBrokenStructureAndNamesTheNode) {
       {[](Program& p) { p.functions[0].values.emplace_back(); }, "value 12 is never defined"},
       {[](Program& p) { p.functions[0].regions[2].outputs.clear(); }, "its region has 0 outputs instead of 1"},
       {[](Program& p) { p.functions[0].values[1].desc.dtype = DType::kF32; }, "its condition is not bool"},
-      {[](Program& p) { p.functions[0].values[5].desc.dtype = DType::kF16; }, "the node's output is f16, but the branch's is f32"},
-      {[](Program& p) { p.functions[0].values[4].desc.dtype = DType::kF16; }, "value 4 \"a\" is f16, but the op gives f32"},
-      {[](Program& p) { p.functions[0].values[2].desc.dtype = DType::kF32; }, "trip count and iteration number are i64"},
+      {[](Program& p) { p.functions[0].values[5].desc.dtype = DType::kF16; },
+       "the node's output is f16, but the branch's is f32"},
+      {[](Program& p) { p.functions[0].values[4].desc.dtype = DType::kF16; },
+       "value 4 \"a\" is f16, but the op gives f32"},
+      {[](Program& p) { p.functions[0].values[2].desc.dtype = DType::kF32; },
+       "trip count and iteration number are i64"},
       {[](Program& p) { p.functions[0].values[7].desc.dtype = DType::kU8; }, "loop conditions are bool"},
       {[](Program& p) { p.functions[0].regions[3].outputs.pop_back(); }, "its region has 2 outputs instead of 3"},
       {[](Program& p) { p.functions[0].values[3].desc.dims->push_back(Dim::Const(2)); }, "the constant is f32[]"},
-      {[](Program& p) { p.functions[0].values[0].desc.dims->assign(9, Dim::Const(1)); }, "rank 9 passes the limit of 8"},
+      {[](Program& p) { p.functions[0].values[0].desc.dims->assign(9, Dim::Const(1)); },
+       "rank 9 passes the limit of 8"},
       {[](Program& p) { p.functions[0].values[0].desc.dims->assign(1, Dim::Const(-1)); }, "dim -1 is negative"},
-      {[](Program& p) { p.functions[0].values[0].desc.dims->assign(3, Dim::Const(int64_t{1} << 30)); }, "passes the limit"},
-      {[](Program& p) { p.functions[0].values[0].desc.dtype = static_cast<DType>(77); }, "dtype number 77 does not exist"},
+      {[](Program& p) { p.functions[0].values[0].desc.dims->assign(3, Dim::Const(int64_t{1} << 30)); },
+       "passes the limit"},
+      {[](Program& p) { p.functions[0].values[0].desc.dtype = static_cast<DType>(77); },
+       "dtype number 77 does not exist"},
       {[](Program& p) {
          SymbolTable other;
          for (int i = 0; i < 5; ++i) (*p.functions[0].values[0].desc.dims)[0] = other.FreshSymbol();
@@ -81,8 +92,10 @@ TEST(VerifyProgram, RejectsBrokenStructureAndNamesTheNode) {
       {[](Program& p) { p.constants[0].tensor.ref.data = nullptr; }, "constant 0 \"one\" has no data"},
       {[](Program& p) { p.constants[0].tensor.ref.dims = {-4}; }, "dim -4"},
       {[](Program& p) { p.functions[0].regions[0].nodes[0].attributes = {}; }, "attribute \"value\" is missing"},
-      {[](Program& p) { p.functions[0].regions[0].nodes[0].attributes.Set("value", ConstantId{1}); }, "names constant 1 of 1"},
-      {[](Program& p) { p.functions[0].regions[0].nodes[0].attributes.Set("value", int64_t{0}); }, "is Int instead of Constant"},
+      {[](Program& p) { p.functions[0].regions[0].nodes[0].attributes.Set("value", ConstantId{1}); },
+       "names constant 1 of 1"},
+      {[](Program& p) { p.functions[0].regions[0].nodes[0].attributes.Set("value", int64_t{0}); },
+       "is Int instead of Constant"},
       {[](Program& p) { p.functions[0].regions[0].nodes[0].attributes.Set("axis", int64_t{0}); },
        "attribute \"axis\" is not one of this op's"},
       {[](Program& p) { p.functions[0].regions[0].nodes[0].name.assign(5000, 'x'); }, "its name passes 4096 bytes"},

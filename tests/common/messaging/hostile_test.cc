@@ -90,8 +90,9 @@ TEST_F(MessagingTest, CallsAndAnswersBeyondTheLimitsFailAtOnceAndNameThem) {
   server->Register(kEcho, kAnyRole, [](const RequestContext&, Message request, Replier reply) {
     const size_t parts = request.payload.size() == 1 ? 1 : 5, bytes = request.payload.size() == 1 ? 80 : 16;
     if (request.payload.size() <= 2)
-      return reply.Ok({{}, std::vector<Bytes>(request.payload.empty() ? 2000 : parts,
-                                              Bytes(request.payload.empty() ? 1 : bytes << 20))});
+      return reply.Ok({{},
+                       std::vector<Bytes>(request.payload.empty() ? 2000 : parts,
+                                          Bytes(request.payload.empty() ? 1 : bytes << 20))});
     reply.Ok(std::move(request));
   });
   server->Serve();
@@ -102,9 +103,9 @@ TEST_F(MessagingTest, CallsAndAnswersBeyondTheLimitsFailAtOnceAndNameThem) {
     EXPECT_EQ(reply.error().code, ErrorCode::kLimitExceeded) << ToString(reply.error());
     EXPECT_NE(reply.error().message.find("limit of"), std::string::npos) << reply.error().message;
   }
-  for (const Message& request : {Message{Bytes(80 << 20), {}}, Message{{}, {Bytes(80 << 20)}},
-                                 Message{{}, std::vector<Bytes>(5, Bytes(16 << 20))},
-                                 Message{{}, std::vector<Bytes>(2000, Bytes(1))}}) {
+  for (const Message& request :
+       {Message{Bytes(80 << 20), {}}, Message{{}, {Bytes(80 << 20)}},
+        Message{{}, std::vector<Bytes>(5, Bytes(16 << 20))}, Message{{}, std::vector<Bytes>(2000, Bytes(1))}}) {
     const auto reply = client->CallSync(kEcho, request, 60'000);
     ASSERT_FALSE(reply.has_value());
     EXPECT_EQ(reply.error().code, ErrorCode::kLimitExceeded) << ToString(reply.error());

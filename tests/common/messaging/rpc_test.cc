@@ -92,7 +92,8 @@ TEST_F(MessagingTest, AbsentServerEndsByDeadlineAndIsReachedWhenItAppears) {
   auto client = StartClient(Ipc("late"));
   EXPECT_EQ(client->CallSync(kEcho, {}, 50).error().code, ErrorCode::kDeadlineExceeded);
   std::unique_ptr<RpcServer> server;
-  // Answered, or refused with Unavailable when it arrives between the server's binding and its Serve(); never left waiting.
+  // Answered, or refused with Unavailable when it arrives between the server's binding and its Serve(); never left
+  // waiting.
   std::atomic<int> code{0};
   client->Call(kEcho, {ToBytes("waited"), {}}, 60'000,
                [&](Result<RpcReply> reply) { code = reply ? -1 : static_cast<int>(reply.error().code); });
@@ -103,15 +104,16 @@ TEST_F(MessagingTest, AbsentServerEndsByDeadlineAndIsReachedWhenItAppears) {
 }
 
 TEST_F(MessagingTest, ACallThatMayNotWaitLongForAConnectionIsUnavailableBeforeItsDeadline) {
-  auto client = RpcClient::Connect(
-      *client_loop_, {.endpoint = Ipc("late"), .security = {.insecure = true}, .connect_wait_ms = 50});
+  auto client = RpcClient::Connect(*client_loop_,
+                                   {.endpoint = Ipc("late"), .security = {.insecure = true}, .connect_wait_ms = 50});
   ASSERT_TRUE(client);
   EXPECT_EQ((*client)->CallSync(kEcho, {}, 600'000).error().code, ErrorCode::kUnavailable);
   EXPECT_EQ((*client)->CallSync(kEcho, {}, 20).error().code, ErrorCode::kDeadlineExceeded);
   std::vector<Replier> held;
   auto server = StartServer(Ipc("late"), &held);
   EXPECT_TRUE(Eventually([&] { return Echo(**client, "x") == "x"; }));
-  EXPECT_EQ((*client)->CallSync(kSilent, {}, 200).error().code, ErrorCode::kDeadlineExceeded);  // connected: its deadline counts
+  EXPECT_EQ((*client)->CallSync(kSilent, {}, 200).error().code,
+            ErrorCode::kDeadlineExceeded);  // connected: its deadline counts
   server_loop_->RunSync([&] { held.clear(); });
 }
 

@@ -62,7 +62,8 @@ Tensor ParseTensor(const std::string& text) {
     if (at >= tensor.ref.elements()) throw std::runtime_error("too many elements: " + text);
     DispatchDType(*dtype, [&]<class T>() {
       if constexpr (std::is_integral_v<T>) {
-        tensor.ref.as<T>()[at] = static_cast<T>(std::is_unsigned_v<T> ? static_cast<int64_t>(std::stoull(element)) : std::stoll(element));
+        tensor.ref.as<T>()[at] =
+            static_cast<T>(std::is_unsigned_v<T> ? static_cast<int64_t>(std::stoull(element)) : std::stoll(element));
       } else if constexpr (std::is_same_v<T, double>) {
         tensor.ref.as<T>()[at] = std::stod(element);
       } else {

@@ -12,7 +12,7 @@ struct FileCase {
   int line = 0;
   std::string text;
   OpCase op;
-  std::vector<Tensor> owned;      // what op.inputs look at
+  std::vector<Tensor> owned;  // what op.inputs look at
   std::vector<Tensor> expected;
 };
 

@@ -10,7 +10,9 @@ void* TestMemory::AllocateOutput(size_t bytes) {
   buffers_.push_back(Buffer::Allocate(bytes));
   return buffers_.back()->data();
 }
-void* TestMemory::AllocateScratch(size_t bytes) { return AllocateOutput(bytes); }
+void* TestMemory::AllocateScratch(size_t bytes) {
+  return AllocateOutput(bytes);
+}
 
 namespace {
 
@@ -101,7 +103,7 @@ Result<std::vector<Tensor>> RunOp(const OpCase& test_case) {
   if (is_view) {
     for (size_t i = 0; i < outputs.size(); ++i) {
       ASSIGN_OR_RETURN(std::optional<TensorRef> view, MakeView(call, static_cast<int>(i), results[i].dims()));
-      if (!view) {   // the strides do not allow it: the caller copies first
+      if (!view) {  // the strides do not allow it: the caller copies first
         copies.push_back(MakeContiguous(inputs[0]));
         inputs[0] = copies.back().ref;
         ASSIGN_OR_RETURN(view, MakeView(call, static_cast<int>(i), results[i].dims()));
@@ -138,6 +140,8 @@ Tensor Make(DType dtype, const Dims& dims, const std::vector<double>& values) {
   });
   return tensor;
 }
-std::vector<double> Values(const TensorRef& ref) { return kernels::ReadFloats(ref); }
+std::vector<double> Values(const TensorRef& ref) {
+  return kernels::ReadFloats(ref);
+}
 
 }  // namespace kiln::testing

@@ -24,7 +24,7 @@ class TestMemory : public KernelMemory {
 struct OpCase {
   TensorOp op;
   Attributes attributes;
-  std::vector<std::optional<TensorRef>> inputs;   // nullopt: absent
+  std::vector<std::optional<TensorRef>> inputs;  // nullopt: absent
   size_t outputs = 1;
   std::vector<Constant> constants;
 };

@@ -37,7 +37,9 @@ class Call {
   std::vector<Tensor> kept_;
 };
 
-Tensor Zeros(const Dims& dims) { return Tensor::Zeros(DType::kF32, dims); }
+Tensor Zeros(const Dims& dims) {
+  return Tensor::Zeros(DType::kF32, dims);
+}
 
 void ExpectError(const Call& call, const std::string& code, const std::string& part) {
   const std::string error = call.Error();
@@ -51,47 +53,63 @@ TEST(Rejection, IndicesOutsideTheirDim) {
   ExpectError(Call(TensorOp::kGather).In(Zeros({2})).In(I64({1}, {-3})), "out_of_range", "index -3");
   ExpectError(Call(TensorOp::kGather).In(Zeros({0, 2})).In(I64({1}, {0})), "out_of_range", "0 entries");
   ExpectError(Call(TensorOp::kGatherElements).In(Zeros({2, 2})).In(I64({1, 1}, {2})), "out_of_range", "index 2");
-  ExpectError(Call(TensorOp::kGatherND).In(Zeros({2, 2})).In(I64({1, 2}, {0, 5})), "out_of_range", "index 5 is outside axis 1");
+  ExpectError(Call(TensorOp::kGatherND).In(Zeros({2, 2})).In(I64({1, 2}, {0, 5})), "out_of_range",
+              "index 5 is outside axis 1");
   ExpectError(Call(TensorOp::kScatterND).In(Zeros({3})).In(I64({1, 1}, {7})).In(Zeros({1})), "out_of_range", "index 7");
-  ExpectError(Call(TensorOp::kScatterElements).In(Zeros({3})).In(I64({1}, {3})).In(Zeros({1})), "out_of_range", "index 3");
-  ExpectError(Call(TensorOp::kReverseSequence).In(Zeros({2, 1})).In(I64({1}, {3})), "out_of_range", "sequence length 3");
+  ExpectError(Call(TensorOp::kScatterElements).In(Zeros({3})).In(I64({1}, {3})).In(Zeros({1})), "out_of_range",
+              "index 3");
+  ExpectError(Call(TensorOp::kReverseSequence).In(Zeros({2, 1})).In(I64({1}, {3})), "out_of_range",
+              "sequence length 3");
 }
 
 TEST(Rejection, ValuesThatHaveNoMeaning) {
   ExpectError(Call(TensorOp::kDiv).In(I64({2}, {1, 2})).In(I64({2}, {1, 0})), "invalid_argument", "division by zero");
   ExpectError(Call(TensorOp::kMod).In(I64({1}, {1})).In(I64({1}, {0})), "invalid_argument", "division by zero");
-  ExpectError(Call(TensorOp::kRange).In(I64({}, {0})).In(I64({}, {4})).In(I64({}, {0})), "invalid_argument", "delta of Range is 0");
-  ExpectError(Call(TensorOp::kSlice).In(Zeros({4})).In(I64({1}, {0})).In(I64({1}, {4})).In(I64({1}, {0})).In(I64({1}, {0})),
-              "invalid_argument", "step 0 of Slice is 0");
+  ExpectError(Call(TensorOp::kRange).In(I64({}, {0})).In(I64({}, {4})).In(I64({}, {0})), "invalid_argument",
+              "delta of Range is 0");
+  ExpectError(
+      Call(TensorOp::kSlice).In(Zeros({4})).In(I64({1}, {0})).In(I64({1}, {4})).In(I64({1}, {0})).In(I64({1}, {0})),
+      "invalid_argument", "step 0 of Slice is 0");
   ExpectError(Call(TensorOp::kTopK).In(Zeros({2})).In(I64({1}, {3})).Outputs(2), "shape_mismatch", "k of TopK is 3");
   ExpectError(Call(TensorOp::kConstantOfShape).In(I64({1}, {-1})), "shape_mismatch", "negative");
   ExpectError(Call(TensorOp::kTile).In(Zeros({2})).In(I64({1}, {-1})), "shape_mismatch", "negative");
-  ExpectError(Call(TensorOp::kTranspose).In(Zeros({2, 2})).Set("perm", std::vector<int64_t>{0, 0}), "invalid_argument", "twice");
+  ExpectError(Call(TensorOp::kTranspose).In(Zeros({2, 2})).Set("perm", std::vector<int64_t>{0, 0}), "invalid_argument",
+              "twice");
 }
 
 TEST(Rejection, ShapesThatContradictEachOther) {
   using Ints = std::vector<int64_t>;
-  ExpectError(Call(TensorOp::kPad).In(Zeros({2})).In(I64({2}, {2, 0})).Set("mode", std::string("reflect")), "shape_mismatch",
-              "reflect pads of dim 0");
-  ExpectError(Call(TensorOp::kPad).In(Zeros({2})).In(I64({2}, {1, 0})).In(Zeros({0})), "shape_mismatch", "must hold one element");
+  ExpectError(Call(TensorOp::kPad).In(Zeros({2})).In(I64({2}, {2, 0})).Set("mode", std::string("reflect")),
+              "shape_mismatch", "reflect pads of dim 0");
+  ExpectError(Call(TensorOp::kPad).In(Zeros({2})).In(I64({2}, {1, 0})).In(Zeros({0})), "shape_mismatch",
+              "must hold one element");
   ExpectError(Call(TensorOp::kConv).In(Zeros({1, 1, 2})).In(Zeros({1, 1, 3})), "shape_mismatch", "the kernel spans 3");
   ExpectError(Call(TensorOp::kConv).In(Zeros({1, 2, 4})).In(Zeros({1, 1, 3})), "shape_mismatch", "channels");
   ExpectError(Call(TensorOp::kConv).In(Zeros({1, 1, 4})).In(Zeros({2, 1, 3})).In(Zeros({1})), "shape_mismatch", "bias");
-  ExpectError(Call(TensorOp::kConvTranspose).In(Zeros({1, 1, 4})).In(Zeros({1, 2, 3})).In(Zeros({1})), "shape_mismatch", "bias");
-  ExpectError(Call(TensorOp::kMaxPool).In(Zeros({1, 1, 2})).Set("kernel_shape", Ints{3}), "shape_mismatch", "the kernel spans 3");
+  ExpectError(Call(TensorOp::kConvTranspose).In(Zeros({1, 1, 4})).In(Zeros({1, 2, 3})).In(Zeros({1})), "shape_mismatch",
+              "bias");
+  ExpectError(Call(TensorOp::kMaxPool).In(Zeros({1, 1, 2})).Set("kernel_shape", Ints{3}), "shape_mismatch",
+              "the kernel spans 3");
   ExpectError(Call(TensorOp::kGemm).In(Zeros({2, 3})).In(Zeros({3, 2})).In(Zeros({3})), "shape_mismatch", "of C");
-  ExpectError(Call(TensorOp::kBatchNormalization).In(Zeros({1, 3})).In(Zeros({3})).In(Zeros({2})).In(Zeros({3})).In(Zeros({3})),
-              "shape_mismatch", "length of input 2");
+  ExpectError(
+      Call(TensorOp::kBatchNormalization).In(Zeros({1, 3})).In(Zeros({3})).In(Zeros({2})).In(Zeros({3})).In(Zeros({3})),
+      "shape_mismatch", "length of input 2");
   ExpectError(Call(TensorOp::kLSTM).In(Zeros({2, 1, 2})).In(Zeros({1, 8, 2})).In(Zeros({1, 8, 2})).In(Zeros({1, 8})),
               "shape_mismatch", "dim 1 of B");
   ExpectError(Call(TensorOp::kLSTM).In(Zeros({2, 1, 2})).In(Zeros({1, 8, 2})).In(Tensor::Zeros(DType::kF64, {1, 8, 2})),
               "shape_mismatch", "input 2 is f64");
-  ExpectError(Call(TensorOp::kOneHot).In(I64({1}, {0})).In(I64({0}, {})).In(Zeros({2})), "shape_mismatch", "one element");
-  ExpectError(Call(TensorOp::kOneHot).In(I64({1}, {0})).In(I64({}, {2})).In(Zeros({1})), "shape_mismatch", "off and on");
-  ExpectError(Call(TensorOp::kQuantizeLinear).In(Zeros({2})).In(Zeros({3})).Set("axis", int64_t{0}), "shape_mismatch", "the length of the scale");
-  ExpectError(Call(TensorOp::kSplit).In(Zeros({4})).In(I64({2}, {1, 2})).Outputs(2), "shape_mismatch", "sum of the sizes");
-  ExpectError(Call(TensorOp::kDepthToSpace).In(Zeros({1, 3, 1, 1})).Set("blocksize", int64_t{2}), "shape_mismatch", "multiple of 4");
-  ExpectError(Call(TensorOp::kCompress).In(Zeros({2})).In(BoolTensor({3}, {true, true, true})), "shape_mismatch", "3 entries for 2");
+  ExpectError(Call(TensorOp::kOneHot).In(I64({1}, {0})).In(I64({0}, {})).In(Zeros({2})), "shape_mismatch",
+              "one element");
+  ExpectError(Call(TensorOp::kOneHot).In(I64({1}, {0})).In(I64({}, {2})).In(Zeros({1})), "shape_mismatch",
+              "off and on");
+  ExpectError(Call(TensorOp::kQuantizeLinear).In(Zeros({2})).In(Zeros({3})).Set("axis", int64_t{0}), "shape_mismatch",
+              "the length of the scale");
+  ExpectError(Call(TensorOp::kSplit).In(Zeros({4})).In(I64({2}, {1, 2})).Outputs(2), "shape_mismatch",
+              "sum of the sizes");
+  ExpectError(Call(TensorOp::kDepthToSpace).In(Zeros({1, 3, 1, 1})).Set("blocksize", int64_t{2}), "shape_mismatch",
+              "multiple of 4");
+  ExpectError(Call(TensorOp::kCompress).In(Zeros({2})).In(BoolTensor({3}, {true, true, true})), "shape_mismatch",
+              "3 entries for 2");
 }
 
 TEST(Rejection, DtypesWithoutAKernelNameOpAndDtype) {

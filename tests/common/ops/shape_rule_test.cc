@@ -140,13 +140,16 @@ TEST(ShapeRule, BroadcastUnderAssumptionRecordsTheConstraint) {
 
 TEST(ShapeRule, ContradictionsNameTheDims) {
   EXPECT_EQ(Rule(TensorOp::kAdd).In("2,3").In("2,4").Run(),
-            "shape_mismatch: shapes [2, 3] and [2, 4]: cannot broadcast dim 3 with dim 4; they must be equal or one of them 1");
-  EXPECT_NE(Rule(TensorOp::kMatMul).In("n,3").In("4,m").Run().find("the last dim of input 0, 3 of [n, 3], must equal dim 4"),
-            std::string::npos);
+            "shape_mismatch: shapes [2, 3] and [2, 4]: cannot broadcast dim 3 with dim 4; they must be equal or one of "
+            "them 1");
+  EXPECT_NE(
+      Rule(TensorOp::kMatMul).In("n,3").In("4,m").Run().find("the last dim of input 0, 3 of [n, 3], must equal dim 4"),
+      std::string::npos);
   EXPECT_NE(Rule(TensorOp::kConcat).In("n,3").In("n,4").Run().find("dim 1 of inputs 0 and 1 of Concat along axis 0"),
             std::string::npos);
   EXPECT_NE(Rule(TensorOp::kReshape).In("2,3").Known("-1,-1").Run().find("two -1"), std::string::npos);
-  EXPECT_NE(Rule(TensorOp::kReshape).In("2,3").Known("4,2").Run().find("numbers of elements differ, 6 and 8"), std::string::npos);
+  EXPECT_NE(Rule(TensorOp::kReshape).In("2,3").Known("4,2").Run().find("numbers of elements differ, 6 and 8"),
+            std::string::npos);
   EXPECT_NE(Rule(TensorOp::kConv).In("1,1,2,2").In("1,1,3,3").Run().find("the kernel spans 3"), std::string::npos);
   EXPECT_NE(Rule(TensorOp::kTopK).In("5").Known("6").Outputs(2).Run().find("k of TopK is 6"), std::string::npos);
   EXPECT_NE(Rule(TensorOp::kAdd).In("3").In(DType::kI64, "3").Run().find("input 1 is i64"), std::string::npos);
@@ -162,11 +165,22 @@ TEST(ShapeRule, ReshapeDerivesAndCopies) {
 }
 
 TEST(ShapeRule, SlidingWindowsDivideSymbolicDims) {
-  EXPECT_EQ(Rule(TensorOp::kConv).In("b,3,n,w").In("8,3,3,3").Set("strides", Ints{2, 2}).Set("pads", Ints{1, 1, 1, 1}).Run(),
-            "f32[b, 8, floordiv(n + 1, 2), floordiv(w, 2)]");
-  EXPECT_EQ(Rule(TensorOp::kMaxPool).In("b,3,10,10").Set("kernel_shape", Ints{3, 3}).Set("strides", Ints{2, 2}).Set("ceil_mode", int64_t{1}).Run(),
+  EXPECT_EQ(
+      Rule(TensorOp::kConv).In("b,3,n,w").In("8,3,3,3").Set("strides", Ints{2, 2}).Set("pads", Ints{1, 1, 1, 1}).Run(),
+      "f32[b, 8, floordiv(n + 1, 2), floordiv(w, 2)]");
+  EXPECT_EQ(Rule(TensorOp::kMaxPool)
+                .In("b,3,10,10")
+                .Set("kernel_shape", Ints{3, 3})
+                .Set("strides", Ints{2, 2})
+                .Set("ceil_mode", int64_t{1})
+                .Run(),
             "f32[b, 3, 5, 5]");
-  EXPECT_EQ(Rule(TensorOp::kConv).In("1,1,7").In("1,1,3").Set("auto_pad", std::string("SAME_UPPER")).Set("strides", Ints{2}).Run(),
+  EXPECT_EQ(Rule(TensorOp::kConv)
+                .In("1,1,7")
+                .In("1,1,3")
+                .Set("auto_pad", std::string("SAME_UPPER"))
+                .Set("strides", Ints{2})
+                .Run(),
             "f32[1, 1, 4]");
   EXPECT_EQ(Rule(TensorOp::kConvTranspose).In("b,4,n").In("4,2,3").Set("strides", Ints{2}).Run(), "f32[b, 2, 2*n + 1]");
 }
@@ -175,7 +189,8 @@ TEST(ShapeRule, SlicesOfSymbolicDims) {
   EXPECT_EQ(Rule(TensorOp::kSlice).In("b,8").Known("0").Known("9223372036854775807").Known("0").Run(), "f32[b, 8]");
   EXPECT_EQ(Rule(TensorOp::kSlice).In("b,8").Known("1").Known("9223372036854775807").Known("0").Run(), "f32[b - 1, 8]");
   EXPECT_EQ(Rule(TensorOp::kSlice).In("b,8").Known("0").Known("-1").Known("0").Run(), "f32[b - 1, 8]");
-  EXPECT_EQ(Rule(TensorOp::kSlice).In("8,n").Known("-3").Known("-9223372036854775807").Known("0").Known("-2").Run(), "f32[3, n]");
+  EXPECT_EQ(Rule(TensorOp::kSlice).In("8,n").Known("-3").Known("-9223372036854775807").Known("0").Known("-2").Run(),
+            "f32[3, n]");
   EXPECT_EQ(Rule(TensorOp::kSlice).In("8,n").In(DType::kI64, "1").Known("4").Known("0").Run(), "f32[s4, n] data");
 }
 
@@ -205,7 +220,8 @@ TEST(ShapeRule, ContentsDecideSizes) {
 }
 
 TEST(ShapeRule, ResizeScalesSymbolicDims) {
-  EXPECT_EQ(Rule(TensorOp::kResize).In("b,3,n,n").Absent().Floats({1, 1, 2, 0.5}).Run(), "f32[b, 3, 2*n, floordiv(n, 2)]");
+  EXPECT_EQ(Rule(TensorOp::kResize).In("b,3,n,n").Absent().Floats({1, 1, 2, 0.5}).Run(),
+            "f32[b, 3, 2*n, floordiv(n, 2)]");
   EXPECT_EQ(Rule(TensorOp::kResize).In("b,3,n,n").Absent().Absent().Known("b,3,m,7").Run(), "f32[b, 3, m, 7]");
 }
 

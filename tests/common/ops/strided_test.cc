@@ -72,8 +72,9 @@ TEST(Strided, EveryCaseGivesTheSameThroughAnyStrides) {
 }
 
 DType RandomType(Random& random, TensorOp op) {
-  static constexpr DType kTypes[] = {DType::kF32, DType::kF64, DType::kF16, DType::kBF16, DType::kI8, DType::kU8,
-                                     DType::kI16, DType::kU16, DType::kI32, DType::kU32, DType::kI64, DType::kU64, DType::kBool};
+  static constexpr DType kTypes[] = {DType::kF32, DType::kF64, DType::kF16, DType::kBF16, DType::kI8,
+                                     DType::kU8,  DType::kI16, DType::kU16, DType::kI32,  DType::kU32,
+                                     DType::kI64, DType::kU64, DType::kBool};
   while (true) {
     const DType dtype = kTypes[Between(random, 0, std::size(kTypes) - 1)];
     if (FindReferenceKernel(op, dtype)) return dtype;
@@ -106,13 +107,14 @@ TEST(Strided, ElementwiseAndReductionsOnRandomShapes) {
     const TensorOpInfo& row = TensorOpRow(i);
     const bool elementwise = row.family == OpFamily::kElementwise;
     if (!elementwise && row.family != OpFamily::kReduction) continue;
-    if (row.op == TensorOp::kPRelu || row.op == TensorOp::kClip) continue;   // their operands do not broadcast both ways
+    if (row.op == TensorOp::kPRelu || row.op == TensorOp::kClip) continue;  // their operands do not broadcast both ways
     for (int round = 0; round < 12; ++round) {
       Dims dims;
       for (int64_t d = Between(random, 0, 4); d > 0; --d) dims.push_back(Between(random, 0, 4));
       OpCase contiguous;
       contiguous.op = row.op;
-      if (row.op == TensorOp::kCast) contiguous.attributes.Set("to", static_cast<int64_t>(RandomType(random, TensorOp::kAbs)));
+      if (row.op == TensorOp::kCast)
+        contiguous.attributes.Set("to", static_cast<int64_t>(RandomType(random, TensorOp::kAbs)));
       OpCase strided = contiguous;
       std::vector<Tensor> kept;
       const DType dtype = RandomType(random, row.op);
@@ -136,8 +138,8 @@ TEST(Strided, ElementwiseAndReductionsOnRandomShapes) {
         contiguous.inputs.emplace_back(kept.back().ref);
         strided.inputs.emplace_back(kept.back().ref);
       }
-      ExpectSameResults(contiguous, strided, std::string(row.name) + " on " + dims.ToString() + " of " +
-                                                 std::string(DTypeName(dtype)));
+      ExpectSameResults(contiguous, strided,
+                        std::string(row.name) + " on " + dims.ToString() + " of " + std::string(DTypeName(dtype)));
     }
   }
 }

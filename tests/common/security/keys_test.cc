@@ -75,7 +75,8 @@ TEST_F(KeyDirectoryTest, ASecretOfAnotherOwnerMayBeReadableByItsGroupButNeverByO
   const KeyDirectory keys = Open();
   ASSERT_TRUE(keys.LoadOrCreateCurve("cache"));
   const std::string secret = path_ + "/keys/cache.curve.secret";
-  if (::chown(secret.c_str(), ::geteuid() + 1, static_cast<gid_t>(-1)) != 0) GTEST_SKIP() << "giving a file away needs root";
+  if (::chown(secret.c_str(), ::geteuid() + 1, static_cast<gid_t>(-1)) != 0)
+    GTEST_SKIP() << "giving a file away needs root";
   ::chmod(secret.c_str(), 0440);
   EXPECT_TRUE(keys.LoadCurve("cache"));
   for (const mode_t mode : {0444, 0460}) {

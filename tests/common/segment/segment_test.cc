@@ -169,7 +169,8 @@ TEST(SegmentCodec, RoundTripsAndSurvivesDamage) {
   ASSERT_TRUE(decoded.has_value()) << ToString(decoded.error());
   EXPECT_EQ(decoded->id, segment.id);
   EXPECT_EQ(decoded->symbols, segment.symbols);
-  for (size_t size = 0; size < bytes.size(); size += 7) EXPECT_FALSE(DecodeSegment(std::span(bytes).first(size)).has_value());
+  for (size_t size = 0; size < bytes.size(); size += 7)
+    EXPECT_FALSE(DecodeSegment(std::span(bytes).first(size)).has_value());
   std::mt19937 random(11);
   for (int i = 0; i < 3000; ++i) {
     std::vector<uint8_t> damaged = bytes;

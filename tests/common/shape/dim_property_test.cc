@@ -15,7 +15,7 @@ constexpr uint64_t kSeed = 8675309;
 
 // An expression as written, evaluated without any simplification.
 struct Tree {
-  char op = 'c';   // c constant, s symbol, else + - * / % m M
+  char op = 'c';  // c constant, s symbol, else + - * / % m M
   int64_t value = 0;
   std::unique_ptr<Tree> left, right;
 };
@@ -51,13 +51,20 @@ Dim Build(const Tree& tree, SymbolTable& table) {
   if (tree.op == 's') return table.SymbolDim(static_cast<SymbolId>(tree.value));
   const Dim a = Build(*tree.left, table), b = Build(*tree.right, table);
   switch (tree.op) {
-    case '+': return table.Add(a, b);
-    case '-': return table.Sub(a, b);
-    case '*': return table.Mul(a, b);
-    case '/': return table.FloorDiv(a, b);
-    case '%': return table.Mod(a, b);
-    case 'm': return table.Min(a, b);
-    default: return table.Max(a, b);
+    case '+':
+      return table.Add(a, b);
+    case '-':
+      return table.Sub(a, b);
+    case '*':
+      return table.Mul(a, b);
+    case '/':
+      return table.FloorDiv(a, b);
+    case '%':
+      return table.Mod(a, b);
+    case 'm':
+      return table.Min(a, b);
+    default:
+      return table.Max(a, b);
   }
 }
 
@@ -68,13 +75,20 @@ std::optional<int64_t> Naive(const Tree& tree, const std::vector<int64_t>& value
   const auto a = Naive(*tree.left, values), b = Naive(*tree.right, values);
   if (!a || !b) return std::nullopt;
   switch (tree.op) {
-    case '+': return CheckedAdd(*a, *b);
-    case '-': return CheckedSub(*a, *b);
-    case '*': return CheckedMul(*a, *b);
-    case '/': return *b > 0 ? std::optional(FloorDiv(*a, *b)) : std::nullopt;
-    case '%': return *b > 0 ? std::optional(FloorMod(*a, *b)) : std::nullopt;
-    case 'm': return std::min(*a, *b);
-    default: return std::max(*a, *b);
+    case '+':
+      return CheckedAdd(*a, *b);
+    case '-':
+      return CheckedSub(*a, *b);
+    case '*':
+      return CheckedMul(*a, *b);
+    case '/':
+      return *b > 0 ? std::optional(FloorDiv(*a, *b)) : std::nullopt;
+    case '%':
+      return *b > 0 ? std::optional(FloorMod(*a, *b)) : std::nullopt;
+    case 'm':
+      return std::min(*a, *b);
+    default:
+      return std::max(*a, *b);
   }
 }
 
@@ -155,8 +169,12 @@ TEST(DimProperty, ProofsAreNeverWrong) {
       const auto values = LegalValues(random);
       const auto left = Naive(*a, values), right = Naive(*b, values);
       if (!left || !right) continue;
-      if (equal) { ASSERT_EQ(*left, *right) << table.ToString(x) << " and " << table.ToString(y); }
-      if (different) { ASSERT_NE(*left, *right) << table.ToString(x) << " and " << table.ToString(y); }
+      if (equal) {
+        ASSERT_EQ(*left, *right) << table.ToString(x) << " and " << table.ToString(y);
+      }
+      if (different) {
+        ASSERT_NE(*left, *right) << table.ToString(x) << " and " << table.ToString(y);
+      }
     }
   }
 }
@@ -169,12 +187,19 @@ TEST(DimProperty, MutatedCodeNeverCrashes) {
     SymbolTable table = FourSymbols();
     std::vector<int64_t> code = table.Encode(Build(*RandomTree(random, 3, 4), table));
     for (int i = 1 + static_cast<int>(random() % 3); i > 0; --i) {
-      const int64_t values[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, -1, INT64_MAX, INT64_MIN, static_cast<int64_t>(random())};
+      const int64_t values[] = {
+          0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, -1, INT64_MAX, INT64_MIN, static_cast<int64_t>(random())};
       const size_t at = random() % code.size();
       switch (random() % 4) {
-        case 0: code.resize(std::max<size_t>(1, at)); break;
-        case 1: code.insert(code.begin() + static_cast<ptrdiff_t>(at), values[random() % 15]); break;
-        default: code[at] = values[random() % 15]; break;
+        case 0:
+          code.resize(std::max<size_t>(1, at));
+          break;
+        case 1:
+          code.insert(code.begin() + static_cast<ptrdiff_t>(at), values[random() % 15]);
+          break;
+        default:
+          code[at] = values[random() % 15];
+          break;
       }
     }
     const auto dim = table.Decode(code);

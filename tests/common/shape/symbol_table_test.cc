@@ -73,8 +73,21 @@ TEST_F(SymbolTableTest, ExpressionsHaveOneNormalForm) {
 }
 
 TEST_F(SymbolTableTest, DifferentExpressionsStayDifferent) {
-  const char* texts[] = {"n", "m", "n + 1", "2*n", "n*m", "n*n", "floordiv(n, 2)", "mod(n, 2)", "min(n, m)", "max(n, m)",
-                         "floordiv(n, m)", "8*floordiv(n, 8)", "mod(n, m)", "floordiv(any, 101)", "max(any, 0)"};
+  const char* texts[] = {"n",
+                         "m",
+                         "n + 1",
+                         "2*n",
+                         "n*m",
+                         "n*n",
+                         "floordiv(n, 2)",
+                         "mod(n, 2)",
+                         "min(n, m)",
+                         "max(n, m)",
+                         "floordiv(n, m)",
+                         "8*floordiv(n, 8)",
+                         "mod(n, m)",
+                         "floordiv(any, 101)",
+                         "max(any, 0)"};
   for (const char* a : texts) {
     for (const char* b : texts) EXPECT_EQ(P(a) == P(b), std::string_view(a) == b) << a << " and " << b;
   }
@@ -191,8 +204,8 @@ TEST_F(SymbolTableTest, OddNamesAreQuotedAndComeBack) {
 }
 
 TEST_F(SymbolTableTest, ParseNamesTheColumn) {
-  for (const char* text : {"", "n +", "n n", "min(n)", "min(n, m", "(n", "q", "99999999999999999999", "\"n", "\"\\x1", "n - * m",
-                           "floordiv(n, 0)", "2 ** n"}) {
+  for (const char* text : {"", "n +", "n n", "min(n)", "min(n, m", "(n", "q", "99999999999999999999", "\"n", "\"\\x1",
+                           "n - * m", "floordiv(n, 0)", "2 ** n"}) {
     const auto dim = table.Parse(text);
     ASSERT_FALSE(dim.has_value()) << text;
     EXPECT_NE(dim.error().message.find("column"), std::string::npos) << dim.error().message;

@@ -14,18 +14,29 @@ Signature Of(std::vector<TensorRef> inputs, std::vector<int64_t> parameters = {}
   BuildSignature(inputs, parameters, &signature);
   return signature;
 }
-TensorRef Ref(Dims dims) { return MakeRef(DType::kF32, dims, memory); }
+TensorRef Ref(Dims dims) {
+  return MakeRef(DType::kF32, dims, memory);
+}
 
 TEST(Signature, ChangesWithEveryFactOfACall) {
   TensorRef other_dtype = Ref({2, 3});
   other_dtype.dtype = DType::kI32;
-  const TensorRef slice{DType::kF32, {2, 3}, {4, 1}, memory};         // x[:, 1:4] has the shape of a contiguous tensor
+  const TensorRef slice{DType::kF32, {2, 3}, {4, 1}, memory};  // x[:, 1:4] has the shape of a contiguous tensor
   const TensorRef transposed{DType::kF32, {2, 3}, {1, 2}, memory};
   const TensorRef repeated{DType::kF32, {2, 3}, {0, 1}, memory};
   const TensorRef unaligned = MakeRef(DType::kF32, {2, 3}, memory + 1);
-  const std::vector<Signature> all{Of({Ref({2, 3})}), Of({Ref({3, 2})}),      Of({Ref({6})}),   Of({Ref({2, 3, 1})}),
-                                   Of({other_dtype}), Of({slice}),            Of({transposed}), Of({repeated}),
-                                   Of({unaligned}),   Of({Ref({2, 3})}, {1}), Of({}),           Of({Ref({2, 3}), Ref({2, 3})}),
+  const std::vector<Signature> all{Of({Ref({2, 3})}),
+                                   Of({Ref({3, 2})}),
+                                   Of({Ref({6})}),
+                                   Of({Ref({2, 3, 1})}),
+                                   Of({other_dtype}),
+                                   Of({slice}),
+                                   Of({transposed}),
+                                   Of({repeated}),
+                                   Of({unaligned}),
+                                   Of({Ref({2, 3})}, {1}),
+                                   Of({}),
+                                   Of({Ref({2, 3}), Ref({2, 3})}),
                                    Of({Ref({2, 3})}, {1, 0})};
   for (size_t i = 0; i < all.size(); ++i)
     for (size_t k = 0; k < all.size(); ++k) EXPECT_EQ(all[i] == all[k], i == k) << i << " " << k;
@@ -36,7 +47,8 @@ TEST(Signature, IgnoresStridesOfDimsOfSizeOneAndOfEmptyTensors) {
   EXPECT_EQ(Of({odd}), Of({Ref({1, 3, 1})}));
   const TensorRef empty{DType::kF32, {0, 3}, {1, 9}, memory};
   EXPECT_EQ(Of({empty}), Of({Ref({0, 3})}));
-  const TensorRef spread{DType::kF32, {2, 1, 3}, {8, 5, 2}, memory}, again{DType::kF32, {2, 1, 3}, {8, 1000, 2}, memory};
+  const TensorRef spread{DType::kF32, {2, 1, 3}, {8, 5, 2}, memory},
+      again{DType::kF32, {2, 1, 3}, {8, 1000, 2}, memory};
   EXPECT_EQ(Of({spread}), Of({again}));
 }
 
@@ -74,7 +86,8 @@ TEST(Signature, RejectsMalformedWords) {
   for (size_t size = 0; size < good.words.size(); ++size)
     EXPECT_FALSE(ParseSignature(std::span(good.words).first(size), 1).has_value());
   const uint64_t f32 = 1;
-  for (uint64_t header : {uint64_t{0}, f32 << 8 | 99, f32 | uint64_t{9} << 8, f32 | uint64_t{7} << 16, f32 | uint64_t{5} << 24, f32 | uint64_t{1} << 60}) {
+  for (uint64_t header : {uint64_t{0}, f32 << 8 | 99, f32 | uint64_t{9} << 8, f32 | uint64_t{7} << 16,
+                          f32 | uint64_t{5} << 24, f32 | uint64_t{1} << 60}) {
     std::vector<uint64_t> words = good.words;
     words[0] = header;
     EXPECT_FALSE(ParseSignature(words, 1).has_value()) << header;

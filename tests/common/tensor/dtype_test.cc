@@ -67,10 +67,18 @@ void CheckEveryRounding(const Format& format) {
   }
 }
 
-TEST(Float16, EveryPatternHasItsValueAndComesBack) { CheckEveryPattern<Float16>(kHalf); }
-TEST(BFloat16, EveryPatternHasItsValueAndComesBack) { CheckEveryPattern<BFloat16>(kBrain); }
-TEST(Float16, RoundsToNearestEven) { CheckEveryRounding<Float16>(kHalf); }
-TEST(BFloat16, RoundsToNearestEven) { CheckEveryRounding<BFloat16>(kBrain); }
+TEST(Float16, EveryPatternHasItsValueAndComesBack) {
+  CheckEveryPattern<Float16>(kHalf);
+}
+TEST(BFloat16, EveryPatternHasItsValueAndComesBack) {
+  CheckEveryPattern<BFloat16>(kBrain);
+}
+TEST(Float16, RoundsToNearestEven) {
+  CheckEveryRounding<Float16>(kHalf);
+}
+TEST(BFloat16, RoundsToNearestEven) {
+  CheckEveryRounding<BFloat16>(kBrain);
+}
 
 TEST(Float16, TinyAndHugeFloats) {
   EXPECT_EQ(Float16(1e-30f).bits, 0);
@@ -101,7 +109,7 @@ TEST(DType, TableIsConsistent) {
   }
   EXPECT_EQ(rows, 13);
   EXPECT_FALSE(DTypeFromName("f8"));
-  EXPECT_FALSE(DTypeFromNumber(8));   // ONNX's string
+  EXPECT_FALSE(DTypeFromNumber(8));  // ONNX's string
   EXPECT_TRUE(IsFloat(DType::kBF16));
   EXPECT_TRUE(IsInteger(DType::kU8));
   EXPECT_FALSE(IsInteger(DType::kBool));

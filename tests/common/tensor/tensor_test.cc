@@ -122,8 +122,9 @@ TEST(CopyElements, EqualsElementByElementOnRandomViews) {
     const size_t width = static_cast<size_t>(DTypeBytes(dtype));
     std::vector<int64_t> index(dims.size(), 0);
     for (int64_t count = NumElements(dims); count > 0; --count) {
-      std::copy_n(static_cast<uint8_t*>(from.ref.data) + Offset<void>(from.ref, index) * static_cast<int64_t>(width), width,
-                  static_cast<uint8_t*>(expected.ref.data) + Offset<void>(expected.ref, index) * static_cast<int64_t>(width));
+      std::copy_n(
+          static_cast<uint8_t*>(from.ref.data) + Offset<void>(from.ref, index) * static_cast<int64_t>(width), width,
+          static_cast<uint8_t*>(expected.ref.data) + Offset<void>(expected.ref, index) * static_cast<int64_t>(width));
       for (size_t axis = dims.size(); axis-- > 0;) {
         if (++index[axis] < dims[static_cast<int>(axis)]) break;
         index[axis] = 0;

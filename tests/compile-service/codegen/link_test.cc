@@ -16,8 +16,8 @@ const Target kAllTargets[] = {
 #undef KILN_TARGET
 };
 
-// Every operation of the scalar language that takes floats, in one chain, through every storage dtype: what LLVM might turn into
-// a library call shows as an undefined symbol, which the linker refuses.
+// Every operation of the scalar language that takes floats, in one chain, through every storage dtype: what LLVM might
+// turn into a library call shows as an undefined symbol, which the linker refuses.
 ir::KernelSpec EverythingOnce() {
   using ir::ScalarOp;
   ir::LoopNestSpec nest;
@@ -25,20 +25,23 @@ ir::KernelSpec EverythingOnce() {
   testing::ProgramBuilder p;
   int32_t value = p.Number(0.5);
   std::vector<ir::Store> stores;
-#define KILN_DTYPE(number, name, text, type, bytes, kind) \
+#define KILN_DTYPE(number, name, text, type, bytes, kind)                                                      \
   nest.accesses.push_back({static_cast<int32_t>(nest.accesses.size()), DType::k##name, testing::Consts({1})}); \
   value = p.Op(ScalarOp::kAdd, value, p.Load(static_cast<int32_t>(nest.accesses.size()) - 1));
 #include "common/tensor/dtypes.def"
 #undef KILN_DTYPE
-  for (ScalarOp op : {ScalarOp::kSqrt, ScalarOp::kExp, ScalarOp::kLog, ScalarOp::kTanh, ScalarOp::kErf, ScalarOp::kSigmoid,
-                      ScalarOp::kSin, ScalarOp::kCos, ScalarOp::kFloor, ScalarOp::kCeil, ScalarOp::kRound, ScalarOp::kAbs})
+  for (ScalarOp op :
+       {ScalarOp::kSqrt, ScalarOp::kExp, ScalarOp::kLog, ScalarOp::kTanh, ScalarOp::kErf, ScalarOp::kSigmoid,
+        ScalarOp::kSin, ScalarOp::kCos, ScalarOp::kFloor, ScalarOp::kCeil, ScalarOp::kRound, ScalarOp::kAbs})
     value = p.Op(op, value);
   value = p.Op(ScalarOp::kPow, value, p.Number(1.7));
   value = p.Op(ScalarOp::kFma, value, value, p.Number(1.0));
   const int32_t wide = p.Op(ScalarOp::kConvert, value, -1, -1, DType::kI64);
-  const int32_t ratio = p.Op(ScalarOp::kDiv, wide, p.Op(ScalarOp::kAdd, wide, p.Integer(3), -1, DType::kI64), -1, DType::kI64);
+  const int32_t ratio =
+      p.Op(ScalarOp::kDiv, wide, p.Op(ScalarOp::kAdd, wide, p.Integer(3), -1, DType::kI64), -1, DType::kI64);
   const int32_t narrow = p.Op(ScalarOp::kConvert, value, -1, -1, DType::kI32);
-  const int32_t quotient = p.Op(ScalarOp::kDiv, narrow, p.Op(ScalarOp::kNeg, narrow, -1, -1, DType::kI32), -1, DType::kI32);
+  const int32_t quotient =
+      p.Op(ScalarOp::kDiv, narrow, p.Op(ScalarOp::kNeg, narrow, -1, -1, DType::kI32), -1, DType::kI32);
   const int32_t real = p.Op(ScalarOp::kConvert, ratio, -1, -1, DType::kF64);
 #define KILN_DTYPE(number, name, text, type, bytes, kind)                                                        \
   for (int32_t node : {value, ratio, quotient, real}) {                                                          \
@@ -93,7 +96,8 @@ TEST(Codegen, AnInvalidSpecIsAnErrorNotACrash) {
   EXPECT_FALSE((*compiler)->Compile(ir::KernelSpec{}).has_value());
 }
 
-// Whatever the verifier lets through must come out as code or as an error: bytes that decode are compiled, sense or nonsense.
+// Whatever the verifier lets through must come out as code or as an error: bytes that decode are compiled, sense or
+// nonsense.
 TEST(Codegen, MutatedSpecsThatVerifyCompileOrFailCleanly) {
   auto compiler = codegen::KernelCompiler::Create(Target::kX86V4);
   ASSERT_TRUE(compiler.has_value());
@@ -111,7 +115,9 @@ TEST(Codegen, MutatedSpecsThatVerifyCompileOrFailCleanly) {
   }
 }
 
-TEST(Codegen, IdIsMadeByTheBuild) { EXPECT_FALSE(codegen::CodegenId().IsZero()); }
+TEST(Codegen, IdIsMadeByTheBuild) {
+  EXPECT_FALSE(codegen::CodegenId().IsZero());
+}
 
 TEST(MiniLinker, RefusesWhatIsNoObject) {
   std::mt19937 random(9);

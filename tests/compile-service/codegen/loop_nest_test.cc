@@ -75,10 +75,9 @@ KernelSpec Softmax() {
   const int32_t exponential = p.Op(ScalarOp::kExp, p.Op(ScalarOp::kSub, x, largest));
   const int32_t quotient = p.Op(ScalarOp::kDiv, kept, sum);
   nest.body = p.Take();
-  nest.stages = {testing::ReduceStage(ir::Combine::kMax, x),
-                 testing::StoreStage(Stage::Domain::kInner, {{1, exponential}}),
-                 testing::ReduceStage(ir::Combine::kSum, kept),
-                 testing::StoreStage(Stage::Domain::kInner, {{1, quotient}})};
+  nest.stages = {
+      testing::ReduceStage(ir::Combine::kMax, x), testing::StoreStage(Stage::Domain::kInner, {{1, exponential}}),
+      testing::ReduceStage(ir::Combine::kSum, kept), testing::StoreStage(Stage::Domain::kInner, {{1, quotient}})};
   return {nest, 2, 2};
 }
 

@@ -144,14 +144,14 @@ TEST(KernelSpec, PrintsOneLinePerLoopAccessNodeAndStore) {
 
 TEST(KernelSpec, RangeCountsPanelsAndRowTiles) {
   const int64_t dims[] = {7};
-  EXPECT_EQ(ir::RangeOf(MatMul(), dims, 4), 2 * 4);   // 5 columns in panels of 4, 7 rows in tiles of 2
+  EXPECT_EQ(ir::RangeOf(MatMul(), dims, 4), 2 * 4);  // 5 columns in panels of 4, 7 rows in tiles of 2
   EXPECT_EQ(ir::RangeOf(MatMul(), dims, 16), 1 * 4);
   EXPECT_EQ(ir::RangeOf(AveragePool(true), {}, 4), 4);
 }
 
 TEST(EvaluateSpec, MatMulAddsBiasAndClampsAtZero) {
-  const float a[] = {1, 2, 3, -1, 0, 1};   // 2 x 3
-  float panels[2 * 3 * 4] = {};            // two panels of 4 columns
+  const float a[] = {1, 2, 3, -1, 0, 1};  // 2 x 3
+  float panels[2 * 3 * 4] = {};           // two panels of 4 columns
   for (int k = 0; k < 3; ++k)
     for (int n = 0; n < 5; ++n) panels[(n / 4 * 3 + k) * 4 + n % 4] = static_cast<float>(k * 10 + n);
   const float bias[] = {0, 0, -1000, 0, 1};

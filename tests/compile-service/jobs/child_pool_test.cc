@@ -9,8 +9,12 @@
 namespace kiln {
 namespace {
 
-Frame Order(const std::string& text) { return {7, {text.begin(), text.end()}}; }
-std::string Text(const Frame& frame) { return {frame.payload.begin(), frame.payload.end()}; }
+Frame Order(const std::string& text) {
+  return {7, {text.begin(), text.end()}};
+}
+std::string Text(const Frame& frame) {
+  return {frame.payload.begin(), frame.payload.end()};
+}
 
 class ChildPoolTest : public ::testing::Test {
  protected:
@@ -106,7 +110,7 @@ TEST_F(ChildPoolTest, ExhaustedMemoryCostsOneJob) {
 }
 
 TEST_F(ChildPoolTest, HigherPriorityGoesFirst) {
-  auto blocker = pool_->Submit(Order("hang"), 9);   // keeps the only child busy until its deadline
+  auto blocker = pool_->Submit(Order("hang"), 9);  // keeps the only child busy until its deadline
   usleep(100'000);
   auto low = pool_->Submit(Order("low"), 1);
   auto high = pool_->Submit(Order("high"), 5);

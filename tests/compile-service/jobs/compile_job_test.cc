@@ -1,4 +1,5 @@
-// RunCompileJob with a real store and real children: what is published, what is found, and what a failure leaves behind.
+// RunCompileJob with a real store and real children: what is published, what is found, and what a failure leaves
+// behind.
 #include "compile-service/jobs/compile_job.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +25,9 @@ class CompileJobTest : public ::testing::Test {
     char path[] = "/tmp/kiln-job-XXXXXX";
     directory_ = ::mkdtemp(path);
     const std::string endpoint = "ipc://" + directory_ + "/cache";
-    service_ = store::CacheService::Start(store::MakeMemoryStore(), {.endpoints = {endpoint}, .security = {.insecure = true}}).value();
+    service_ =
+        store::CacheService::Start(store::MakeMemoryStore(), {.endpoints = {endpoint}, .security = {.insecure = true}})
+            .value();
     loop_ = Loop::Start("client").value();
     client_ = cache::CacheClient::Connect(*loop_, {.endpoint = endpoint, .security = {.insecure = true}}).value();
     compilers_ = ChildPool::Start({KILN_BIN_DIR "/kiln-compile-child", {}, 1, kWaitMs, {}, {}}).value();
@@ -49,10 +52,17 @@ class CompileJobTest : public ::testing::Test {
         %r : f32[n, 64] = Relu(%x)
         %y : f32[n, 64] = Neg(%r)
       }
-    })").value();
+    })")
+                                .value();
     const Segment segment = CanonicalSegment(program, FindSegments(program).at(0)).value();
     // The lowest rung, so that any host can try the kernels.
-    return {EncodeSegment(segment).value(), "x86-64-v2", NumericMode::kDefault, PlanTier::kGeneric, 0, {{1, 4096, 1}}, {64}};
+    return {EncodeSegment(segment).value(),
+            "x86-64-v2",
+            NumericMode::kDefault,
+            PlanTier::kGeneric,
+            0,
+            {{1, 4096, 1}},
+            {64}};
   }
   std::vector<PlanKey> Published() {
     const cache::ListReply reply = client_->CallSync(cache::ListRequest{}, kWaitMs).value();
@@ -89,7 +99,8 @@ TEST_F(CompileJobTest, PublishesOnceAndFindsItTheNextTime) {
   EXPECT_EQ(second->reply.plan_key, first->reply.plan_key);
 }
 
-// The child answers nonsense, as one that fails does: nothing may be published, and nobody may have to wait for the lease.
+// The child answers nonsense, as one that fails does: nothing may be published, and nobody may have to wait for the
+// lease.
 TEST_F(CompileJobTest, WithoutValidationNothingIsPublishedAndTheLeaseIsGivenBack) {
   EXPECT_FALSE(Run(ECHO_CHILD).has_value());
   EXPECT_TRUE(Published().empty());

@@ -12,7 +12,7 @@ int main() {
     if (!job.has_value()) return 0;
     const std::string order(job->payload.begin(), job->payload.end());
     if (order == "crash") {
-      signal(SIGSEGV, SIG_DFL);   // a sanitizer's handler would make an exit of it
+      signal(SIGSEGV, SIG_DFL);  // a sanitizer's handler would make an exit of it
       raise(SIGSEGV);
     }
     if (order == "exit") _exit(3);
@@ -23,7 +23,7 @@ int main() {
       pause();
     }
     if (order == "memory") {
-      std::string grown(size_t{2} << 30, 'x');   // more than the test's pool allows
+      std::string grown(size_t{2} << 30, 'x');  // more than the test's pool allows
       job->payload.assign(grown.begin(), grown.end());
     }
     if (order == "pid") {

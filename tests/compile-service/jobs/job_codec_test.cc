@@ -47,7 +47,7 @@ TEST(JobCodec, DamagedFramesAreErrors) {
   for (int i = 0; i < 3000; ++i) {
     Frame damaged = good;
     damaged.payload[random() % damaged.payload.size()] = static_cast<uint8_t>(random());
-    (void)LowerAnswerFrom(damaged).has_value();   // any result, but no crash and no huge allocation
+    (void)LowerAnswerFrom(damaged).has_value();  // any result, but no crash and no huge allocation
   }
   EXPECT_FALSE(LowerAnswerFrom({200, good.payload}).has_value());
 }

@@ -138,7 +138,7 @@ class Checker {
     ASSERT_TRUE(got.has_value()) << what << ": " << ToString(got.error()) << "\n" << Describe(lowered);
     ASSERT_EQ(got->size(), want->size());
     for (size_t o = 0; o < want->size(); ++o) {
-      if (behind_decision_[o]) continue;   // an edge may be met from either side
+      if (behind_decision_[o]) continue;  // an edge may be met from either side
       ExpectSame((*got)[o], (*want)[o], options_.tolerance,
                  what + ", output " + std::to_string(o) + "\n" + Describe(lowered));
     }

@@ -38,11 +38,12 @@ TEST_F(ValidateKernelTest, ACorrectKernelIsTriedAtEveryTrial) {
   const ir::KernelSpec spec = Chain(ir::ScalarOp::kExp);
   const auto compared = ValidateKernel(spec, Compile(spec), target_, trials_, 1);
   ASSERT_TRUE(compared.has_value()) << ToString(compared.error());
-  EXPECT_EQ(*compared, 4u);   // the first trial again with special values
+  EXPECT_EQ(*compared, 4u);  // the first trial again with special values
 }
 
 TEST_F(ValidateKernelTest, AKernelOfAnotherSpecIsCaughtWithElementAndValues) {
-  const auto compared = ValidateKernel(Chain(ir::ScalarOp::kExp), Compile(Chain(ir::ScalarOp::kTanh)), target_, trials_, 1);
+  const auto compared =
+      ValidateKernel(Chain(ir::ScalarOp::kExp), Compile(Chain(ir::ScalarOp::kTanh)), target_, trials_, 1);
   ASSERT_FALSE(compared.has_value());
   EXPECT_EQ(compared.error().code, ErrorCode::kCompileFailed);
   EXPECT_NE(compared.error().message.find("the reference gives"), std::string::npos) << compared.error().message;

@@ -55,7 +55,8 @@ TEST_F(DiskTierTest, StaysNearItsLimit) {
     disk_->PutKernel(KernelIdOf(code), code);
   }
   int64_t total = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(directory_)) total += static_cast<int64_t>(entry.file_size());
+  for (const auto& entry : std::filesystem::directory_iterator(directory_))
+    total += static_cast<int64_t>(entry.file_size());
   EXPECT_LE(total, (1 << 20) * 5 / 4);
 }
 

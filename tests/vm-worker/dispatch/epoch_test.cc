@@ -94,7 +94,7 @@ TEST(EpochDomain, RetiringAndReclaimingThreadsDoNotMeet) {
     while (!stop.load()) {
       EpochScope scope(epochs, place);
       const Value* value = current.load(std::memory_order_seq_cst);
-      std::this_thread::yield();   // stays inside while others run
+      std::this_thread::yield();  // stays inside while others run
       if (value->alive.load() != 1) wrong.fetch_add(1);
     }
     epochs.UnregisterReader(place);

@@ -7,7 +7,9 @@
 namespace kiln {
 namespace {
 
-bool Overlap(int64_t a, int64_t a_size, int64_t b, int64_t b_size) { return a < b + b_size && b < a + a_size; }
+bool Overlap(int64_t a, int64_t a_size, int64_t b, int64_t b_size) {
+  return a < b + b_size && b < a + a_size;
+}
 
 TEST(PackArena, BlocksAliveTogetherNeverOverlap) {
   const uint64_t seed = 20260101;
@@ -25,7 +27,8 @@ TEST(PackArena, BlocksAliveTogetherNeverOverlap) {
       EXPECT_LE(packing.offsets[i] + blocks[i].bytes, packing.bytes);
       for (size_t j = 0; j < i; ++j) {
         if (blocks[i].last_step < blocks[j].first_step || blocks[j].last_step < blocks[i].first_step) continue;
-        EXPECT_FALSE(Overlap(packing.offsets[i], blocks[i].bytes, packing.offsets[j], blocks[j].bytes)) << "seed " << seed << " round " << round;
+        EXPECT_FALSE(Overlap(packing.offsets[i], blocks[i].bytes, packing.offsets[j], blocks[j].bytes))
+            << "seed " << seed << " round " << round;
       }
     }
   }

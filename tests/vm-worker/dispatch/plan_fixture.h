@@ -19,7 +19,8 @@ inline const Segment& ReluSegment() {
       func main(%x: f32[n, 4]) -> (%y) {
         %y : f32[n, 4] = Relu(%x)
       }
-    })").value();
+    })")
+                          .value();
     const std::vector<SegmentSite> sites = FindSegments(program);
     return CanonicalSegment(program, sites.at(0)).value();
   }();

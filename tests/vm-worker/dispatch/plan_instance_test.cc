@@ -29,7 +29,7 @@ TEST(PlanInstance, RunsAtEverySizeItsGuardAdmits) {
 
 TEST(PlanInstance, AValueThatLeavesItsStorageIsRefused) {
   Plan plan = ReluPlan(0, 4096);
-  plan.values[0].offset = Dim::Const(1);   // the last element lies behind the input
+  plan.values[0].offset = Dim::Const(1);  // the last element lies behind the input
   const int64_t values[] = {2};
   const auto instance = PlanInstance::Instantiate(Linked(std::move(plan)), values);
   ASSERT_FALSE(instance.has_value());
@@ -41,9 +41,12 @@ TEST(PlanInstance, AValueThatLeavesItsStorageIsRefused) {
 
 TEST(LinkedPlan, RefusesWhatItWasNotMadeFor) {
   const auto refused = [](Plan plan) {
-    PackedWeights packer([](const Program&, std::span<const TensorRef>) -> Result<Tensor> { return Fail(ErrorCode::kInternal, ""); });
+    PackedWeights packer(
+        [](const Program&, std::span<const TensorRef>) -> Result<Tensor> { return Fail(ErrorCode::kInternal, ""); });
     std::shared_ptr<const CodeMapping> code = CodeMapping::Map({}, {}, HostTargets().front()).value();
-    return LinkedPlan::Link(std::make_shared<const Plan>(std::move(plan)), {}, ReluSegment(), code, {}, packer).error().code;
+    return LinkedPlan::Link(std::make_shared<const Plan>(std::move(plan)), {}, ReluSegment(), code, {}, packer)
+        .error()
+        .code;
   };
   Plan other_segment = ReluPlan(0, 8);
   other_segment.segment.bytes[0] ^= 1;

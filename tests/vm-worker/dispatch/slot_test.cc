@@ -41,7 +41,8 @@ TEST(PlanList, SixtyFourPlansAreFoundByHash) {
   for (int64_t n = 1; n < static_cast<int64_t>(limits::kSlotPlansMax); ++n) plans.push_back(Linked(ReluPlan(n, n)));
   plans.push_back(Linked(ReluPlan(100, 200)));
   const PlanList list(plans, 1);
-  for (int64_t n = 1; n < static_cast<int64_t>(limits::kSlotPlansMax); ++n) EXPECT_EQ(Chosen(list, n), (std::pair{n, n}));
+  for (int64_t n = 1; n < static_cast<int64_t>(limits::kSlotPlansMax); ++n)
+    EXPECT_EQ(Chosen(list, n), (std::pair{n, n}));
   EXPECT_EQ(Chosen(list, 150), (std::pair<int64_t, int64_t>{100, 200}));
   EXPECT_EQ(Chosen(list, 300), (std::pair<int64_t, int64_t>{-1, -1}));
 }
@@ -50,7 +51,7 @@ TEST(PlanList, AViewIsNotAdmittedWhereContiguousMemoryIsNeeded) {
   const PlanList list({Linked(ReluPlan(0, 4096))}, 1);
   const Tensor whole = Tensor::Zeros(DType::kF32, {2, 8});
   TensorRef view = whole.ref;
-  view.dims = {2, 4};   // the left half of each row
+  view.dims = {2, 4};  // the left half of each row
   const int64_t values[] = {2};
   std::optional<GuardFailure> why;
   EXPECT_EQ(list.Select(values, {&view, 1}, &why), nullptr);

@@ -35,9 +35,14 @@ std::shared_ptr<Model> LoadModel(EpochDomain& epochs) {
 // A worker without services, and one thread of it.
 struct Worker {
   EpochDomain epochs;
-  TierController tiers{epochs, nullptr, nullptr, nullptr, [](const Program&, std::span<const TensorRef>) -> Result<Tensor> {
+  TierController tiers{epochs,
+                       nullptr,
+                       nullptr,
+                       nullptr,
+                       [](const Program&, std::span<const TensorRef>) -> Result<Tensor> {
                          return Fail(ErrorCode::kInternal, "no recipes here");
-                       }, {}};
+                       },
+                       {}};
   std::shared_ptr<Model> model = LoadModel(epochs);
   ModelThread& thread = model->AddThread();
   std::unique_ptr<CallObserver> observer = tiers.MakeObserver(model, thread);
@@ -81,7 +86,7 @@ TEST(Explain, CountsInterpretedCallsUnderTheirReasonWithTheirTime) {
   Worker worker;
   for (int i = 0; i < 7; ++i) worker.Run(3);
   ExplainReply reply;
-  for (int i = 0; i < 500; ++i) {   // the control thread collects on its tick
+  for (int i = 0; i < 500; ++i) {  // the control thread collects on its tick
     reply = ExplainModel(*worker.model, worker.tiers, {"m", "0", "second", false}).value();
     if (!reply.misses.empty() && reply.misses[0].calls == 7) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -108,7 +113,9 @@ std::shared_ptr<const LoadedProgram> ReluProgram() {
     func main(%x: f32[n, 4]) -> (%y) {
       %y : f32[n, 4] = Relu(%x)
     }
-  })").value()).value();
+  })")
+                                 .value())
+      .value();
 }
 
 TEST(GuardMismatch, NamesDimValueAndWhatThePlanHoldsFor) {
@@ -116,8 +123,11 @@ TEST(GuardMismatch, NamesDimValueAndWhatThePlanHoldsFor) {
   const SegmentNames names(*program, 0);
   Plan plan = testing::ReluPlan(48, 192);
   plan.guard.symbols[0].divisor = 8;
-  const auto at = [](int64_t rows) { return SeenCall{{rows}, {{DType::kF32, {rows, 4}, {4, 1}, LayoutClass::kContiguous, AlignmentClass::k64}}}; };
-  EXPECT_THAT(GuardMismatch(plan, names, at(320)), ElementsAre("n: dim 0 of x is 320; the plan holds for 48 to 192, multiples of 8"));
+  const auto at = [](int64_t rows) {
+    return SeenCall{{rows}, {{DType::kF32, {rows, 4}, {4, 1}, LayoutClass::kContiguous, AlignmentClass::k64}}};
+  };
+  EXPECT_THAT(GuardMismatch(plan, names, at(320)),
+              ElementsAre("n: dim 0 of x is 320; the plan holds for 48 to 192, multiples of 8"));
   EXPECT_THAT(GuardMismatch(plan, names, at(64)), IsEmpty());
   plan.guard.max_elements = 100;
   EXPECT_THAT(GuardMismatch(plan, names, at(50)), ElementsAre(HasSubstr("is 50"), HasSubstr("has 200 elements")));
@@ -145,7 +155,8 @@ TEST(ExplainMessages, SurviveTheWireAndRejectBadNodeIndices) {
   segment.index = 4;
   segment.nodes = {{"first", "Relu"}};
   segment.remedies = {"wait"};
-  segment.plans.push_back({.key = "ab", .steps = {{"relu", "k", "", "n", {0}, 12}}, .mismatch = {"n is 3"}, .guard_bytes = {1, 2}});
+  segment.plans.push_back(
+      {.key = "ab", .steps = {{"relu", "k", "", "n", {0}, 12}}, .mismatch = {"n is 3"}, .guard_bytes = {1, 2}});
   ExplainReply back;
   ASSERT_TRUE(Decode(Encode(reply), back).has_value());
   EXPECT_EQ(Encode(back).payload, Encode(reply).payload);

@@ -14,12 +14,24 @@ void* Counted(size_t bytes, size_t alignment) {
 }
 }  // namespace
 
-void* operator new(size_t bytes) { return Counted(bytes ? bytes : 1, 16); }
-void* operator new(size_t bytes, std::align_val_t alignment) { return Counted(bytes ? bytes : 1, static_cast<size_t>(alignment)); }
-void operator delete(void* data) noexcept { std::free(data); }
-void operator delete(void* data, size_t) noexcept { std::free(data); }
-void operator delete(void* data, std::align_val_t) noexcept { std::free(data); }
-void operator delete(void* data, size_t, std::align_val_t) noexcept { std::free(data); }
+void* operator new(size_t bytes) {
+  return Counted(bytes ? bytes : 1, 16);
+}
+void* operator new(size_t bytes, std::align_val_t alignment) {
+  return Counted(bytes ? bytes : 1, static_cast<size_t>(alignment));
+}
+void operator delete(void* data) noexcept {
+  std::free(data);
+}
+void operator delete(void* data, size_t) noexcept {
+  std::free(data);
+}
+void operator delete(void* data, std::align_val_t) noexcept {
+  std::free(data);
+}
+void operator delete(void* data, size_t, std::align_val_t) noexcept {
+  std::free(data);
+}
 
 namespace kiln {
 namespace {

@@ -17,7 +17,7 @@ TEST(RangeAllocator, PlacesBestFitAndJoinsNeighbours) {
   EXPECT_EQ(ranges.Allocate(64), 256u);
   ranges.Free(0, 128);
   ranges.Free(192, 64);
-  EXPECT_EQ(ranges.Allocate(64), 192u);   // the hole that fits, not the first
+  EXPECT_EQ(ranges.Allocate(64), 192u);  // the hole that fits, not the first
   EXPECT_EQ(ranges.Allocate(640), std::nullopt);
   ranges.Free(192, 64);
   ranges.Free(128, 64);
@@ -88,7 +88,7 @@ TEST(Arena, RefusesMoreThanItsLimit) {
 
 TEST(ArenaDeathTest, AStoreBehindTheLastBlockFaults) {
   Arena arena(1 << 20);
-  const BlockId block = *arena.Allocate(1 << 18);   // all of the first chunk
+  const BlockId block = *arena.Allocate(1 << 18);  // all of the first chunk
   char* end = static_cast<char*>(arena.data(block)) + arena.size(block);
   EXPECT_DEATH(*static_cast<volatile char*>(end) = 1, "");
   EXPECT_DEATH(*(static_cast<volatile char*>(arena.data(block)) - 1) = 1, "");

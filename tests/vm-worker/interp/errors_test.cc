@@ -51,23 +51,28 @@ class ErrorsTest : public ::testing::Test {
 };
 
 TEST_F(ErrorsTest, ACountOfInputs) {
-  EXPECT_THAT(Refused({image_.ref}, ErrorCode::kInvalidArgument), HasSubstr("1 inputs were given; the program takes 2"));
+  EXPECT_THAT(Refused({image_.ref}, ErrorCode::kInvalidArgument),
+              HasSubstr("1 inputs were given; the program takes 2"));
 }
 TEST_F(ErrorsTest, ADType) {
-  EXPECT_THAT(Refused({image_.ref, image_.ref}, ErrorCode::kShapeMismatch), HasSubstr("input \"pick\" is f32; i64 is needed"));
+  EXPECT_THAT(Refused({image_.ref, image_.ref}, ErrorCode::kShapeMismatch),
+              HasSubstr("input \"pick\" is f32; i64 is needed"));
 }
 TEST_F(ErrorsTest, ARank) {
   EXPECT_THAT(Refused({Iota({4}).ref, pick_.ref}, ErrorCode::kShapeMismatch), HasSubstr("input \"image\" has rank 1"));
 }
 TEST_F(ErrorsTest, AConstantDim) {
-  EXPECT_THAT(Refused({Iota({4, 5}).ref, pick_.ref}, ErrorCode::kShapeMismatch), HasSubstr("dim 1 of input \"image\" is 5; 3 is needed"));
+  EXPECT_THAT(Refused({Iota({4, 5}).ref, pick_.ref}, ErrorCode::kShapeMismatch),
+              HasSubstr("dim 1 of input \"image\" is 5; 3 is needed"));
 }
 TEST_F(ErrorsTest, ARange) {
-  EXPECT_THAT(Refused({Iota({66, 3}).ref, pick_.ref}, ErrorCode::kShapeMismatch), HasSubstr("dim 0 of input \"image\" is 66; n is at most 64"));
+  EXPECT_THAT(Refused({Iota({66, 3}).ref, pick_.ref}, ErrorCode::kShapeMismatch),
+              HasSubstr("dim 0 of input \"image\" is 66; n is at most 64"));
   EXPECT_THAT(Refused({Iota({0, 3}).ref, pick_.ref}, ErrorCode::kShapeMismatch), HasSubstr("n is at least 2"));
 }
 TEST_F(ErrorsTest, ADivisor) {
-  EXPECT_THAT(Refused({Iota({5, 3}).ref, pick_.ref}, ErrorCode::kShapeMismatch), HasSubstr("dim 0 of input \"image\" is 5; n is a multiple of 2"));
+  EXPECT_THAT(Refused({Iota({5, 3}).ref, pick_.ref}, ErrorCode::kShapeMismatch),
+              HasSubstr("dim 0 of input \"image\" is 5; n is a multiple of 2"));
 }
 TEST_F(ErrorsTest, AConstraint) {
   EXPECT_THAT(Refused({Iota({2, 3}).ref, Ints({4}, {0, 0, 0, 0}).ref}, ErrorCode::kShapeMismatch), HasSubstr("k <= n"));
@@ -108,7 +113,8 @@ TEST(Errors, AProgramOfTooManySegmentsIsRefusedAtLoad) {
   function.regions.resize(1);
   function.regions[0].inputs = {0};
   for (int i = 0; i < 60000; ++i) {
-    function.values.push_back({"", {.dtype = DType::kI64, .dims = std::vector{Dim::Const(1), program.symbols.FreshSymbol()}}});
+    function.values.push_back(
+        {"", {.dtype = DType::kI64, .dims = std::vector{Dim::Const(1), program.symbols.FreshSymbol()}}});
     function.regions[0].nodes.push_back({.op = TensorOp::kNonZero, .inputs = {0}, .outputs = {i + 1}});
   }
   function.regions[0].outputs = {1};

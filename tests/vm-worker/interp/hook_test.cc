@@ -29,7 +29,8 @@ class RecordingHook : public SegmentHook {
     if (verdict_ == SegmentVerdict::kExecuted) {
       const int64_t rows = 2 * entry.inputs[0].dims[0];
       EXPECT_NE(entry.memory->AllocateScratch(100), nullptr);
-      entry.outputs[0] = MakeRef(DType::kF32, {rows, 24}, entry.memory->AllocateOutput(0, static_cast<size_t>(rows) * 96));
+      entry.outputs[0] =
+          MakeRef(DType::kF32, {rows, 24}, entry.memory->AllocateOutput(0, static_cast<size_t>(rows) * 96));
       std::fill_n(entry.outputs[0].as<float>(), rows * 24, 7.0f);
     }
     return verdict_;
@@ -67,7 +68,8 @@ TEST(Hook, IsToldHowLongTheInterpreterTookWhenItAsks) {
     VmContext context;
     RecordingHook silent(SegmentVerdict::kInterpret), told(SegmentVerdict::kInterpretAndTell);
     for (RecordingHook* hook : {&silent, &told}) {
-      const auto outputs = context.Run(*program, std::vector{Iota({3, 4}).ref}, {.hook = hook, .static_forms = static_forms});
+      const auto outputs =
+          context.Run(*program, std::vector{Iota({3, 4}).ref}, {.hook = hook, .static_forms = static_forms});
       ASSERT_TRUE(outputs) << ToString(outputs.error());
       if (hook == &told) {
         EXPECT_EQ(hook->seen, Values((*outputs)[0].ref));

@@ -51,7 +51,8 @@ TEST(Loop, EndsAtTheDeadline) {
   })");
   ASSERT_TRUE(program);
   VmContext context;
-  const auto outputs = context.Run(*program, std::vector{Iota({4}).ref}, {.deadline_ns = SystemClock().NowNs() + 1'000'000});
+  const auto outputs =
+      context.Run(*program, std::vector{Iota({4}).ref}, {.deadline_ns = SystemClock().NowNs() + 1'000'000});
   ASSERT_FALSE(outputs.has_value());
   EXPECT_EQ(outputs.error().code, ErrorCode::kDeadlineExceeded);
 }

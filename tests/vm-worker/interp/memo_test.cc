@@ -28,7 +28,7 @@ TEST(Memo, TellsAViewFromAContiguousTensor) {
   })");
   VmContext context;
   const Tensor whole = Iota({2, 4});
-  const TensorRef part{DType::kF32, {2, 2}, {4, 1}, whole.ref.as<float>() + 1};   // x[:, 1:3]
+  const TensorRef part{DType::kF32, {2, 2}, {4, 1}, whole.ref.as<float>() + 1};  // x[:, 1:3]
   const Tensor flat = MakeContiguous(part);
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(Values((*context.Run(*program, std::vector{flat.ref}))[0].ref), (std::vector<float>{-1, -2, -5, -6}));
@@ -44,7 +44,7 @@ TEST(Memo, DropsTheLeastRecentlyUsedByCount) {
   run(1);
   run(2);
   run(1);
-  run(3);   // drops 2
+  run(3);  // drops 2
   run(1);
   EXPECT_EQ(context.stats().memo_misses, 3u);
   run(2);

@@ -32,7 +32,8 @@ class AloneHook : public SegmentHook {
     EXPECT_EQ(outputs->size(), entry.outputs.size());
     for (size_t i = 0; i < outputs->size(); ++i) {
       const TensorRef& from = (*outputs)[i].ref;
-      entry.outputs[i] = MakeRef(from.dtype, from.dims, entry.memory->AllocateOutput(i, static_cast<size_t>(from.bytes())));
+      entry.outputs[i] =
+          MakeRef(from.dtype, from.dims, entry.memory->AllocateOutput(i, static_cast<size_t>(from.bytes())));
       CopyElements(from, entry.outputs[i]);
     }
     ++executed;
@@ -62,7 +63,8 @@ void CheckSeed(uint64_t seed, const testing::RandomProgramOptions& options, int*
   ASSERT_TRUE(loaded.has_value()) << ToString(loaded.error());
   const Program& program = (*loaded)->program();
   VmContext context;
-  std::vector<std::vector<int64_t>> shapes{testing::SymbolValuesNear(program, 0), testing::SymbolValuesNear(program, 1)};
+  std::vector<std::vector<int64_t>> shapes{testing::SymbolValuesNear(program, 0),
+                                           testing::SymbolValuesNear(program, 1)};
   for (uint64_t i = 0; i < 3; ++i) shapes.push_back(testing::RandomSymbolValues(program, seed * 31 + i));
   for (const std::vector<int64_t>& values : shapes) {
     const std::vector<Tensor> tensors = testing::RandomInputs(program, values, seed);

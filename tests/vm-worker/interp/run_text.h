@@ -45,7 +45,8 @@ std::vector<T> Values(const TensorRef& ref) {
 }
 
 // Runs twice in static form and once in variant form: all three must agree bit for bit. Returns the outputs.
-inline Result<std::vector<Tensor>> RunEveryWay(VmContext& context, const LoadedProgram& program, std::span<const TensorRef> inputs,
+inline Result<std::vector<Tensor>> RunEveryWay(VmContext& context, const LoadedProgram& program,
+                                               std::span<const TensorRef> inputs,
                                                std::span<const int64_t> symbols = {}) {
   auto variant = context.Run(program, inputs, {.static_forms = false, .symbols = symbols});
   auto first = context.Run(program, inputs, {.symbols = symbols});

@@ -92,7 +92,8 @@ TEST(Interpreter, BroadcastsEveryRow) {
     const auto outputs = RunEveryWay(context, *program, std::vector{x.ref, b.ref});
     ASSERT_TRUE(outputs) << ToString(outputs.error());
     for (int64_t i = 0; i < rows * 64; ++i)
-      ASSERT_EQ((*outputs)[0].ref.as<float>()[i], static_cast<float>(i) + 1000.0f * static_cast<float>(i % 64)) << "element " << i;
+      ASSERT_EQ((*outputs)[0].ref.as<float>()[i], static_cast<float>(i) + 1000.0f * static_cast<float>(i % 64))
+          << "element " << i;
   }
 }
 

@@ -7,7 +7,8 @@
 
 namespace kiln {
 
-// A view with gaps between elements, shifted off alignment, its first dim reversed where it has one. `tensor` owns the memory.
+// A view with gaps between elements, shifted off alignment, its first dim reversed where it has one. `tensor` owns the
+// memory.
 inline TensorRef Spread(const TensorRef& from, Tensor* tensor) {
   Dims dims = from.dims;
   dims.rank() < limits::kRankMax ? dims.push_back(2) : void();

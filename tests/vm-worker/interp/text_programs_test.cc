@@ -16,7 +16,8 @@ void CheckRun(const testing::ProgramRun& run, const Result<std::vector<Tensor>>&
   ASSERT_TRUE(outputs.has_value()) << ToString(outputs.error());
   ASSERT_EQ(outputs->size(), run.outputs.size());
   for (size_t i = 0; i < outputs->size(); ++i)
-    EXPECT_EQ(testing::DifferenceOf(run.outputs[i].tensor.ref, (*outputs)[i].ref, run.outputs[i].tolerance), "") << "output " << i;
+    EXPECT_EQ(testing::DifferenceOf(run.outputs[i].tensor.ref, (*outputs)[i].ref, run.outputs[i].tolerance), "")
+        << "output " << i;
 }
 
 TEST(TextPrograms, GiveTheirExpectedValues) {

@@ -65,7 +65,8 @@ TEST(FoldKnownNodes, LeavesWhatDependsOnData) {
     func main(%x: f32[2]) -> (%y) {
       %y : f32[2] = Relu(%x)
     }
-  })", false);
+  })",
+        false);
 }
 
 TEST(InlineConstantIfs, LeavesTheBranchThatIsTaken) {
@@ -133,7 +134,8 @@ TEST(RemoveIdentities, KeepsAnOutputThatIsAnInput) {
     func main(%x: f32[2]) -> (%y) {
       %y : f32[2] = Identity(%x)
     }
-  })", false);
+  })",
+        false);
 }
 
 TEST(EliminateCommonNodes, MergesEqualNodesAndEqualImmediates) {
@@ -158,15 +160,18 @@ TEST(EliminateCommonNodes, TellsAttributesApart) {
       %f : f32[2, 2] = Softmax(%x) {axis = 1}
       %y : f32[2, 2] = Mul(%e, %f)
     }
-  })", false);
+  })",
+        false);
 }
 
 TEST(EliminateDeadNodes, DropsWhatNobodyReads) {
-  const std::string text = After([](Program& program) -> Result<bool> {
-    ASSIGN_OR_RETURN(const bool changed, EliminateDeadNodes(program));
-    RETURN_IF_ERROR(DropUnused(program));
-    return changed;
-  }, R"(program "p" {
+  const std::string text = After(
+      [](Program& program) -> Result<bool> {
+        ASSIGN_OR_RETURN(const bool changed, EliminateDeadNodes(program));
+        RETURN_IF_ERROR(DropUnused(program));
+        return changed;
+      },
+      R"(program "p" {
     func main(%x: f32[2]) -> (%y) {
       %a : f32[2] = Exp(%x)
       %b : f32[2] = Log(%a)

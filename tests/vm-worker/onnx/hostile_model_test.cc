@@ -1,4 +1,5 @@
-// Damaged models: each is refused with a message, or is by chance a model; none crashes, hangs or allocates without bound.
+// Damaged models: each is refused with a message, or is by chance a model; none crashes, hangs or allocates without
+// bound.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -34,11 +35,14 @@ std::string RichModel() {
   model.Input(Tensor32("x", {"n", 4})).Input(Tensor32("c", {}, 9)).Input(Tensor32("trips", {}, 7));
   model.Initializer(FloatTensor("w", {4, 4}, std::vector<float>(16, 0.5f)));
   model.Initializer(IntTensor("target", {2}, {-1, 2}));
-  model.Node("If", {"c"}, {"a"}, {GraphAttribute("then_branch", then_branch), GraphAttribute("else_branch", else_branch)});
+  model.Node("If", {"c"}, {"a"},
+             {GraphAttribute("then_branch", then_branch), GraphAttribute("else_branch", else_branch)});
   model.Node("Loop", {"trips", "", "a"}, {"b"}, {GraphAttribute("body", body)});
   model.Node("MatMul", {"b", "w"}, {"d"}).Node("Reshape", {"d", "target"}, {"y"});
-  model.Node("Conv", {"image", "kernel"}, {"z"}, {IntsAttribute("pads", {1, 1, 1, 1}), TextAttribute("auto_pad", "NOTSET")});
-  model.Initializer(FloatTensor("kernel", {1, 1, 3, 3}, std::vector<float>(9, 1))).Input(Tensor32("image", {1, 1, "h", "w"}));
+  model.Node("Conv", {"image", "kernel"}, {"z"},
+             {IntsAttribute("pads", {1, 1, 1, 1}), TextAttribute("auto_pad", "NOTSET")});
+  model.Initializer(FloatTensor("kernel", {1, 1, 3, 3}, std::vector<float>(9, 1)))
+      .Input(Tensor32("image", {1, 1, "h", "w"}));
   model.Output("y").Output("z");
   return model.Bytes();
 }
@@ -98,7 +102,8 @@ TEST(HostileModel, RefusesDeepNesting) {
   graph.add_output()->set_name("y");
   for (int depth = 0; depth < 40; ++depth) {
     GraphProto outer;
-    AddNode(*outer.mutable_node(), "If", {"c"}, {"y"}, {GraphAttribute("then_branch", graph), GraphAttribute("else_branch", GraphProto())});
+    AddNode(*outer.mutable_node(), "If", {"c"}, {"y"},
+            {GraphAttribute("then_branch", graph), GraphAttribute("else_branch", GraphProto())});
     outer.add_output()->set_name("y");
     graph = outer;
   }

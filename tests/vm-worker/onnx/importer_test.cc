@@ -31,7 +31,10 @@ Error MustFail(const TestModel& model) {
 
 TEST(ImportOnnx, EqualDimNamesAmongInputsAreOneSymbol) {
   TestModel model(13);
-  model.Input(Tensor32("a", {"n", 4})).Input(Tensor32("b", {"n", ""})).Node("Relu", {"a"}, {"y"}).Node("Relu", {"b"}, {"z"});
+  model.Input(Tensor32("a", {"n", 4}))
+      .Input(Tensor32("b", {"n", ""}))
+      .Node("Relu", {"a"}, {"y"})
+      .Node("Relu", {"b"}, {"z"});
   model.Output("y").Output("z");
   const ImportedModel imported = MustImport(model);
   ASSERT_EQ(imported.inputs.size(), 2u);
@@ -57,7 +60,9 @@ TEST(ImportOnnx, DynamicFormHasOneSymbolPerDimAndKeepsLengthsThatDetermineARank)
 
 TEST(ImportOnnx, FoldsShapeArithmeticIntoExpressionsOfInputDims) {
   TestModel model(13);
-  model.Input(Tensor32("x", {"n", "m", 8})).Initializer(IntTensor("one", {1}, {1})).Initializer(IntTensor("two", {1}, {2}));
+  model.Input(Tensor32("x", {"n", "m", 8}))
+      .Initializer(IntTensor("one", {1}, {1}))
+      .Initializer(IntTensor("two", {1}, {2}));
   model.Initializer(IntTensor("rest", {1}, {-1}));
   model.Node("Shape", {"x"}, {"s"}).Node("Gather", {"s", "one"}, {"m"}).Node("Mul", {"m", "two"}, {"m2"});
   model.Node("Concat", {"m2", "rest"}, {"target"}, {IntAttribute("axis", 0)});
@@ -129,13 +134,19 @@ TEST(ImportOnnx, LastOfSeveralConstantsOfOneNameCounts) {
 
 TEST(ImportOnnx, RejectsTensorsWhoseDataDisagreesWithTheirShape) {
   TestModel short_data(13);
-  short_data.Input(Tensor32("x", {2})).Initializer(FloatTensor("w", {3}, {1, 2})).Node("Add", {"x", "w"}, {"y"}).Output("y");
+  short_data.Input(Tensor32("x", {2}))
+      .Initializer(FloatTensor("w", {3}, {1, 2}))
+      .Node("Add", {"x", "w"}, {"y"})
+      .Output("y");
   const Error error = MustFail(short_data);
   EXPECT_EQ(error.code, ErrorCode::kMalformed);
   EXPECT_THAT(error.message, HasSubstr("'w'"));
 
   TestModel overflow(13);
-  overflow.Input(Tensor32("x", {2})).Initializer(FloatTensor("w", {int64_t{1} << 62, 16}, {1})).Node("Add", {"x", "w"}, {"y"}).Output("y");
+  overflow.Input(Tensor32("x", {2}))
+      .Initializer(FloatTensor("w", {int64_t{1} << 62, 16}, {1}))
+      .Node("Add", {"x", "w"}, {"y"})
+      .Output("y");
   EXPECT_EQ(MustFail(overflow).code, ErrorCode::kLimitExceeded);
 
   TestModel negative(13);
@@ -163,7 +174,9 @@ TEST(ImportOnnx, InlinesFunctionsWithAttributesAndDefaults) {
   TestModel model(13);
   AddScaleFunction(model, "local");
   model.Initializer(FloatTensor("x", {1}, {3}));
-  model.Node("Scale", {"x"}, {"a"}, {}, "local").Node("Scale", {"a"}, {"y"}, {FloatAttribute("by", 5)}, "local").Output("y");
+  model.Node("Scale", {"x"}, {"a"}, {}, "local")
+      .Node("Scale", {"a"}, {"y"}, {FloatAttribute("by", 5)}, "local")
+      .Output("y");
   const ImportedModel imported = MustImport(model);
   const Tensor* result = ConstantOutput(imported.program, 0);
   ASSERT_NE(result, nullptr);
@@ -218,7 +231,8 @@ TEST(ImportOnnx, IfBranchesOfDifferentRankMergeToUnknownRank) {
   TestModel model(13);
   model.Input(Tensor32("x", {"n"})).Input(Tensor32("c", {}, kBoolType));
   model.Node("If", {"c"}, {"y"},
-             {GraphAttribute("then_branch", BranchGivingUnsqueezed(true)), GraphAttribute("else_branch", BranchGivingUnsqueezed(false))});
+             {GraphAttribute("then_branch", BranchGivingUnsqueezed(true)),
+              GraphAttribute("else_branch", BranchGivingUnsqueezed(false))});
   model.Output("y");
   const ImportedModel imported = MustImport(model);
   EXPECT_FALSE(imported.outputs[0].desc.has_rank());
@@ -230,7 +244,8 @@ TEST(ImportOnnx, IfWithAKnownConditionLeavesItsBranch) {
     TestModel model(13);
     model.Input(Tensor32("x", {"n"})).Initializer(BoolTensor("c", {}, {condition}));
     model.Node("If", {"c"}, {"y"},
-               {GraphAttribute("then_branch", BranchGivingUnsqueezed(true)), GraphAttribute("else_branch", BranchGivingUnsqueezed(false))});
+               {GraphAttribute("then_branch", BranchGivingUnsqueezed(true)),
+                GraphAttribute("else_branch", BranchGivingUnsqueezed(false))});
     model.Output("y");
     const ImportedModel imported = MustImport(model);
     EXPECT_EQ(CountNodes(imported.program, TensorOp::kIf), 0);
@@ -275,7 +290,8 @@ TEST(ImportOnnx, ScanOutputsHaveTheLengthOfTheScanInputs) {
   body.add_output()->set_name("partial");
   TestModel model(13);
   model.Input(Tensor32("start", {4})).Input(Tensor32("rows", {"t", 4}));
-  model.Node("Scan", {"start", "rows"}, {"total", "partials"}, {GraphAttribute("body", body), IntAttribute("num_scan_inputs", 1)});
+  model.Node("Scan", {"start", "rows"}, {"total", "partials"},
+             {GraphAttribute("body", body), IntAttribute("num_scan_inputs", 1)});
   model.Output("total").Output("partials");
   const ImportedModel imported = MustImport(model);
   EXPECT_EQ(DescText(imported, imported.outputs[0]), "f32[4]");
@@ -327,7 +343,8 @@ TEST_F(ExternalData, IsReadAtItsOffset) {
 
 TEST_F(ExternalData, StaysInTheModelsDirectory) {
   std::filesystem::create_symlink(root_ / "outside.bin", root_ / "model" / "link.bin");
-  for (const std::string& location : {std::string("../outside.bin"), (root_ / "outside.bin").string(), std::string("link.bin")}) {
+  for (const std::string& location :
+       {std::string("../outside.bin"), (root_ / "outside.bin").string(), std::string("link.bin")}) {
     const auto imported = Import(location, "0", "8");
     ASSERT_FALSE(imported.has_value()) << location;
   }

@@ -14,12 +14,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path ModelsDirectory() { return fs::path(KILN_SOURCE_DIR).parent_path() / "shared" / "models"; }
+fs::path ModelsDirectory() {
+  return fs::path(KILN_SOURCE_DIR).parent_path() / "shared" / "models";
+}
 
 std::vector<fs::path> Models() {
   std::vector<fs::path> models;
   std::error_code error;
-  for (fs::recursive_directory_iterator entry(ModelsDirectory(), error), end; !error && entry != end; entry.increment(error)) {
+  for (fs::recursive_directory_iterator entry(ModelsDirectory(), error), end; !error && entry != end;
+       entry.increment(error)) {
     if (entry->path().extension() == ".onnx") models.push_back(entry->path());
   }
   std::ranges::sort(models);
@@ -44,8 +47,8 @@ class Model : public testing::TestWithParam<fs::path> {
     const auto cases = Cases();
     ASSERT_TRUE(cases.has_value()) << ToString(cases.error());
     if (cases->empty()) GTEST_SKIP() << "the model has no vectors";
-    // Vectors of the QDQ form come from a runtime that fuses it into integer operators; without fusion an output may be one
-    // quantisation step, 1/256, away.
+    // Vectors of the QDQ form come from a runtime that fuses it into integer operators; without fusion an output may be
+    // one quantisation step, 1/256, away.
     const bool qdq = GetParam().stem().string().ends_with("_qdq");
     const onnx_test::TestOptions options{.dynamic = dynamic,
                                          .tolerance = {.relative = 1e-3, .absolute = qdq ? 1.0 / 256 + 1e-4 : 1e-4}};
@@ -63,9 +66,13 @@ TEST_P(Model, IsImported) {
   EXPECT_FALSE(imported->outputs.empty());
 }
 
-TEST_P(Model, AnswersItsVectors) { ExpectVectorsPass(false); }
+TEST_P(Model, AnswersItsVectors) {
+  ExpectVectorsPass(false);
+}
 
-TEST_P(Model, GivesTheSameBitsWithEveryDimASymbol) { ExpectVectorsPass(true); }
+TEST_P(Model, GivesTheSameBitsWithEveryDimASymbol) {
+  ExpectVectorsPass(true);
+}
 
 INSTANTIATE_TEST_SUITE_P(Shared, Model, testing::ValuesIn(Models()), TestName);
 

@@ -1,5 +1,5 @@
-// Every old form of an operator gives what its newest form gives. The models have constants only, so that import folds the
-// result, and its value can be read from the program.
+// Every old form of an operator gives what its newest form gives. The models have constants only, so that import folds
+// the result, and its value can be read from the program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,12 +19,14 @@ struct FormCase {
   std::string op;
   std::vector<TensorProto> inputs;
   std::vector<AttributeProto> attributes;
-  std::vector<int64_t> dims;          // of output 0
+  std::vector<int64_t> dims;  // of output 0
   std::vector<float> values;
   int outputs = 1;
 };
 
-TensorProto Matrix() { return FloatTensor("x", {2, 3}, {1, 2, 3, 4, 5, 6}); }
+TensorProto Matrix() {
+  return FloatTensor("x", {2, 3}, {1, 2, 3, 4, 5, 6});
+}
 TensorProto Ramp(std::vector<int64_t> dims) {
   std::vector<float> values;
   int64_t count = 1;
@@ -36,49 +38,178 @@ TensorProto Ramp(std::vector<int64_t> dims) {
 std::vector<FormCase> FormCases() {
   std::vector<FormCase> cases;
   const auto add = [&](FormCase form) { cases.push_back(std::move(form)); };
-  add({"Slice1", 9, "Slice", {Matrix()}, {IntsAttribute("starts", {1}), IntsAttribute("ends", {3}), IntsAttribute("axes", {1})}, {2, 2}, {2, 3, 5, 6}});
-  add({"Slice1WithoutAxes", 9, "Slice", {Matrix()}, {IntsAttribute("starts", {0, -1}), IntsAttribute("ends", {1, 100})}, {1, 1}, {3}});
+  add({"Slice1",
+       9,
+       "Slice",
+       {Matrix()},
+       {IntsAttribute("starts", {1}), IntsAttribute("ends", {3}), IntsAttribute("axes", {1})},
+       {2, 2},
+       {2, 3, 5, 6}});
+  add({"Slice1WithoutAxes",
+       9,
+       "Slice",
+       {Matrix()},
+       {IntsAttribute("starts", {0, -1}), IntsAttribute("ends", {1, 100})},
+       {1, 1},
+       {3}});
   add({"Squeeze1", 11, "Squeeze", {Ramp({1, 3, 1})}, {IntsAttribute("axes", {0})}, {3, 1}, {0, 1, 2}});
   add({"Squeeze1All", 11, "Squeeze", {Ramp({1, 3, 1})}, {}, {3}, {0, 1, 2}});
   add({"Unsqueeze1", 11, "Unsqueeze", {Ramp({3})}, {IntsAttribute("axes", {0, 2})}, {1, 3, 1}, {0, 1, 2}});
   add({"Split2", 11, "Split", {Ramp({5})}, {IntsAttribute("split", {2, 3})}, {2}, {0, 1}, 2});
   add({"Split13Equal", 13, "Split", {Ramp({4})}, {}, {2}, {0, 1}, 2});
   add({"Split18Uneven", 18, "Split", {Ramp({5})}, {IntAttribute("num_outputs", 2)}, {3}, {0, 1, 2}, 2});
-  add({"ReduceSum1", 11, "ReduceSum", {Matrix()}, {IntsAttribute("axes", {1}), IntAttribute("keepdims", 0)}, {2}, {6, 15}});
-  add({"ReduceSum13", 13, "ReduceSum", {Matrix(), IntTensor("a", {1}, {1})}, {IntAttribute("keepdims", 0)}, {2}, {6, 15}});
+  add({"ReduceSum1",
+       11,
+       "ReduceSum",
+       {Matrix()},
+       {IntsAttribute("axes", {1}), IntAttribute("keepdims", 0)},
+       {2},
+       {6, 15}});
+  add({"ReduceSum13",
+       13,
+       "ReduceSum",
+       {Matrix(), IntTensor("a", {1}, {1})},
+       {IntAttribute("keepdims", 0)},
+       {2},
+       {6, 15}});
   add({"ReduceMean1", 17, "ReduceMean", {Matrix()}, {IntsAttribute("axes", {-1})}, {2, 1}, {2, 5}});
   add({"ReduceMax1All", 12, "ReduceMax", {Matrix()}, {IntAttribute("keepdims", 0)}, {}, {6}});
-  add({"Pad2", 10, "Pad", {Ramp({2})}, {IntsAttribute("pads", {1, 2}), FloatAttribute("value", 9)}, {5}, {9, 0, 1, 9, 9}});
-  add({"Clip6", 10, "Clip", {Matrix()}, {FloatAttribute("min", 2), FloatAttribute("max", 4)}, {2, 3}, {2, 2, 3, 4, 4, 4}});
+  add({"Pad2",
+       10,
+       "Pad",
+       {Ramp({2})},
+       {IntsAttribute("pads", {1, 2}), FloatAttribute("value", 9)},
+       {5},
+       {9, 0, 1, 9, 9}});
+  add({"Clip6",
+       10,
+       "Clip",
+       {Matrix()},
+       {FloatAttribute("min", 2), FloatAttribute("max", 4)},
+       {2, 3},
+       {2, 2, 3, 4, 4, 4}});
   add({"Clip6OnlyMax", 10, "Clip", {Matrix()}, {FloatAttribute("max", 2)}, {2, 3}, {1, 2, 2, 2, 2, 2}});
   add({"TopK1", 9, "TopK", {Matrix()}, {IntAttribute("k", 1)}, {2, 1}, {3, 6}, 2});
   add({"TopK10", 10, "TopK", {Matrix(), IntTensor("k", {1}, {2})}, {IntAttribute("axis", 1)}, {2, 2}, {3, 2, 6, 5}, 2});
-  add({"Upsample7", 8, "Upsample", {Ramp({1, 1, 1, 2})}, {FloatsAttribute("scales", {1, 1, 1, 2})}, {1, 1, 1, 4}, {0, 0, 1, 1}});
-  add({"Upsample9", 9, "Upsample", {Ramp({1, 1, 1, 2}), FloatTensor("s", {4}, {1, 1, 2, 1})}, {}, {1, 1, 2, 2}, {0, 1, 0, 1}});
-  add({"Resize10", 10, "Resize", {Ramp({1, 1, 1, 4}), FloatTensor("s", {4}, {1, 1, 1, 0.5f})}, {}, {1, 1, 1, 2}, {0, 2}});
-  add({"Resize11EmptyRoiAndScales", 11, "Resize", {Ramp({1, 1, 1, 2}), FloatTensor("r", {0}, {}), FloatTensor("s", {0}, {}), IntTensor("z", {4}, {1, 1, 1, 4})},
-       {TextAttribute("mode", "nearest"), TextAttribute("coordinate_transformation_mode", "asymmetric"), TextAttribute("nearest_mode", "floor")}, {1, 1, 1, 4}, {0, 0, 1, 1}});
-  add({"Add6Axis", 6, "Add", {Matrix(), FloatTensor("b", {2}, {10, 20})}, {IntAttribute("broadcast", 1), IntAttribute("axis", 0)}, {2, 3}, {11, 12, 13, 24, 25, 26}});
-  add({"Mul6Suffix", 6, "Mul", {Matrix(), FloatTensor("b", {3}, {1, 0, 2})}, {IntAttribute("broadcast", 1)}, {2, 3}, {1, 0, 6, 4, 0, 12}});
-  add({"PRelu6PerChannel", 6, "PRelu", {FloatTensor("x", {1, 2, 2}, {-1, 1, -1, 1}), FloatTensor("s", {2}, {2, 3})}, {}, {1, 2, 2}, {-2, 1, -3, 1}});
-  add({"Gemm6", 6, "Gemm", {Matrix(), FloatTensor("b", {3, 1}, {1, 1, 1}), FloatTensor("c", {1}, {1})}, {IntAttribute("broadcast", 1)}, {2, 1}, {7, 16}});
-  add({"Softmax1FlattensRows", 11, "Softmax", {FloatTensor("x", {1, 2, 2}, {0, 0, 0, 0})}, {}, {1, 2, 2}, {0.25f, 0.25f, 0.25f, 0.25f}});
-  add({"Softmax13LastAxis", 13, "Softmax", {FloatTensor("x", {1, 2, 2}, {0, 0, 0, 0})}, {}, {1, 2, 2}, {0.5f, 0.5f, 0.5f, 0.5f}});
-  add({"Hardmax1FlattensRows", 12, "Hardmax", {FloatTensor("x", {1, 2, 2}, {1, 4, 2, 3})}, {IntAttribute("axis", 1)}, {1, 2, 2}, {0, 1, 0, 0}});
-  add({"BatchNormalization9", 9, "BatchNormalization",
-       {FloatTensor("x", {1, 2, 1}, {3, 5}), FloatTensor("s", {2}, {1, 2}), FloatTensor("b", {2}, {0, 1}), FloatTensor("m", {2}, {1, 1}), FloatTensor("v", {2}, {4, 4})},
-       {FloatAttribute("epsilon", 0)}, {1, 2, 1}, {1, 5}});
-  add({"BatchNormalization15Training", 15, "BatchNormalization",
-       {FloatTensor("x", {2, 1, 1}, {1, 3}), FloatTensor("s", {1}, {1}), FloatTensor("b", {1}, {0}), FloatTensor("m", {1}, {7}), FloatTensor("v", {1}, {7})},
-       {FloatAttribute("epsilon", 0), IntAttribute("training_mode", 1)}, {2, 1, 1}, {-1, 1}, 3});
-  add({"GroupNormalization18PerGroup", 18, "GroupNormalization",
+  add({"Upsample7",
+       8,
+       "Upsample",
+       {Ramp({1, 1, 1, 2})},
+       {FloatsAttribute("scales", {1, 1, 1, 2})},
+       {1, 1, 1, 4},
+       {0, 0, 1, 1}});
+  add({"Upsample9",
+       9,
+       "Upsample",
+       {Ramp({1, 1, 1, 2}), FloatTensor("s", {4}, {1, 1, 2, 1})},
+       {},
+       {1, 1, 2, 2},
+       {0, 1, 0, 1}});
+  add({"Resize10",
+       10,
+       "Resize",
+       {Ramp({1, 1, 1, 4}), FloatTensor("s", {4}, {1, 1, 1, 0.5f})},
+       {},
+       {1, 1, 1, 2},
+       {0, 2}});
+  add({"Resize11EmptyRoiAndScales",
+       11,
+       "Resize",
+       {Ramp({1, 1, 1, 2}), FloatTensor("r", {0}, {}), FloatTensor("s", {0}, {}), IntTensor("z", {4}, {1, 1, 1, 4})},
+       {TextAttribute("mode", "nearest"), TextAttribute("coordinate_transformation_mode", "asymmetric"),
+        TextAttribute("nearest_mode", "floor")},
+       {1, 1, 1, 4},
+       {0, 0, 1, 1}});
+  add({"Add6Axis",
+       6,
+       "Add",
+       {Matrix(), FloatTensor("b", {2}, {10, 20})},
+       {IntAttribute("broadcast", 1), IntAttribute("axis", 0)},
+       {2, 3},
+       {11, 12, 13, 24, 25, 26}});
+  add({"Mul6Suffix",
+       6,
+       "Mul",
+       {Matrix(), FloatTensor("b", {3}, {1, 0, 2})},
+       {IntAttribute("broadcast", 1)},
+       {2, 3},
+       {1, 0, 6, 4, 0, 12}});
+  add({"PRelu6PerChannel",
+       6,
+       "PRelu",
+       {FloatTensor("x", {1, 2, 2}, {-1, 1, -1, 1}), FloatTensor("s", {2}, {2, 3})},
+       {},
+       {1, 2, 2},
+       {-2, 1, -3, 1}});
+  add({"Gemm6",
+       6,
+       "Gemm",
+       {Matrix(), FloatTensor("b", {3, 1}, {1, 1, 1}), FloatTensor("c", {1}, {1})},
+       {IntAttribute("broadcast", 1)},
+       {2, 1},
+       {7, 16}});
+  add({"Softmax1FlattensRows",
+       11,
+       "Softmax",
+       {FloatTensor("x", {1, 2, 2}, {0, 0, 0, 0})},
+       {},
+       {1, 2, 2},
+       {0.25f, 0.25f, 0.25f, 0.25f}});
+  add({"Softmax13LastAxis",
+       13,
+       "Softmax",
+       {FloatTensor("x", {1, 2, 2}, {0, 0, 0, 0})},
+       {},
+       {1, 2, 2},
+       {0.5f, 0.5f, 0.5f, 0.5f}});
+  add({"Hardmax1FlattensRows",
+       12,
+       "Hardmax",
+       {FloatTensor("x", {1, 2, 2}, {1, 4, 2, 3})},
+       {IntAttribute("axis", 1)},
+       {1, 2, 2},
+       {0, 1, 0, 0}});
+  add({"BatchNormalization9",
+       9,
+       "BatchNormalization",
+       {FloatTensor("x", {1, 2, 1}, {3, 5}), FloatTensor("s", {2}, {1, 2}), FloatTensor("b", {2}, {0, 1}),
+        FloatTensor("m", {2}, {1, 1}), FloatTensor("v", {2}, {4, 4})},
+       {FloatAttribute("epsilon", 0)},
+       {1, 2, 1},
+       {1, 5}});
+  add({"BatchNormalization15Training",
+       15,
+       "BatchNormalization",
+       {FloatTensor("x", {2, 1, 1}, {1, 3}), FloatTensor("s", {1}, {1}), FloatTensor("b", {1}, {0}),
+        FloatTensor("m", {1}, {7}), FloatTensor("v", {1}, {7})},
+       {FloatAttribute("epsilon", 0), IntAttribute("training_mode", 1)},
+       {2, 1, 1},
+       {-1, 1},
+       3});
+  add({"GroupNormalization18PerGroup",
+       18,
+       "GroupNormalization",
        {FloatTensor("x", {1, 4, 1}, {1, 3, 2, 6}), FloatTensor("s", {2}, {1, 2}), FloatTensor("b", {2}, {0, 1})},
-       {FloatAttribute("epsilon", 0), IntAttribute("num_groups", 2)}, {1, 4, 1}, {-1, 1, -1, 3}});
+       {FloatAttribute("epsilon", 0), IntAttribute("num_groups", 2)},
+       {1, 4, 1},
+       {-1, 1, -1, 3}});
   add({"Dropout12", 12, "Dropout", {Matrix()}, {}, {2, 3}, {1, 2, 3, 4, 5, 6}, 2});
-  add({"Scatter9", 9, "Scatter", {Ramp({3}), IntTensor("i", {1}, {1}), FloatTensor("u", {1}, {9})}, {}, {3}, {0, 9, 2}});
+  add({"Scatter9",
+       9,
+       "Scatter",
+       {Ramp({3}), IntTensor("i", {1}, {1}), FloatTensor("u", {1}, {9})},
+       {},
+       {3},
+       {0, 9, 2}});
   add({"CastLike", 15, "CastLike", {IntTensor("x", {2}, {1, 2}), FloatTensor("t", {1}, {0})}, {}, {2}, {1, 2}});
   add({"ConstantFloats", 12, "Constant", {}, {FloatsAttribute("value_floats", {1, 2})}, {2}, {1, 2}});
-  add({"ConstantOfShape", 9, "ConstantOfShape", {IntTensor("s", {2}, {1, 2})}, {TensorAttribute("value", FloatTensor("", {1}, {3}))}, {1, 2}, {3, 3}});
+  add({"ConstantOfShape",
+       9,
+       "ConstantOfShape",
+       {IntTensor("s", {2}, {1, 2})},
+       {TensorAttribute("value", FloatTensor("", {1}, {3}))},
+       {1, 2},
+       {3, 3}});
   add({"GlobalLpPool", 7, "GlobalLpPool", {FloatTensor("x", {1, 1, 2, 1}, {3, 4})}, {}, {1, 1, 1, 1}, {5}});
   add({"Swish", 24, "Swish", {FloatTensor("x", {2}, {0, 1})}, {FloatAttribute("alpha", 0)}, {2}, {0, 0.5f}});
   return cases;

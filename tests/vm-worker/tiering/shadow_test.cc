@@ -13,7 +13,8 @@ using testing::ReluPlan;
 
 ShadowSample Sample(std::shared_ptr<const LinkedPlan> plan) {
   const std::vector<float> x = {-1, 2, -3, 4, 5, -6, 7, -8}, y = {0, 2, 0, 4, 5, 0, 7, 0};
-  return {std::move(plan), {Tensor::Of<float>(DType::kF32, {2, 4}, x)}, {}, {Tensor::Of<float>(DType::kF32, {2, 4}, y)}};
+  return {
+      std::move(plan), {Tensor::Of<float>(DType::kF32, {2, 4}, x)}, {}, {Tensor::Of<float>(DType::kF32, {2, 4}, y)}};
 }
 
 TEST(CheckShadow, ACorrectPlanIsClean) {
