@@ -39,8 +39,8 @@ asan: ## address and undefined behaviour sanitizers: build and test in build/asa
 tsan: ## thread sanitizer: build and test in build/tsan
 	@$(MAKE) test BUILD=build/tsan PRESET_FLAGS="-DCMAKE_BUILD_TYPE=Release -DKILN_SANITIZE=thread"
 
-compose-test: build ## the fleet scenario in containers, as docker-compose.yml says (needs root and a Docker engine in DOCKER_HOST)
-	@./tests/compose/compose_test.sh $(BUILD)
+compose-test: build ## the fleet scenario in containers, as docker-compose.yml says (needs root and a Docker engine)
+	@./.ci/compose
 
 clean: ## removes build/
 	@rm -rf build

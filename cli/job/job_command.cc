@@ -1,4 +1,6 @@
-// `kiln job`: the main job. A fleet of one machine reads text lines of ever-changing width; a second worker joins warm.
+// `kiln job`: the main job. A fleet reads text lines of ever-changing width; workers that join are warm. The fleet is
+// one of this machine, which the job starts, or workers that run already; then each half of the job can be asked for
+// alone.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -9,6 +11,7 @@
 
 #include "cli/commands.h"
 #include "cli/fleet/embedded_fleet.h"
+#include "cli/fleet/worker_pool.h"
 #include "cli/job/phases.h"
 #include "cli/job/text_lines.h"
 #include "common/base/clock.h"
@@ -26,7 +29,9 @@ constexpr double kUnseenShareMin = 0.30;
 constexpr size_t kShownTexts = 4;
 
 struct JobFlags {
-  std::string model, keys, first_lines, second_lines;
+  std::string model, characters, first_lines, second_lines;
+  std::vector<std::string> workers;  // endpoints; empty: a fleet of this machine
+  std::string keys;
   std::string json = "build/run.json";
   std::string directory;
   int requests = 120;  // per phase
@@ -41,12 +46,23 @@ class Job {
   Result<int> Run();
 
  private:
+  // The workers of a phase.
+  struct Workers {
+    std::vector<std::unique_ptr<RpcClient>> clients;
+    std::vector<RpcClient*> all() const {
+      std::vector<RpcClient*> pointers;
+      for (const auto& client : clients) pointers.push_back(client.get());
+      return pointers;
+    }
+  };
   Status Prepare();
-  Status FirstWorker();
-  Status SecondWorker();
+  Status Arrive();
+  Status JoinWarm();
   Status Compare();
+  Status PrintTexts() const;
   Result<int> Report();
-  Result<std::unique_ptr<RpcClient>> Join(int* worker);
+  Result<Workers> NextWorkers();
+  Result<std::unique_ptr<RpcClient>> Load(const std::string& endpoint, const std::string& name);
   void Progress(const PhaseRunner& runner, const char* what) const;
   bool Settled(RpcClient& worker) const;
   void Keep(const PhaseRunner& runner) {
@@ -55,7 +71,7 @@ class Job {
 
   const JobFlags& flags_;
   std::vector<TextLine> first_, second_;
-  std::vector<std::string> keys_;
+  std::vector<std::string> characters_;
   std::string input_;
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<EmbeddedFleet> fleet_;
@@ -67,34 +83,63 @@ class Job {
 };
 
 Status Job::Prepare() {
-  ASSIGN_OR_RETURN(first_, ReadTextLines(flags_.first_lines));
-  ASSIGN_OR_RETURN(second_, ReadTextLines(flags_.second_lines));
-  if (!flags_.keys.empty()) {
-    ASSIGN_OR_RETURN(keys_, ReadKeys(flags_.keys));
+  if (flags_.workers.empty() && (flags_.directory.empty() || flags_.first_lines.empty() || flags_.second_lines.empty()))
+    return Fail(ErrorCode::kInvalidArgument,
+                "without --worker the job needs --directory, --lines and --lines-joined for the fleet that it starts");
+  if (flags_.first_lines.empty() && flags_.second_lines.empty())
+    return Fail(ErrorCode::kInvalidArgument, "the job needs --lines, --lines-joined, or both");
+  if (!flags_.first_lines.empty()) {
+    ASSIGN_OR_RETURN(first_, ReadTextLines(flags_.first_lines));
   }
-  fmt::print("model {}\n{} text lines for the first worker, {} others for the second\n", flags_.model, first_.size(),
-             second_.size());
+  if (!flags_.second_lines.empty()) {
+    ASSIGN_OR_RETURN(second_, ReadTextLines(flags_.second_lines));
+  }
+  if (!flags_.characters.empty()) {
+    ASSIGN_OR_RETURN(characters_, ReadKeys(flags_.characters));
+  }
+  fmt::print("model {}\n{} text lines while plans arrive, {} others for workers that join\n", flags_.model,
+             first_.size(), second_.size());
   ASSIGN_OR_RETURN(loop_, Loop::Start("kiln-job"));
-  ASSIGN_OR_RETURN(fleet_, EmbeddedFleet::Start({flags_.directory, "rocksdb", 2, {}}));
+  if (flags_.workers.empty()) {
+    ASSIGN_OR_RETURN(fleet_, EmbeddedFleet::Start({flags_.directory, "rocksdb", 2, {}}));
+  }
   return {};
 }
 
-// Starts a worker and loads the model into it; connects to it.
-Result<std::unique_ptr<RpcClient>> Job::Join(int* worker) {
+// Connects to a worker and loads the model where it is not loaded yet.
+Result<std::unique_ptr<RpcClient>> Job::Load(const std::string& endpoint, const std::string& name) {
   const std::string path = std::filesystem::absolute(flags_.model).string();
   const int64_t start = SystemClock().NowNs();
-  ASSIGN_OR_RETURN(*worker,
-                   fleet_->StartWorker({flags_.threads, {"--model", std::string(kModelName) + "=" + path}, true}));
-  ASSIGN_OR_RETURN(auto client, ConnectTool(*loop_, fleet_->WorkerEndpoint(*worker), "", "worker"));
+  ASSIGN_OR_RETURN(auto client, ConnectTool(*loop_, endpoint, flags_.keys, "worker"));
   ASSIGN_OR_RETURN(LoadReply loaded, CallLoad(*client, {kModelName, path}, kLoadDeadlineMs));
   if (loaded.inputs.size() != 1)
     return Fail(ErrorCode::kInvalidArgument,
                 "the job needs a model with one input, this one has " + std::to_string(loaded.inputs.size()));
   input_ = loaded.inputs[0].name;
-  fmt::print("worker {} is ready after {:.0f} ms (model loaded in {:.0f} ms: {} nodes, {} segments)\n", *worker,
+  fmt::print("worker {} answers after {:.0f} ms (model loaded in {:.0f} ms: {} nodes, {} segments)\n", name,
              static_cast<double>(SystemClock().NowNs() - start) / 1e6, static_cast<double>(loaded.load_us) / 1000,
              loaded.nodes, loaded.segments);
   return client;
+}
+
+// A worker that is started now, or the workers that were named.
+Result<Job::Workers> Job::NextWorkers() {
+  Workers workers;
+  if (fleet_ != nullptr) {
+    const std::string model = std::string(kModelName) + "=" + std::filesystem::absolute(flags_.model).string();
+    ASSIGN_OR_RETURN(int worker, fleet_->StartWorker({flags_.threads, {"--model", model}, true}));
+    ASSIGN_OR_RETURN(auto client, Load(fleet_->WorkerEndpoint(worker), std::to_string(worker)));
+    workers.clients.push_back(std::move(client));
+    return workers;
+  }
+  for (const std::string& endpoint : flags_.workers) {
+    ASSIGN_OR_RETURN(std::vector<std::string> resolved, ResolveEndpoints(endpoint));
+    for (const std::string& address : resolved) {
+      ASSIGN_OR_RETURN(auto client, Load(address, address));
+      workers.clients.push_back(std::move(client));
+    }
+  }
+  return workers;
 }
 
 void Job::Progress(const PhaseRunner& runner, const char* what) const {
@@ -121,10 +166,10 @@ bool Job::Settled(RpcClient& worker) const {
          all->Value("published") >= all->Value("fetched") - all->Value("rejected");
 }
 
-Status Job::FirstWorker() {
-  int worker = 0;
-  ASSIGN_OR_RETURN(auto client, Join(&worker));
-  PhaseRunner cold(*client, kModelName, input_);
+Status Job::Arrive() {
+  if (first_.empty()) return {};
+  ASSIGN_OR_RETURN(const Workers workers, NextWorkers());
+  PhaseRunner cold(workers.all(), kModelName, input_);
   RETURN_IF_ERROR(cold.Begin("cold"));
   fmt::print("cold: answers are interpreted, hot segments are sent to the compile service\n");
   for (int i = 0; i < flags_.cold_requests_max; ++i) {
@@ -134,12 +179,14 @@ Status Job::FirstWorker() {
     const auto& timings = cold.timings();
     const bool compiled =
         std::all_of(timings.end() - 10, timings.end(), [](const RunTiming& t) { return 2 * t.kernel_us > t.run_us; });
-    if (i + 1 >= flags_.requests / 2 && compiled && Settled(*client)) break;
+    if (i + 1 >= flags_.requests / 2 && compiled &&
+        std::all_of(workers.clients.begin(), workers.clients.end(), [this](const auto& w) { return Settled(*w); }))
+      break;
   }
   ASSIGN_OR_RETURN(PhaseFigures figures, cold.Finish(seen_));
   phases_.push_back(figures);
   Keep(cold);
-  PhaseRunner steady(*client, kModelName, input_);
+  PhaseRunner steady(workers.all(), kModelName, input_);
   RETURN_IF_ERROR(steady.Begin("steady"));
   fmt::print("steady: plans answer\n");
   for (int i = 0; i < flags_.requests; ++i) {
@@ -152,12 +199,14 @@ Status Job::FirstWorker() {
   return {};
 }
 
-Status Job::SecondWorker() {
-  fmt::print("the compile service is stopped; a second worker joins on the warm cache\n");
-  fleet_->StopCompile();
-  int worker = 0;
-  ASSIGN_OR_RETURN(auto client, Join(&worker));
-  PhaseRunner joined(*client, kModelName, input_);
+Status Job::JoinWarm() {
+  if (second_.empty()) return {};
+  if (fleet_ != nullptr) {
+    fmt::print("the compile service is stopped; a second worker joins on the warm cache\n");
+    fleet_->StopCompile();
+  }
+  ASSIGN_OR_RETURN(const Workers workers, NextWorkers());
+  PhaseRunner joined(workers.all(), kModelName, input_);
   RETURN_IF_ERROR(joined.Begin("joined"));
   for (int i = 0; i < flags_.requests; ++i) {
     RETURN_IF_ERROR(joined.Send(second_[static_cast<size_t>(i) % second_.size()]));
@@ -190,16 +239,21 @@ Status Job::Compare() {
   return {};
 }
 
-Result<int> Job::Report() {
-  if (!keys_.empty()) {
-    fmt::print("\nwhat the model read (second worker):\n");
-    const size_t joined = phases_.back().requests;
-    for (size_t i = 0; i < std::min({kShownTexts, joined, second_.size()}); ++i) {
-      const Answer& answer = answers_[answers_.size() - joined + i];
-      ASSIGN_OR_RETURN(DecodedText text, DecodeText(answer.output.ref, keys_));
-      fmt::print("  {:>5} px  {:<44} ({:.0f} %)\n", answer.line->width, "\"" + text.text + "\"", 100 * text.confidence);
-    }
+// What the last phase's answers say.
+Status Job::PrintTexts() const {
+  if (characters_.empty()) return {};
+  fmt::print("\nwhat the model read ({}):\n", phases_.back().name);
+  const size_t count = phases_.back().requests;
+  for (size_t i = 0; i < std::min(kShownTexts, count); ++i) {
+    const Answer& answer = answers_[answers_.size() - count + i];
+    ASSIGN_OR_RETURN(DecodedText text, DecodeText(answer.output.ref, characters_));
+    fmt::print("  {:>5} px  {:<44} ({:.0f} %)\n", answer.line->width, "\"" + text.text + "\"", 100 * text.confidence);
   }
+  return {};
+}
+
+Result<int> Job::Report() {
+  RETURN_IF_ERROR(PrintTexts());
   fmt::print("\n{}", PhaseTable(phases_));
   fmt::print("{} answers compared with the interpreter: {} differ\n", answers_.size(), mismatches_);
   std::error_code ignored;
@@ -212,14 +266,15 @@ Result<int> Job::Report() {
     fmt::print("FAILED: {}\n", first_mismatch_);
     status = 1;
   }
+  if (second_.empty()) return status;
   const PhaseFigures& joined = phases_.back();
   if (joined.share_kernels < kJoinedKernelShareMin) {
-    fmt::print("FAILED: the second worker spent {:.1f} % of its time in kernels; {:.0f} % are needed\n",
+    fmt::print("FAILED: workers that joined spent {:.1f} % of their time in kernels; {:.0f} % are needed\n",
                100 * joined.share_kernels, 100 * kJoinedKernelShareMin);
     status = 1;
   }
-  if (joined.unseen_width_share < kUnseenShareMin) {
-    fmt::print("FAILED: only {:.0f} % of the second worker's widths were new; {:.0f} % are needed\n",
+  if (!first_.empty() && joined.unseen_width_share < kUnseenShareMin) {
+    fmt::print("FAILED: only {:.0f} % of the joined phase's widths were new; {:.0f} % are needed\n",
                100 * joined.unseen_width_share, 100 * kUnseenShareMin);
     status = 1;
   }
@@ -228,8 +283,8 @@ Result<int> Job::Report() {
 
 Result<int> Job::Run() {
   RETURN_IF_ERROR(Prepare());
-  RETURN_IF_ERROR(FirstWorker());
-  RETURN_IF_ERROR(SecondWorker());
+  RETURN_IF_ERROR(Arrive());
+  RETURN_IF_ERROR(JoinWarm());
   RETURN_IF_ERROR(Compare());
   return Report();
 }
@@ -238,26 +293,32 @@ Result<int> Job::Run() {
 
 void AddJobCommand(CLI::App& app, Action& action) {
   auto flags = std::make_shared<JobFlags>();
-  CLI::App* command = app.add_subcommand(
-      "job", "the main job: text lines of changing width through a fleet of this machine, a second worker joins warm");
+  CLI::App* command = app.add_subcommand("job",
+                                         "the main job: text lines of changing width through a fleet of this machine, "
+                                         "a second worker joins warm; or through "
+                                         "running workers");
   command
       ->add_option("--model", flags->model,
                    "ONNX recogniser: one input [n, 3, height, width], output [n, steps, classes]")
       ->required();
-  command->add_option("--keys", flags->keys, "characters of the classes, one a line");
-  command->add_option("--lines", flags->first_lines, "directory of .pgm text lines for the first worker")->required();
-  command->add_option("--lines-joined", flags->second_lines, "directory of .pgm text lines for the second worker")
-      ->required();
+  command->add_option("--characters", flags->characters, "characters of the classes, one a line");
+  command->add_option("--lines", flags->first_lines,
+                      "directory of .pgm text lines: plans arrive while they are read, then they are read by plans");
+  command->add_option("--lines-joined", flags->second_lines,
+                      "directory of .pgm text lines for a worker that joins, or for workers that must be warm");
+  command->add_option(
+      "--worker", flags->workers,
+      "endpoints of running workers, or tcp://NAME:PORT whose name resolves to several; they take turns");
+  command->add_option("--keys", flags->keys,
+                      "with --worker: key directory; without one the connection is plaintext (loopback and ipc only)");
   command->add_option("--requests", flags->requests, "requests of the steady and the joined phase")
       ->check(CLI::Range(20, 100'000))
       ->capture_default_str();
   command->add_option("--threads", flags->threads, "request threads per worker")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  command
-      ->add_option("--directory", flags->directory,
-                   "sockets, keys, logs and the store; must not hold an older run's store")
-      ->required();
+  command->add_option("--directory", flags->directory,
+                      "without --worker: sockets, keys, logs and the store; must not hold an older run's store");
   command->add_option("--json", flags->json, "where the figures go")->capture_default_str();
   command->add_flag("--quiet", flags->quiet, "no progress lines");
   command->callback([flags, &action] { action = [flags] { return Job(*flags).Run(); }; });

@@ -30,13 +30,23 @@ Status PhaseRunner::Begin(std::string name) {
   timings_.clear();
   latencies_us_.clear();
   answers_.clear();
-  ASSIGN_OR_RETURN(before_, CallStats(worker_, {}, kStatsDeadlineMs));
+  ASSIGN_OR_RETURN(before_, Counters());
   return {};
+}
+
+Result<std::map<std::string, uint64_t>> PhaseRunner::Counters() const {
+  std::map<std::string, uint64_t> sums;
+  for (RpcClient* worker : workers_) {
+    ASSIGN_OR_RETURN(WorkerStatsReply reply, CallStats(*worker, {}, kStatsDeadlineMs));
+    for (const auto& [name, value] : reply.stats) sums[name] += value;
+  }
+  return sums;
 }
 
 Status PhaseRunner::Send(const TextLine& line) {
   const int64_t start = SystemClock().NowNs();
-  ASSIGN_OR_RETURN(RunReply reply, CallRun(worker_, {model_, {{input_, line.input}}}, kRequestDeadlineMs));
+  RpcClient& worker = *workers_[latencies_us_.size() % workers_.size()];
+  ASSIGN_OR_RETURN(RunReply reply, CallRun(worker, {model_, {{input_, line.input}}}, kRequestDeadlineMs));
   latencies_us_.push_back(static_cast<uint64_t>((SystemClock().NowNs() - start) / 1000));
   timings_.push_back(reply.timing);
   if (reply.outputs.empty()) return Fail(ErrorCode::kMalformed, "the worker answered without outputs");
@@ -45,7 +55,7 @@ Status PhaseRunner::Send(const TextLine& line) {
 }
 
 Result<PhaseFigures> PhaseRunner::Finish(std::set<int64_t>& seen) {
-  ASSIGN_OR_RETURN(WorkerStatsReply after, CallStats(worker_, {}, kStatsDeadlineMs));
+  ASSIGN_OR_RETURN(auto after, Counters());
   figures_.requests = latencies_us_.size();
   figures_.p50_us = Percentile(latencies_us_, 0.5);
   figures_.p99_us = Percentile(latencies_us_, 0.99);
@@ -60,11 +70,11 @@ Result<PhaseFigures> PhaseRunner::Finish(std::set<int64_t>& seen) {
     figures_.share_reference = reference / run;
     figures_.share_interpreter = std::max(0.0, 1 - figures_.share_kernels - figures_.share_reference);
   }
-  const auto grown = [&](std::string_view name) { return after.Value(name) - before_.Value(name); };
+  const auto grown = [&](const std::string& name) { return after[name] - before_[name]; };
   figures_.compiles = grown("compiled");
   figures_.fetched = grown("fetched");
   figures_.rejected = grown("rejected");
-  for (const auto& [name, value] : after.stats)
+  for (const auto& [name, value] : after)
     if (name.starts_with(kMissPrefix) && grown(name) > 0)
       figures_.misses.emplace_back(name.substr(kMissPrefix.size()), grown(name));
   std::set<int64_t> widths;

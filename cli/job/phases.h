@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -31,13 +32,14 @@ struct Answer {
   Tensor output;
 };
 
-// One phase against one worker. Not thread-safe.
+// One phase against one or more workers, which take turns. Not thread-safe.
 class PhaseRunner {
  public:
-  PhaseRunner(RpcClient& worker, std::string model, std::string input)
-      : worker_(worker), model_(std::move(model)), input_(std::move(input)) {}
+  // At least one worker; they outlive the runner.
+  PhaseRunner(std::vector<RpcClient*> workers, std::string model, std::string input)
+      : workers_(std::move(workers)), model_(std::move(model)), input_(std::move(input)) {}
 
-  // Reads the worker's counters as they are now, so that Finish tells this phase's part.
+  // Reads the workers' counters as they are now, so that Finish tells this phase's part.
   Status Begin(std::string name);
   Status Send(const TextLine& line);
   // `seen` is the widths of earlier phases; this phase's are added.
@@ -46,10 +48,11 @@ class PhaseRunner {
   const std::vector<RunTiming>& timings() const { return timings_; }
 
  private:
-  RpcClient& worker_;
+  Result<std::map<std::string, uint64_t>> Counters() const;
+  std::vector<RpcClient*> workers_;
   std::string model_, input_;
   PhaseFigures figures_;
-  WorkerStatsReply before_;
+  std::map<std::string, uint64_t> before_;  // counters, summed over the workers
   std::vector<RunTiming> timings_;
   std::vector<uint64_t> latencies_us_;
   std::vector<Answer> answers_;

@@ -14,7 +14,7 @@ work=$(mktemp -d)
 chmod 755 "$work"
 export COMPOSE_PROJECT_NAME=kilntest$$ BINARIES=prebuilt KILN_MODELS=$work
 export KILN_COMPILE_FLAGS="--children 1"
-export KILN_WORKER_FLAGS="--model m=/models/a/model.onnx --hot-ms 0 --hot-runs 4 --shadow-share 1.0 --warm-wait-ms 5000"
+export KILN_WORKER_FLAGS="--model m=/models/a/model.onnx --model recogniser=/models/recogniser.onnx --hot-ms 0 --hot-runs 4 --shadow-share 1.0 --warm-wait-ms 5000"
 workers=0
 compose() { docker-compose "$@" >>"$work/compose.log" 2>&1; }
 cleanup() {
@@ -67,14 +67,18 @@ worker_flags() {
   [ "${1:-0}" -ne 0 ] || { echo "--worker tcp://worker:7421"; return; }   # the name stands for all of them
   for id in $(all_workers | tail -n +$(($1 + 1))); do echo "--worker tcp://$(address "$id"):7421"; done
 }
-client() {
+tool() {
   docker run --rm --read-only --tmpfs /tmp --cap-drop ALL --network "${COMPOSE_PROJECT_NAME}_fleet" -v "${COMPOSE_PROJECT_NAME}_tool-keys:/keys/tool:ro" \
-    -v "$work:/models:ro" kiln-tool run --json --keys /keys/tool "$@"
+    -v "$work:/models:ro" kiln-tool "$@"
 }
+client() { tool run --json --keys /keys/tool "$@"; }
+job() { tool job --keys /keys/tool --json /tmp/run.json "$@"; }
 
 mkdir "$work/a" "$work/b"
 "$build/test-bin/write_model" "$work/a" 24 >/dev/null && "$build/test-bin/write_model" "$work/b" 40 >/dev/null || fail "no model"
 MODEL=/models/a/model.onnx OTHER_MODEL=/models/b/model.onnx
+prepare_main_job "$work" || fail "the main job's model and lines are not to be had"
+MAIN_JOB=/models
 compose build || fail "the images do not build"
 echo "images built in $((SECONDS - started)) s"
 for image in cache worker; do

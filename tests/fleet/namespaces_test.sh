@@ -59,7 +59,7 @@ start() {   # start NAME
                   --store rocksdb:$work/store" ;;
     compile) flags="--listen tcp://$(address compile):7411 --store $store --store-blobs ${store%0}1 --children 1 --replay-dir $work" ;;
     worker) flags="--listen tcp://$(address "$name"):7421 --store $store --store-blobs ${store%0}1 --store-hints ${store%0}2
-                   --compile tcp://$(address compile):7411 --model m=$MODEL --hot-ms 0 --hot-runs 4 --shadow-share 1.0 --warm-wait-ms 5000" ;;
+                   --compile tcp://$(address compile):7411 --model m=$MODEL ${MAIN_JOB:+--model recogniser=$MAIN_JOB/recogniser.onnx} --hot-ms 0 --hot-runs 4 --shadow-share 1.0 --warm-wait-ms 5000" ;;
   esac
   ip netns exec "$prefix-$name" "$build/bin/kiln-$kind" $flags --keys "$work/keys/$kind" --die-with-parent >>"$work/$name.log" 2>&1 &
   pids[$name]=$!
@@ -106,7 +106,9 @@ fleet_answers() {
   for name in $(names_of "$1"); do ping_service "$name" || return 1; done
 }
 worker_flags() { for ((i = ${1:-0}; i < workers; ++i)); do echo "--worker tcp://$(address "worker$i"):7421"; done; }
-client() { ip netns exec "$prefix-tool" "$build/bin/kiln" run --json --keys "$work/keys/tool" "$@"; }
+tool() { ip netns exec "$prefix-tool" "$build/bin/kiln" "$@"; }
+client() { tool run --json --keys "$work/keys/tool" "$@"; }
+job() { tool job --keys "$work/keys/tool" --json "$work/run.json" "$@"; }
 
 ip -n "$prefix-switch" link add bridge type bridge
 ip -n "$prefix-switch" link set bridge up
@@ -114,5 +116,8 @@ for name in cache compile tool; do connect $name; done
 "$build/bin/kiln" keys "$work/keys" >/dev/null || fail "no keys"
 mkdir "$work/a" "$work/b"
 MODEL=$("$build/test-bin/write_model" "$work/a" 24) && OTHER_MODEL=$("$build/test-bin/write_model" "$work/b" 40) || fail "no model"
+# The compose test runs the main job always; here KILN_FLEET_JOB=1 does.
+MAIN_JOB=
+if [ "${KILN_FLEET_JOB:-0}" = 1 ]; then (cd "$(dirname "$0")/../.." && prepare_main_job "$work") && MAIN_JOB=$work || fail "no main job"; fi
 run_scenario
 echo "PASSED"

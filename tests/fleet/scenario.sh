@@ -6,7 +6,10 @@
 #   fleet_answers SERVICE    whether all processes of the kind answer
 #   worker_flags [FIRST]     "--worker ENDPOINT" for each worker from that index on (0)
 #   client ARGS…             `kiln run --json --keys …` on the fleet's network; prints one line of JSON
+#   job ARGS…                `kiln job --keys …` there
 #   MODEL, OTHER_MODEL       paths as workers and client see them; workers load MODEL as "m"
+#   MAIN_JOB                 directory, as they see it, of recogniser.onnx, first/ and joined/ (prepare_main_job); workers load the
+#                            recogniser as "recogniser". Empty: the scenario runs without the main job.
 # Prints a line per step; ends with the status of the first step that fails.
 
 say() { printf '%6.1f s  %s\n' "$(awk "BEGIN { print $(date +%s%N) / 1e9 - $scenario_start }")" "$*"; }
@@ -39,6 +42,22 @@ ask_warm() {
   [ "$(field by_plan "$answer")" = 16 ] || fail "not warm: $answer"
 }
 
+# prepare_main_job DIRECTORY: the recogniser and rendered text lines, below the repository root. Fails when they cannot be had.
+prepare_main_job() {
+  local model
+  model=$(./tools/recogniser.sh | head -1) && ./tools/install_packages.sh run && cp "$model" "$1/recogniser.onnx" &&
+    ./tools/render_lines.sh tools/lines_first.txt "$1/first" >/dev/null && ./tools/render_lines.sh tools/lines_joined.txt "$1/joined" >/dev/null
+}
+
+# main_job --lines|--lines-joined FOLDER WORKER-FLAGS…: half of the main job; every answer is compared with the interpreter's.
+main_job() {
+  local phase=$1 folder=$2 report
+  shift 2
+  [ -n "$MAIN_JOB" ] || return 0
+  report=$(job --model "$MAIN_JOB/recogniser.onnx" --requests 20 --quiet "$phase" "$MAIN_JOB/$folder" "$@" 2>&1) || fail "the main job: $report"
+  say "main job, $folder lines: $(awk '$1 ~ /^(steady|joined)$/ {print $2 " requests by plans, " $5 " of the time in kernels, p50 " $3 " ms"}' <<<"$report"); $(grep 'compared with' <<<"$report")"
+}
+
 wait_for() {   # wait_for SERVICE
   local tries
   for tries in $(seq 150); do
@@ -55,11 +74,13 @@ run_scenario() {
   say "cache store, compile service and 2 workers answer over CURVE"
   ask_until_compiled "$MODEL" m $(worker_flags)
   say "plans arrived: $answer"
+  main_job --lines first $(worker_flags)
 
   fleet_down compile
   fleet_scale 4
   ask_warm $(worker_flags 2)
   say "2 more workers, compile service stopped: all first requests by plans: $answer"
+  main_job --lines-joined joined $(worker_flags 2)
   fleet_up compile
 
   load=$(mktemp)
@@ -83,5 +104,6 @@ run_scenario() {
   fleet_down worker compile cache
   fleet_up cache worker
   ask_warm $(worker_flags)
+  main_job --lines-joined joined $(worker_flags)
   say "whole fleet restarted on the same store, without the compile service: all by plans: $answer"
 }
