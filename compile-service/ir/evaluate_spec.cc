@@ -2,6 +2,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <optional>
 
 #include "compile-service/ir/kernel_spec.h"
 
@@ -254,7 +255,10 @@ class Evaluator {
   // Calls `body` with every combination of coordinates[first..first+extents) below the extents.
   void ForAll(std::span<const int64_t> extents, size_t first, std::vector<int64_t>& coordinates,
               const std::function<void()>& body);
+  // Offset of an implicit matrix's element in the image; nullopt outside of it.
+  std::optional<int64_t> ImplicitOffset(const ContractionSpec& c, int64_t base, int64_t m, int64_t k);
   double ImplicitA(const ContractionSpec& c, int64_t base, int64_t m, int64_t k);
+  int64_t ByteSum(const ContractionSpec& c, int64_t a_base, int64_t b_base, int64_t m, int64_t n);
 
   std::span<void* const> pointers_;
   std::span<const int64_t> dims_;
@@ -391,7 +395,7 @@ void Evaluator::Run(const LoopNestSpec& nest, int64_t begin, int64_t end) {
 }
 
 // Element of a convolution's implicit matrix.
-double Evaluator::ImplicitA(const ContractionSpec& c, int64_t base, int64_t m, int64_t k) {
+std::optional<int64_t> Evaluator::ImplicitOffset(const ContractionSpec& c, int64_t base, int64_t m, int64_t k) {
   const WindowGeometry& g = *c.conv;
   const int64_t channels = Value(c.k) / (int64_t{g.kernel_h} * g.kernel_w);
   const int64_t out_height = Value(g.out_height), out_width = Value(g.out_width);
@@ -399,9 +403,37 @@ double Evaluator::ImplicitA(const ContractionSpec& c, int64_t base, int64_t m, i
   const int64_t tap = k / channels, channel = k % channels;
   const int64_t in_row = row * g.stride_h - g.pad_top + tap / g.kernel_w * g.dilation_h;
   const int64_t in_column = column * g.stride_w - g.pad_left + tap % g.kernel_w * g.dilation_w;
-  if (in_row < 0 || in_row >= Value(g.in_height) || in_column < 0 || in_column >= Value(g.in_width)) return 0;
-  return Factor(c.a, base + image * Value(g.image_stride) + in_row * Value(g.row_stride) +
-                         in_column * Value(g.column_stride) + channel);
+  if (in_row < 0 || in_row >= Value(g.in_height) || in_column < 0 || in_column >= Value(g.in_width))
+    return std::nullopt;
+  return base + image * Value(g.image_stride) + in_row * Value(g.row_stride) + in_column * Value(g.column_stride) +
+         channel;
+}
+
+double Evaluator::ImplicitA(const ContractionSpec& c, int64_t base, int64_t m, int64_t k) {
+  const std::optional<int64_t> offset = ImplicitOffset(c, base, m, k);
+  return offset ? Factor(c.a, *offset) : 0;
+}
+
+int64_t Evaluator::ByteSum(const ContractionSpec& c, int64_t a_base, int64_t b_base, int64_t m, int64_t n) {
+  const size_t batch = c.batch.size();
+  const int64_t width = int64_t{c.tile.nv} * lanes_, k_extent = Value(c.k);
+  const int64_t run = c.conv ? k_extent / (int64_t{c.conv->kernel_h} * c.conv->kernel_w) : k_extent;
+  const int64_t panel = b_base + n / width * width * PanelDepth(c, k_extent), steps = (run + 3) / 4;
+  const Access zeros{c.zeros, c.a.storage, {}};
+  int64_t sum = 0;
+  for (int64_t k = 0; k < k_extent; ++k) {
+    double a;
+    if (c.conv) {
+      const std::optional<int64_t> offset = ImplicitOffset(c, a_base, m, k);
+      a = offset ? Factor(c.a, *offset) : Factor(zeros, k % run);
+    } else {
+      a = Factor(c.a, a_base + m * Value(c.a.strides[batch]) + k);
+    }
+    if (c.a.storage == DType::kI8) a += 128;
+    const int64_t step = k / run * steps + k % run / 4;
+    sum += static_cast<int64_t>(a * Factor(c.b, panel + (step * width + n % width) * 4 + k % run % 4));
+  }
+  return static_cast<int32_t>(static_cast<uint64_t>(sum));
 }
 
 void Evaluator::Run(const ContractionSpec& c, int64_t begin, int64_t end) {
@@ -424,6 +456,13 @@ void Evaluator::Run(const ContractionSpec& c, int64_t begin, int64_t end) {
     }
     for (int64_t m = m_tile * c.tile.mr; m < std::min(m_extent, (m_tile + 1) * c.tile.mr); ++m) {
       for (int64_t n = panel * width; n < std::min(n_extent, (panel + 1) * width); ++n) {
+        point.coordinates[batch] = m;
+        point.coordinates[batch + 1] = n;
+        if (!IsFloat(c.a.storage)) {
+          point.accumulator = {0, ByteSum(c, a_base, b_base, m, n)};
+          StoreAll(c.epilogue, c.stores, point);
+          continue;
+        }
         double sum = 0;
         for (int64_t k = 0; k < k_extent; ++k) {
           const double a =
@@ -433,8 +472,6 @@ void Evaluator::Run(const ContractionSpec& c, int64_t begin, int64_t end) {
               c.b_panels ? (panel * k_extent + k) * width + n % width : k * Value(c.b.strides[batch]) + n;
           sum += a * Factor(c.b, b_base + b_offset);
         }
-        point.coordinates[batch] = m;
-        point.coordinates[batch + 1] = n;
         point.accumulator = Rounded(DType::kF32, sum);
         StoreAll(c.epilogue, c.stores, point);
       }

@@ -1,6 +1,7 @@
 // Verification, range and key of kernel specs.
 #include "compile-service/ir/kernel_spec.h"
 
+#include <optional>
 #include <string>
 
 namespace kiln::ir {
@@ -59,7 +60,7 @@ class Verifier {
   struct Surroundings {
     size_t dims = 0;
     const std::vector<Access>* accesses = nullptr;
-    bool has_accumulator = false;
+    std::optional<DType> accumulator;
     const LoopNestSpec* nest = nullptr;
   };
 
@@ -138,8 +139,8 @@ class Verifier {
       case ScalarOp::kStageResult:
         return CheckStageResult(program, node, around);
       case ScalarOp::kAccumulator:
-        return require(around.has_accumulator && node.type == DType::kF32,
-                       "only epilogues have an accumulator, of type f32");
+        return require(around.accumulator == node.type,
+                       "only epilogues have an accumulator, of type f32, or i32 for sums of bytes");
       case ScalarOp::kCoordinate:
         return require(node.type == DType::kI64 && node.index >= 0 && static_cast<size_t>(node.index) < around.dims,
                        "must be i64 and name a loop dim");
@@ -234,7 +235,7 @@ class Verifier {
     RETURN_IF_ERROR(CheckAccesses(nest.accesses, dims));
     if (nest.stages.empty() || nest.stages.size() > kStagesMax)
       return Invalid("a loop nest has between 1 and 32 stages");
-    RETURN_IF_ERROR(CheckProgram(nest.body, {dims, &nest.accesses, false, &nest}));
+    RETURN_IF_ERROR(CheckProgram(nest.body, {dims, &nest.accesses, std::nullopt, &nest}));
     for (size_t i = 0; i < nest.stages.size(); ++i) {
       if (Status status = CheckStage(nest, i); !status) return FailIn("stage " + std::to_string(i), status.error());
     }
@@ -306,6 +307,16 @@ class Verifier {
     return {};
   }
 
+  Status CheckBytes(const ContractionSpec& c) {
+    const bool bytes = (c.a.storage == DType::kU8 || c.a.storage == DType::kI8) && c.b.storage == DType::kI8;
+    if (!bytes) return Invalid("the factors of a contraction must be floats, or u8 or i8 and i8");
+    if (!c.b_panels) return Invalid("a contraction of bytes reads B in panels");
+    if (c.k.is_argument) return Invalid("a contraction of bytes has a constant k");
+    if (!c.conv && c.a.strides.back() != SpecInt::Const(1))
+      return Invalid("a contraction of bytes reads A with a k stride of 1");
+    return {};
+  }
+
   Status Check(const ContractionSpec& c) {
     RETURN_IF_ERROR(CheckExtents(c.batch, "batch"));
     for (const SpecInt* extent : {&c.m, &c.n, &c.k}) RETURN_IF_ERROR(CheckInt(*extent, "matrix extent", 0));
@@ -315,13 +326,14 @@ class Verifier {
     const size_t batch = c.batch.size();
     RETURN_IF_ERROR(CheckAccess(c.a, c.conv ? batch : batch + 2));
     RETURN_IF_ERROR(CheckAccess(c.b, c.b_panels ? batch : batch + 1));
-    if (!IsFloat(c.a.storage) || !IsFloat(c.b.storage)) return Invalid("the factors of a contraction must be floats");
     if (c.conv) RETURN_IF_ERROR(CheckGeometry(*c.conv));
+    if (!IsFloat(c.a.storage) || !IsFloat(c.b.storage)) RETURN_IF_ERROR(CheckBytes(c));
     if (c.zeros != -1) RETURN_IF_ERROR(CheckPointer(c.zeros));
     if (c.conv && c.zeros == -1 && (c.conv->pad_top != 0 || c.conv->pad_left != 0))
       return Invalid("a convolution with padding needs a pointer to zeros");
     RETURN_IF_ERROR(CheckAccesses(c.accesses, batch + 2));
-    RETURN_IF_ERROR(CheckProgram(c.epilogue, {batch + 2, &c.accesses, true, nullptr}));
+    RETURN_IF_ERROR(
+        CheckProgram(c.epilogue, {batch + 2, &c.accesses, IsFloat(c.a.storage) ? DType::kF32 : DType::kI32, nullptr}));
     return CheckStores(c.stores, c.accesses, c.epilogue);
   }
 
@@ -335,7 +347,7 @@ class Verifier {
     RETURN_IF_ERROR(CheckAccess(w.input, 0));
     if (w.weights) RETURN_IF_ERROR(CheckAccess(*w.weights, 2));
     RETURN_IF_ERROR(CheckAccesses(w.accesses, 4));
-    RETURN_IF_ERROR(CheckProgram(w.epilogue, {4, &w.accesses, true, nullptr}));
+    RETURN_IF_ERROR(CheckProgram(w.epilogue, {4, &w.accesses, DType::kF32, nullptr}));
     return CheckStores(w.stores, w.accesses, w.epilogue);
   }
 
@@ -360,6 +372,12 @@ Status VerifySpec(const KernelSpec& spec) {
 
 Digest ComputeKernelKey(const KernelSpec& spec, std::string_view target, const Digest& codegen_id) {
   return FieldHasher("kiln.kernel.v1").Bytes(EncodeSpec(spec)).Text(target).Id(codegen_id).Finish();
+}
+
+int64_t PanelDepth(const ContractionSpec& spec, int64_t k) {
+  if (IsFloat(spec.a.storage)) return k;
+  const int64_t runs = spec.conv ? int64_t{spec.conv->kernel_h} * spec.conv->kernel_w : 1;
+  return runs * ((k / runs + 3) / 4 * 4);
 }
 
 int64_t RangeOf(const KernelSpec& spec, std::span<const int64_t> dims, int f32_lanes) {

@@ -118,18 +118,21 @@ struct Tile {
   bool operator==(const Tile&) const = default;
 };
 
-// C[batch…, m, n] = epilogue(sum over k of A[batch…, m, k] * B[batch…, k, n]), f32 accumulation.
+// C[batch…, m, n] = epilogue(sum over k of A[batch…, m, k] * B[batch…, k, n]), f32 accumulation for floats.
 // A is strided (any strides), or a convolution's implicit matrix: m = (image, out row, out column), k = (kernel row,
 // kernel column, channel), read by geometry, with rows outside the image taken from `zeros`. B is in panels
 // ([n_panels][k][width], width = nv * lanes, the last panel zero-padded; batch strides apply to the whole) or in rows
 // (n stride 1). Access strides of A: batch…, m, k; of B: batch…, k (rows) or batch… (panels); of the epilogue: batch…,
-// m, n. Range: product(batch) * n_panels * ceil(m / mr), m tiles fastest.
+// m, n. Bytes: A in u8 (or i8, taken as its value + 128), B in i8, k constant, sums in i32 modulo 2^32. A's k stride is
+// 1; B is in panels [n_panels][runs][ceil(run / 4)][width][4], where a run is the k of one convolution position (else
+// all of k), zero-padded; positions outside the image read `zeros`, which then holds one value per channel of any size.
+// Range: product(batch) * n_panels * ceil(m / mr), m tiles fastest.
 struct ContractionSpec {
   std::vector<SpecInt> batch;
   SpecInt m, n, k;
   Access a;
   std::optional<WindowGeometry> conv;  // set: A is implicit, a.strides are batch strides only
-  int32_t zeros = -1;                  // pointer to at least `channels` zero f32, for conv with padding
+  int32_t zeros = -1;                  // pointer to at least `channels` zeros of A's storage, for conv with padding
   Access b;
   bool b_panels = true;
   Tile tile;
@@ -172,6 +175,8 @@ std::string PrintSpec(const KernelSpec& spec);  // for people and tests; one lin
 // The KernelKey of artifact/plan.h: hash of canonical bytes, target and code generator.
 Digest ComputeKernelKey(const KernelSpec& spec, std::string_view target, const Digest& codegen_id);
 
+// Elements of B's panels per column: k, or for bytes the runs of k rounded up to fours.
+int64_t PanelDepth(const ContractionSpec& spec, int64_t k);
 // Parallel extent for given dims arguments (the documented Range).
 int64_t RangeOf(const KernelSpec& spec, std::span<const int64_t> dims, int f32_lanes);
 

@@ -1,6 +1,8 @@
 // Products and convolutions as contractions.
 #include <algorithm>
+#include <numeric>
 
+#include "compile-service/lower/byte_product.h"
 #include "compile-service/lower/convolution.h"
 #include "compile-service/lower/emit.h"
 #include "compile-service/lower/loop_dims.h"
@@ -120,10 +122,10 @@ Status EmitRows(PlanBuilder& b, const Group& group, GroupBody& body, const Produ
   spec.m = arguments.UpTo(m.extent, kRowsConstantMax);
   spec.n = arguments.UpTo(columns.extent, INT64_MAX);
   spec.k = arguments.UpTo(product.k, INT64_MAX);
-  spec.a = {body.Pointer(product.a), DType::kF32, {}};
+  spec.a = {body.Pointer(product.a), product.a.dtype, {}};
   for (const LoopDim& row : rows) spec.a.strides.push_back(arguments.Stride(row.strides[0]));
   spec.a.strides.push_back(arguments.Stride(product.a_k));
-  spec.b = {body.Pointer(product.b.operand), DType::kF32, {}};
+  spec.b = {body.Pointer(product.b.operand), product.b.operand.dtype, {}};
   for (const LoopDim& dim : batch) spec.b.strides.push_back(arguments.Stride(dim.strides[1]));
   if (!product.b.panels) spec.b.strides.push_back(arguments.Stride(product.b_k));
   spec.b_panels = product.b.panels;
@@ -187,37 +189,64 @@ Result<RightSide> RightSideOf(PlanBuilder& b, GraphValueId id, const std::vector
   return side;
 }
 
+// The right side of a product of bytes: one packed matrix for all rows.
+Result<RightSide> ByteRightSideOf(PlanBuilder& b, GraphValueId id, const Product& product) {
+  const std::vector<Dim> dims = b.graph().value(id).dims;
+  const int64_t k = dims[0].value(), n = dims[1].value(), width = int64_t{product.tile.nv} * b.f32_lanes();
+  ASSIGN_OR_RETURN(const GraphValueId weights, SignedWeights(b, id));
+  ASSIGN_OR_RETURN(Place panels, PackBytePanels(b, weights, 1, 1, k, n, width));
+  panels.strides = {kOne};
+  const int64_t elements = (n + width - 1) / width * width * BytePanelDepth(1, k);
+  return RightSide{{panels, DType::kI8, {Dim::Const(elements)}, std::vector<Dim>(product.row_dims.size(), kZero)},
+                   true};
+}
+
 }  // namespace
 
 Status EmitProduct(PlanBuilder& b, const Group& group) {
   const GraphNode node = b.graph().nodes[static_cast<size_t>(group.nodes.front())];
+  const std::optional<ByteProduct> bytes = ByteProductOf(b.graph(), node);
+  const GraphValueId right = bytes ? bytes->b : node.inputs[1];
   GroupBody body(b, group, group.dims);
   const size_t rank = group.dims.size();
   Product product;
   for (size_t i = 0; i + 1 < rank; ++i) product.row_dims.push_back(i);
   product.column = rank - 1;
   const GraphValue a = b.graph().value(node.inputs[0]);
-  const std::vector<Dim> b_dims = b.graph().value(node.inputs[1]).dims;
+  const std::vector<Dim> b_dims = b.graph().value(right).dims;
   product.k = a.dims.back();
   // With one B for all, every row of A is a row of the product; otherwise each matrix has its own.
   const int64_t rows = IsOneMatrix(b, b_dims) ? RowsHint(b, group.dims) : RowsHint(b, {group.dims[rank - 2], kOne});
   product.tile = ChooseTile(b.target(), rows, b.RawHint(group.dims.back()), b.RawHint(product.k));
-  ASSIGN_OR_RETURN(product.b, RightSideOf(b, node.inputs[1], group.dims, &product));
+  if (bytes) {
+    ASSIGN_OR_RETURN(product.b, ByteRightSideOf(b, right, product));
+  } else {
+    ASSIGN_OR_RETURN(product.b, RightSideOf(b, right, group.dims, &product));
+  }
 
-  ASSIGN_OR_RETURN(const Place place, b.PlaceOf(node.inputs[0]));
-  product.a_k = place.strides.back();
+  ASSIGN_OR_RETURN(Place place, b.PlaceOf(node.inputs[0]));
+  if (bytes && !b.symbols().ProvenEqual(place.strides.back(), kOne)) {
+    ASSIGN_OR_RETURN(place, b.RowMajorPlace(node.inputs[0]));
+  }
+  product.a_k = bytes ? kOne : place.strides.back();
   std::vector<Dim> row_space(group.dims.begin(), group.dims.end() - 1);
   Place row_place = place;
   row_place.strides.pop_back();
   const std::vector<Dim> a_rows(a.dims.begin(), a.dims.end() - 1);
-  ASSIGN_OR_RETURN(product.a, b.Broadcast(row_place, DType::kF32, a_rows, row_space));
+  ASSIGN_OR_RETURN(product.a, b.Broadcast(row_place, a.dtype, a_rows, row_space));
   product.a.place = place;
   product.a.dims = a.dims;
 
-  const int32_t sum = body.scalars().Add({ir::ScalarOp::kAccumulator, DType::kF32});
+  int32_t sum = 0;
+  if (bytes) {
+    ASSIGN_OR_RETURN(const GraphValueId weights, SignedWeights(b, right));
+    ASSIGN_OR_RETURN(sum, ByteResult(b, body, node, *bytes, weights, {0}, rank - 1, rank));
+  } else {
+    sum = body.scalars().Add({ir::ScalarOp::kAccumulator, DType::kF32});
+  }
   RETURN_IF_ERROR(AddEpilogue(b, group, body, sum));
   ASSIGN_OR_RETURN(std::vector<ir::Store> stores, body.StoreEscaping(RowMajor(static_cast<int>(rank))));
-  return EmitRows(b, group, body, product, std::move(stores), "matmul");
+  return EmitRows(b, group, body, product, std::move(stores), bytes ? "byte matmul" : "matmul");
 }
 
 namespace {
@@ -233,6 +262,12 @@ GraphValueId ConvMatrices(PlanBuilder& b, GraphValueId weights, int64_t groups, 
 
 // Adds the bias to the sum.
 Result<int32_t> ConvSum(PlanBuilder& b, GroupBody& body, const GraphNode& conv, const std::vector<Dim>& space) {
+  if (const std::optional<ByteProduct> bytes = ByteProductOf(b.graph(), conv)) {
+    ASSIGN_OR_RETURN(const GraphValueId weights, SignedWeights(b, bytes->b));
+    std::vector<int64_t> reduced(space.size() - 1);
+    std::iota(reduced.begin(), reduced.end(), 1);
+    return ByteResult(b, body, conv, *bytes, weights, reduced, 1, space.size());
+  }
   const int32_t sum = body.scalars().Add({ir::ScalarOp::kAccumulator, DType::kF32});
   if (conv.inputs.size() < 3 || conv.inputs[2] < 0) return sum;
   ASSIGN_OR_RETURN(const Place place, b.PlaceOf(conv.inputs[2]));
@@ -248,15 +283,22 @@ Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const G
                     const WindowShape& shape, const Place& input, std::vector<ir::Store> stores,
                     const std::string& head) {
   const std::vector<Dim> in = b.graph().value(conv.inputs[0]).dims;
-  const std::vector<Dim> weights = b.graph().value(conv.inputs[1]).dims;
+  const DType dtype = b.graph().value(conv.inputs[0]).dtype;
+  const std::optional<ByteProduct> bytes = ByteProductOf(b.graph(), conv);
+  GraphValueId weights_id = WeightsOf(conv);
+  if (bytes) {
+    ASSIGN_OR_RETURN(weights_id, SignedWeights(b, weights_id));
+  }
+  const std::vector<Dim> weights = b.graph().value(weights_id).dims;
   const int64_t groups = shape.group, out = weights[0].value() / groups, channels = weights[1].value();
   const int64_t taps = int64_t{shape.kernel_h} * shape.kernel_w;
   int64_t rows = b.RawHint(group.dims[0]);
   for (size_t i = 2; i < group.dims.size(); ++i) rows *= b.RawHint(group.dims[i]);
   const ir::Tile tile = ChooseTile(b.target(), rows, out, taps * channels);
   const int64_t width = int64_t{tile.nv} * b.f32_lanes();
-  const GraphValueId matrices = ConvMatrices(b, conv.inputs[1], groups, out, channels, taps);
-  ASSIGN_OR_RETURN(const Place panels, PackPanels(b, matrices, groups, taps * channels, out, width));
+  const GraphValueId matrices = ConvMatrices(b, weights_id, groups, out, channels, taps);
+  ASSIGN_OR_RETURN(const Place panels, bytes ? PackBytePanels(b, matrices, groups, taps, channels, out, width)
+                                             : PackPanels(b, matrices, groups, taps * channels, out, width));
 
   // Rows: image, then the pixels as one dim; operands[0..] of the epilogue only, A is addressed by geometry.
   std::vector<LoopDim> pixels;
@@ -290,18 +332,20 @@ Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const G
   spec.m = arguments.UpTo(m, kRowsConstantMax);
   spec.n = SpecInt::Const(out);
   spec.k = SpecInt::Const(taps * channels);
-  spec.a = {body.Pointer({input, DType::kF32, in, {}}), DType::kF32, {}};
+  spec.a = {body.Pointer({input, dtype, in, {}}), dtype, {}};
   if (groups > 1) spec.a.strides.push_back(arguments.Argument(Dim::Const(channels)));
   if (image_batch) spec.a.strides.push_back(arguments.Argument(input.strides[0]));
   spec.conv = GeometryOf(shape, input, in, group.dims, &arguments);
   if (shape.padded) {
-    ASSIGN_OR_RETURN(const Place zeros, b.Zeros(channels));
-    spec.zeros = body.Pointer({zeros, DType::kF32, {Dim::Const(channels)}, {}});
+    ASSIGN_OR_RETURN(const Place zeros, bytes ? ZeroPoints(b, *bytes, channels) : b.Zeros(channels));
+    spec.zeros = body.Pointer({zeros, dtype, {Dim::Const(channels)}, {}});
   }
-  const int64_t matrix = (out + width - 1) / width * taps * channels * width;
+  const int64_t depth = bytes ? BytePanelDepth(taps, channels) : taps * channels;
+  const int64_t matrix = (out + width - 1) / width * depth * width;
   Place packed = panels;
   packed.strides = {kOne};
-  spec.b = {body.Pointer({packed, DType::kF32, {Dim::Const(groups * matrix)}, {}}), DType::kF32, {}};
+  const DType b_dtype = bytes ? DType::kI8 : DType::kF32;
+  spec.b = {body.Pointer({packed, b_dtype, {Dim::Const(groups * matrix)}, {}}), b_dtype, {}};
   if (groups > 1) spec.b.strides.push_back(arguments.Argument(Dim::Const(matrix)));
   if (image_batch) spec.b.strides.push_back(SpecInt::Const(0));
   spec.tile = tile;
@@ -319,26 +363,37 @@ Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const G
 Status EmitPointwise(PlanBuilder& b, const Group& group, GroupBody& body, const GraphNode& conv, const Place& input,
                      std::vector<ir::Store> stores) {
   const GraphValue x = b.graph().value(conv.inputs[0]);
-  const std::vector<Dim> weights = b.graph().value(conv.inputs[1]).dims;
+  const std::optional<ByteProduct> bytes = ByteProductOf(b.graph(), conv);
+  GraphValueId weights_id = WeightsOf(conv);
+  if (bytes) {
+    ASSIGN_OR_RETURN(weights_id, SignedWeights(b, weights_id));
+  }
+  const std::vector<Dim> weights = b.graph().value(weights_id).dims;
   Product product;
   product.row_dims = {0};
   for (size_t i = 2; i < group.dims.size(); ++i) product.row_dims.push_back(i);
   product.column = 1;
   product.k = x.dims[1];
-  product.a_k = input.strides[1];
-  product.a = {input, DType::kF32, x.dims, {}};
+  product.a_k = bytes ? kOne : input.strides[1];
+  product.a = {input, x.dtype, x.dims, {}};
   int64_t rows = 1;
   for (size_t dim : product.row_dims) {
     product.a.strides.push_back(input.strides[dim]);
     rows *= b.RawHint(group.dims[dim]);
   }
   product.tile = ChooseTile(b.target(), rows, weights[0].value(), weights[1].value());
-  const GraphValueId matrix = ConvMatrices(b, conv.inputs[1], 1, weights[0].value(), weights[1].value(), 1);
+  const int64_t in = weights[1].value(), out = weights[0].value();
+  const GraphValueId matrix = ConvMatrices(b, weights_id, 1, out, in, 1);
   const int64_t width = int64_t{product.tile.nv} * b.f32_lanes();
-  ASSIGN_OR_RETURN(Place panels, PackPanels(b, matrix, 1, weights[1].value(), weights[0].value(), width));
-  const int64_t elements = (weights[0].value() + width - 1) / width * weights[1].value() * width;
+  ASSIGN_OR_RETURN(Place panels,
+                   bytes ? PackBytePanels(b, matrix, 1, 1, in, out, width) : PackPanels(b, matrix, 1, in, out, width));
+  const int64_t elements = (out + width - 1) / width * (bytes ? BytePanelDepth(1, in) : in) * width;
   panels.strides = {kOne};
-  product.b = {{panels, DType::kF32, {Dim::Const(elements)}, std::vector<Dim>(product.row_dims.size(), kZero)}, true};
+  product.b = {{panels,
+                bytes ? DType::kI8 : DType::kF32,
+                {Dim::Const(elements)},
+                std::vector<Dim>(product.row_dims.size(), kZero)},
+               true};
   return EmitRows(b, group, body, product, std::move(stores), "conv 1x1");
 }
 
@@ -362,7 +417,8 @@ Status EmitConvolution(PlanBuilder& b, const Group& group) {
   ASSIGN_OR_RETURN(std::vector<ir::Store> stores,
                    body.StoreEscaping(ChannelsLast(static_cast<int>(group.dims.size()))));
   if (shape->group == 1 && shape->is_pointwise()) return EmitPointwise(b, group, body, conv, input, std::move(stores));
-  const std::string head = "conv " + std::to_string(shape->kernel_h) + "x" + std::to_string(shape->kernel_w);
+  const std::string head = (conv.op == TensorOp::kConv ? "conv " : "byte conv ") + std::to_string(shape->kernel_h) +
+                           "x" + std::to_string(shape->kernel_w);
   return EmitImplicit(b, group, body, conv, *shape, input, std::move(stores), head);
 }
 

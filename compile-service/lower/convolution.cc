@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "compile-service/lower/scalar_program.h"
+
 namespace kiln::lower {
 namespace {
 
@@ -29,20 +31,30 @@ std::optional<int64_t> PadBegin(const Attributes& attributes, int d, int spatial
   return front(most);
 }
 
+bool IsByteConvolution(TensorOp op) {
+  return op == TensorOp::kConvInteger || op == TensorOp::kQLinearConv;
+}
+
 }  // namespace
 
+ir::GraphValueId WeightsOf(const ir::GraphNode& conv) {
+  return conv.inputs[conv.op == TensorOp::kQLinearConv ? 3 : 1];
+}
+
 std::optional<WindowShape> WindowOf(const ir::Graph& graph, const ir::GraphNode& node) {
-  const bool conv = node.op == TensorOp::kConv;
+  const bool conv = node.op == TensorOp::kConv || IsByteConvolution(node.op);
   if (!conv && node.op != TensorOp::kMaxPool && node.op != TensorOp::kAveragePool) return std::nullopt;
   const ir::GraphValue& x = graph.value(node.inputs[0]);
   const ir::GraphValue& y = graph.value(node.outputs[0]);
-  if (x.dtype != DType::kF32 || node.outputs.size() > 1 || x.rank() < 3 || x.rank() > 4 || y.rank() != x.rank())
+  const bool bytes = (node.op == TensorOp::kMaxPool || IsByteConvolution(node.op)) && IsByte(x.dtype);
+  if ((x.dtype != DType::kF32 && !bytes) || node.outputs.size() > 1 || x.rank() < 3 || x.rank() > 4 ||
+      y.rank() != x.rank())
     return std::nullopt;
   WindowShape shape;
   shape.spatial = x.rank() - 2;
   std::vector<int64_t> kernel(node.attributes.Ints("kernel_shape").begin(), node.attributes.Ints("kernel_shape").end());
   if (conv) {
-    const ir::GraphValue& weight = graph.value(node.inputs[1]);
+    const ir::GraphValue& weight = graph.value(WeightsOf(node));
     if (!weight.prepack || weight.rank() != x.rank()) return std::nullopt;
     kernel.clear();
     for (int d = 0; d < shape.spatial; ++d) kernel.push_back(weight.dims[static_cast<size_t>(d + 2)].value());
@@ -80,7 +92,7 @@ std::optional<WindowShape> WindowOf(const ir::Graph& graph, const ir::GraphNode&
 }
 
 bool IsDepthwise(const ir::Graph& graph, const ir::GraphNode& conv, const WindowShape& shape) {
-  const std::vector<Dim>& weight = graph.value(conv.inputs[1]).dims;
+  const std::vector<Dim>& weight = graph.value(WeightsOf(conv)).dims;
   return shape.group > 1 && weight[0].value() == shape.group && weight[1].value() == 1;
 }
 

@@ -1,4 +1,4 @@
-// What a Conv or pooling node asks of the window kernels.
+// What a convolution or pooling node asks of the window kernels.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,8 @@ struct WindowShape {
 // nullopt when the kernels do not cover the node (3-D, padding that depends on symbols, ceil mode with counted padding,
 // …).
 std::optional<WindowShape> WindowOf(const ir::Graph& graph, const ir::GraphNode& node);
+// The weights among the operands of a convolution op.
+ir::GraphValueId WeightsOf(const ir::GraphNode& conv);
 // Conv with one input and one output channel per group.
 bool IsDepthwise(const ir::Graph& graph, const ir::GraphNode& conv, const WindowShape& shape);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "compile-service/lower/byte_product.h"
 #include "compile-service/lower/convolution.h"
 #include "compile-service/lower/scalar_program.h"
 
@@ -59,7 +60,14 @@ class Fuser {
     if (node.op == TensorOp::kMatMul && graph_.value(node.inputs[0]).dtype == DType::kF32) {
       return Start(GroupKind::kProduct, n, dims);
     }
+    if (node.op == TensorOp::kMatMulInteger || node.op == TensorOp::kQLinearMatMul) {
+      return Start(ByteProductOf(graph_, node) ? GroupKind::kProduct : GroupKind::kReference, n, dims);
+    }
     if (const std::optional<WindowShape> shape = WindowOf(graph_, node)) {
+      if (node.op == TensorOp::kConvInteger || node.op == TensorOp::kQLinearConv) {
+        const bool dense = ByteProductOf(graph_, node) && !IsDepthwise(graph_, node, *shape);
+        return Start(dense ? GroupKind::kConvolution : GroupKind::kReference, n, dims);
+      }
       const bool window = node.op != TensorOp::kConv || IsDepthwise(graph_, node, *shape);
       return Start(window ? GroupKind::kWindow : GroupKind::kConvolution, n, dims);
     }

@@ -45,6 +45,10 @@ Result<int32_t> GroupBody::Scalar(GraphValueId id) {
     }
     if (tensor.ref.elements() == 1 && value.dtype == DType::kI32)
       return scalars_.Number(DType::kI32, tensor.values<int32_t>()[0]);
+    if (tensor.ref.elements() == 1 && value.dtype == DType::kU8)
+      return scalars_.Number(DType::kI32, tensor.values<uint8_t>()[0]);
+    if (tensor.ref.elements() == 1 && value.dtype == DType::kI8)
+      return scalars_.Number(DType::kI32, tensor.values<int8_t>()[0]);
     if (tensor.ref.elements() == 1 && value.dtype == DType::kBool)
       return scalars_.Number(DType::kBool, tensor.values<bool>()[0]);
   }
@@ -52,7 +56,7 @@ Result<int32_t> GroupBody::Scalar(GraphValueId id) {
     ASSIGN_OR_RETURN(Operand operand, builder_.BroadcastValue(id, space_));
     load_of_[id] = AddOperand(std::move(operand));
   }
-  return scalars_.Load(value.dtype, load_of_[id]);
+  return scalars_.Load(ComputeType(value.dtype), load_of_[id]);
 }
 
 Status GroupBody::AddNode(const ir::GraphNode& node) {

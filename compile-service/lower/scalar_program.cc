@@ -11,8 +11,9 @@ namespace {
 using ir::ScalarNode;
 using ir::ScalarOp;
 
-// How an op enters kernels. Activations are f32 functions of one input; Generic ops exist for several dtypes.
-enum class ScalarKind : uint8_t { kNone, kActivation, kFloatOnly, kGeneric };
+// How an op enters kernels. Activations are f32 functions of one input; Generic ops exist for several dtypes;
+// Quantization ops have one scale and one zero point for all elements.
+enum class ScalarKind : uint8_t { kNone, kActivation, kFloatOnly, kGeneric, kQuantization };
 
 ScalarKind KindOf(TensorOp op) {
   static constexpr struct {
@@ -71,6 +72,8 @@ ScalarKind KindOf(TensorOp op) {
       {TensorOp::kNot, ScalarKind::kGeneric},
       {TensorOp::kCast, ScalarKind::kGeneric},
       {TensorOp::kWhere, ScalarKind::kGeneric},
+      {TensorOp::kQuantizeLinear, ScalarKind::kQuantization},
+      {TensorOp::kDequantizeLinear, ScalarKind::kQuantization},
   };
   for (const auto& row : kTable) {
     if (row.op == op) return row.kind;
@@ -82,10 +85,40 @@ bool IsLogical(TensorOp op) {
   return op == TensorOp::kAnd || op == TensorOp::kOr || op == TensorOp::kXor || op == TensorOp::kNot;
 }
 
+// Ops whose results are a byte's own values, so that computing in i32 needs no wrapping in between.
+bool StaysInRange(TensorOp op) {
+  return op == TensorOp::kMin || op == TensorOp::kMax || op == TensorOp::kClip || op == TensorOp::kRelu ||
+         op == TensorOp::kWhere;
+}
+
+// The quantization ops with one scale and one zero point, between f32 and bytes.
+bool IsPlainQuantization(const ir::Graph& graph, const ir::GraphNode& node) {
+  const ir::GraphValue& x = graph.value(node.inputs[0]);
+  const ir::GraphValue& y = graph.value(node.outputs[0]);
+  for (size_t i = 1; i < node.inputs.size(); ++i) {
+    if (node.inputs[i] < 0) continue;
+    const ir::GraphValue& parameter = graph.value(node.inputs[i]);
+    const bool one = std::ranges::all_of(parameter.dims, [&](Dim dim) { return graph.IsOne(dim); });
+    if (!one || parameter.rank() > x.rank()) return false;
+  }
+  const DType scale = graph.value(node.inputs[1]).dtype;
+  if (scale != DType::kF32) return false;
+  return node.op == TensorOp::kQuantizeLinear ? x.dtype == DType::kF32 && IsByte(y.dtype)
+                                              : IsByte(x.dtype) && y.dtype == DType::kF32;
+}
+
 }  // namespace
 
+bool IsByte(DType dtype) {
+  return dtype == DType::kU8 || dtype == DType::kI8;
+}
+
 bool IsKernelDType(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kI32 || dtype == DType::kI64 || dtype == DType::kBool;
+  return dtype == DType::kF32 || dtype == DType::kI32 || dtype == DType::kI64 || dtype == DType::kBool || IsByte(dtype);
+}
+
+DType ComputeType(DType dtype) {
+  return IsByte(dtype) ? DType::kI32 : dtype;
 }
 
 bool IsScalarNode(const ir::Graph& graph, const ir::GraphNode& node) {
@@ -95,6 +128,8 @@ bool IsScalarNode(const ir::Graph& graph, const ir::GraphNode& node) {
     if (input >= 0 && !IsKernelDType(graph.value(input).dtype)) return false;
   }
   if (!IsKernelDType(graph.value(node.outputs[0]).dtype)) return false;
+  if (kind == ScalarKind::kQuantization) return IsPlainQuantization(graph, node);
+  if (IsByte(graph.value(node.outputs[0]).dtype) && !StaysInRange(node.op)) return false;
   const DType type = graph.value(node.inputs[0]).dtype;
   if (kind != ScalarKind::kGeneric && type != DType::kF32) return false;
   if (node.op == TensorOp::kWhere || node.op == TensorOp::kCast) return true;
@@ -232,6 +267,30 @@ int32_t ScalarBuilder::F32(const ir::Graph& graph, const ir::GraphNode& node, st
   return Op(ScalarOp::kDiv, kT, sum, Number(kT, static_cast<double>(operands.size())));
 }
 
+// Exact wherever the op is: differences of bytes are whole f32 numbers, and what is beyond 2^24 saturates anyway.
+int32_t ScalarBuilder::Quantization(const ir::Graph& graph, const ir::GraphNode& node,
+                                    std::span<const int32_t> operands) {
+  constexpr DType kT = DType::kF32;
+  const int32_t zero = operands.size() > 2 && operands[2] >= 0 ? operands[2] : Number(DType::kI32, 0);
+  if (node.op == TensorOp::kDequantizeLinear) {
+    const int32_t centered = Op(ScalarOp::kSub, DType::kI32, operands[0], zero);
+    return Op(ScalarOp::kMul, kT, Op(ScalarOp::kConvert, kT, centered), operands[1]);
+  }
+  const int32_t shift = Op(ScalarOp::kConvert, kT, zero);
+  const int32_t rounded = Op(ScalarOp::kRound, kT, Op(ScalarOp::kDiv, kT, operands[0], operands[1]));
+  const int32_t sum = Op(ScalarOp::kAdd, kT, rounded, shift);
+  const int32_t number = Op(ScalarOp::kSelect, kT, Op(ScalarOp::kIsNaN, DType::kBool, rounded), shift, sum);
+  return Saturated(number, graph.value(node.outputs[0]).dtype);
+}
+
+int32_t ScalarBuilder::Saturated(int32_t number, DType byte) {
+  const DType type = program_[static_cast<size_t>(number)].type;
+  const bool is_signed = byte == DType::kI8;
+  const int32_t high = Op(ScalarOp::kMin, type, number, Number(type, is_signed ? 127 : 255));
+  const int32_t both = Op(ScalarOp::kMax, type, high, Number(type, is_signed ? -128 : 0));
+  return Op(ScalarOp::kConvert, DType::kI32, both);
+}
+
 int32_t ScalarBuilder::Any(const ir::Graph& graph, const ir::GraphNode& node, DType type,
                            std::span<const int32_t> operands) {
   const int32_t x = operands[0];
@@ -273,7 +332,7 @@ int32_t ScalarBuilder::Any(const ir::Graph& graph, const ir::GraphNode& node, DT
     return Op(ScalarOp::kAnd, DType::kBool, boolean(ScalarOp::kOr, x, y),
               boolean(ScalarOp::kNot, boolean(ScalarOp::kAnd, x, y), -1));
   }
-  const DType out = graph.value(node.outputs[0]).dtype;
+  const DType out = ComputeType(graph.value(node.outputs[0]).dtype);
   if (node.op == TensorOp::kCast) return out == type ? x : Op(ScalarOp::kConvert, out, x);
   return Op(ScalarOp::kSelect, out, x, y, operands[2]);  // Where
 }
@@ -284,11 +343,13 @@ int32_t ScalarBuilder::Node(const ir::Graph& graph, const ir::GraphNode& node, s
       return Activation(node, operands[0]);
     case ScalarKind::kFloatOnly:
       return F32(graph, node, operands);
+    case ScalarKind::kQuantization:
+      return Quantization(graph, node, operands);
     case ScalarKind::kGeneric:
     case ScalarKind::kNone:
       break;
   }
-  return Any(graph, node, graph.value(node.inputs[0]).dtype, operands);
+  return Any(graph, node, ComputeType(graph.value(node.inputs[0]).dtype), operands);
 }
 
 }  // namespace kiln::lower

@@ -17,6 +17,8 @@ class ScalarBuilder {
   }
   int32_t Load(DType type, int32_t access);
   int32_t Number(DType type, double value);  // constant of any type
+  // A whole number of a float type, saturated to u8 or i8, as i32.
+  int32_t Saturated(int32_t number, DType byte);
   ir::ScalarProgram Take() { return std::move(program_); }
 
   // Appends `node`; operands[i] is the scalar node of input i, converted already to the input's dtype, or -1 when
@@ -26,6 +28,7 @@ class ScalarBuilder {
  private:
   int32_t F32(const ir::Graph& graph, const ir::GraphNode& node, std::span<const int32_t> operands);
   int32_t Activation(const ir::GraphNode& node, int32_t x);
+  int32_t Quantization(const ir::Graph& graph, const ir::GraphNode& node, std::span<const int32_t> operands);
   int32_t Power(const ir::Graph& graph, const ir::GraphNode& node, std::span<const int32_t> operands);
   int32_t Any(const ir::Graph& graph, const ir::GraphNode& node, DType type, std::span<const int32_t> operands);
 
@@ -36,5 +39,8 @@ class ScalarBuilder {
 bool IsScalarNode(const ir::Graph& graph, const ir::GraphNode& node);
 // Dtypes that kernels read and write.
 bool IsKernelDType(DType dtype);
+bool IsByte(DType dtype);  // u8, i8
+// What a kernel computes with for values of a kernel dtype: i32 for bytes, else the dtype itself.
+DType ComputeType(DType dtype);
 
 }  // namespace kiln::lower

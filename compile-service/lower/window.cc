@@ -26,6 +26,8 @@ Result<Place> PackTaps(PlanBuilder& b, GraphValueId weights, int64_t channels, i
 // The result of the window with the bias of a convolution added.
 Result<int32_t> WindowResult(PlanBuilder& b, GroupBody& body, const GraphNode& node, size_t rank) {
   const int32_t result = body.scalars().Add({ir::ScalarOp::kAccumulator, DType::kF32});
+  const DType type = ComputeType(b.graph().value(node.outputs[0]).dtype);
+  if (type != DType::kF32) return body.scalars().Op(ir::ScalarOp::kConvert, type, result);  // bytes: exact in f32
   if (node.op != TensorOp::kConv || node.inputs.size() < 3 || node.inputs[2] < 0) return result;
   ASSIGN_OR_RETURN(const Place place, b.PlaceOf(node.inputs[2]));
   Operand bias{place, DType::kF32, b.graph().value(node.inputs[2]).dims, std::vector<Dim>(rank, kZero)};
@@ -87,7 +89,8 @@ Status EmitWindow(PlanBuilder& b, const Group& group) {
   spec.combine = node.op == TensorOp::kMaxPool ? ir::Combine::kMax : ir::Combine::kSum;
   spec.average = shape->average;
   spec.count_include_pad = shape->count_include_pad;
-  spec.input = {body.Pointer({input, DType::kF32, in, {}}), DType::kF32, {}};
+  const DType storage = b.graph().value(node.inputs[0]).dtype;
+  spec.input = {body.Pointer({input, storage, in, {}}), storage, {}};
   const int64_t taps = int64_t{shape->kernel_h} * shape->kernel_w;
   if (node.op == TensorOp::kConv) {
     const int64_t channels = b.graph().value(node.inputs[1]).dims[0].value();

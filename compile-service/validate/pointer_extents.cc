@@ -114,15 +114,15 @@ Status AddContraction(const ir::ContractionSpec& spec, ExtentBuilder& builder, i
     const int64_t elements = builder.ImageElements(g, pixels == 0 ? 0 : m / pixels, channels);
     if (elements > 0) RETURN_IF_ERROR(builder.Add(spec.a, batch, false, elements - 1));
     if (spec.zeros >= 0) {
-      RETURN_IF_ERROR(builder.Merge(spec.zeros, DType::kF32, 0, channels, false));
-      builder.at(spec.zeros).zeros = true;
+      RETURN_IF_ERROR(builder.Merge(spec.zeros, spec.a.storage, 0, channels, false));
+      builder.at(spec.zeros).zeros = IsFloat(spec.a.storage);
     }
   } else {
     RETURN_IF_ERROR(builder.Add(spec.a, with({m, k}), false));
   }
   if (spec.b_panels) {
     const int64_t width = int64_t{spec.tile.nv} * f32_lanes;
-    const int64_t elements = (n + width - 1) / width * width * k;
+    const int64_t elements = (n + width - 1) / width * width * ir::PanelDepth(spec, k);
     if (elements > 0) RETURN_IF_ERROR(builder.Add(spec.b, batch, false, elements - 1));
   } else if (n > 0) {
     RETURN_IF_ERROR(builder.Add(spec.b, with({k}), false, n - 1));

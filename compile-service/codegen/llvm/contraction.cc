@@ -20,6 +20,8 @@ constexpr int kPrefetchSteps = 8;
 constexpr int64_t kLargePanelBytes = 64 << 10;
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kFewChannels = 8;
+// Bytes that are multiplied together.
+constexpr int64_t kByteGroup = 4;
 
 class ContractionEmitter {
  public:
@@ -81,6 +83,10 @@ class ContractionEmitter {
   Epilogue::Position Origin(const Place& place);
   size_t row_dim() const { return spec_.batch.size(); }
   size_t column_dim() const { return spec_.batch.size() + 1; }
+  bool is_bytes() const { return !IsFloat(spec_.a.storage); }
+  DType sum_type() const { return is_bytes() ? DType::kI32 : DType::kF32; }
+  // Elements of a panel in one of its columns.
+  Value* PanelDepth() { return is_bytes() ? e_.I64(ir::PanelDepth(spec_, spec_.k.value)) : frame_.Int(spec_.k); }
   Value* Ceil(Value* value, int64_t divisor) {
     return b_.CreateUDiv(b_.CreateAdd(value, e_.I64(divisor - 1)), e_.I64(divisor));
   }
@@ -223,7 +229,7 @@ MicroKernel::Prefetch ContractionEmitter::PrefetchFor(const Place& place) {
   const int64_t element = DTypeBytes(spec_.b.storage), lines = std::max<int64_t>(1, width_ * element / kLineBytes);
   if (!spec_.b_panels || (!spec_.k.is_argument && spec_.k.value * width_ * element < kLargePanelBytes)) return prefetch;
   Value* is_last = b_.CreateICmpEQ(b_.CreateAdd(place.panel, e_.I64(1)), panels_);
-  Value* next = b_.CreateSelect(is_last, e_.I64(0), b_.CreateMul(frame_.Int(spec_.k), e_.I64(width_)));
+  Value* next = b_.CreateSelect(is_last, e_.I64(0), b_.CreateMul(PanelDepth(), e_.I64(width_)));
   Value* line = b_.CreateMul(b_.CreateURem(place.tile, e_.I64(lines)), e_.I64(kLineBytes / element));
   prefetch.distances = {b_.CreateAdd(next, line)};
   prefetch.into = MicroKernel::Prefetch::Into::kL2;
@@ -235,13 +241,15 @@ Values ContractionEmitter::Sums(const Place& place, Panel panel) {
   MicroKernel kernel(e_, {.tile = spec_.tile,
                           .a_storage = spec_.a.storage,
                           .b_storage = spec_.b.storage,
-                          .a_step = spec_.conv ? e_.I64(1) : frame_.Int(spec_.a.strides[batch + 1]),
+                          .a_step = is_bytes()   ? e_.I64(kByteGroup)
+                                    : spec_.conv ? e_.I64(1)
+                                                 : frame_.Int(spec_.a.strides[batch + 1]),
                           .b_step = spec_.b_panels ? nullptr : frame_.Int(spec_.b.strides[batch]),
                           .prefetch = PrefetchFor(place)});
   Value* k = frame_.Int(spec_.k);
-  // The k * width elements of a panel lie together, so the panel of column c begins at c * k.
+  // The elements of a panel lie together, so the panel of column c begins at c times its depth.
   Value* b = e_.Address(Base(spec_.b, place.batch), spec_.b.storage,
-                        spec_.b_panels ? b_.CreateMul(place.column, k) : place.column);
+                        spec_.b_panels ? b_.CreateMul(place.column, PanelDepth()) : place.column);
   std::vector<Active> columns = BColumns(place, panel);
   if (spec_.conv) return ConvSums(kernel, place, columns, b);
 
@@ -269,8 +277,8 @@ Values ContractionEmitter::ConvSums(MicroKernel& kernel, const Place& place, con
 bool ContractionEmitter::MergesKernelColumns() const {
   const ir::WindowGeometry& geometry = *spec_.conv;
   auto* channels = llvm::dyn_cast<ConstantInt>(channels_);
-  return channels && channels->getSExtValue() <= kFewChannels && geometry.kernel_w > 1 && geometry.dilation_w == 1 &&
-         geometry.column_stride == ir::SpecInt::Const(channels->getSExtValue());
+  return !is_bytes() && channels && channels->getSExtValue() <= kFewChannels && geometry.kernel_w > 1 &&
+         geometry.dilation_w == 1 && geometry.column_stride == ir::SpecInt::Const(channels->getSExtValue());
 }
 
 Values ContractionEmitter::ConvSumsByRow(MicroKernel& kernel, const std::vector<Active>& columns, Value* b) {
@@ -350,11 +358,11 @@ Value* ContractionEmitter::NewBuffer(size_t vectors) {
   llvm::IRBuilder<>::InsertPointGuard guard(b_);
   llvm::BasicBlock& entry = b_.GetInsertBlock()->getParent()->getEntryBlock();
   b_.SetInsertPoint(&entry, entry.begin());
-  return b_.CreateAlloca(e_.VectorType(DType::kF32), e_.I64(static_cast<int64_t>(vectors)));
+  return b_.CreateAlloca(e_.VectorType(sum_type()), e_.I64(static_cast<int64_t>(vectors)));
 }
 
 void ContractionEmitter::StoreFromBuffer(const Place& place, Panel panel, const Values& sums) {
-  llvm::Type* vector = e_.VectorType(DType::kF32);
+  llvm::Type* vector = e_.VectorType(sum_type());
   if (!buffer_) buffer_ = NewBuffer(sums.size());
   for (size_t i = 0; i < sums.size(); ++i) b_.CreateStore(sums[i], b_.CreateConstGEP1_64(vector, buffer_, i));
   Epilogue::Position origin = Origin(place);
@@ -366,7 +374,7 @@ void ContractionEmitter::StoreFromBuffer(const Place& place, Panel panel, const 
 }
 
 void ContractionEmitter::StoreRow(const Place& place, Panel panel, const Epilogue::Position& row, Value* buffer_row) {
-  llvm::Type* vector = e_.VectorType(DType::kF32);
+  llvm::Type* vector = e_.VectorType(sum_type());
   auto store = [&](Value* j, const Active& active) {
     Value* sum = b_.CreateLoad(vector, b_.CreateGEP(vector, buffer_row, j));
     epilogue_.Emit(epilogue_.Moved(row, column_dim(), b_.CreateMul(j, Lanes(1))), sum, active);

@@ -109,7 +109,10 @@ Value* Epilogue::Load(const ir::ScalarNode& node, const Position& position, cons
 void Epilogue::Emit(const Position& position, Value* sum, const Active& active, SharedLoads* shared,
                     size_t shared_dim) {
   auto leaf = [&](const ir::ScalarNode& node) -> Value* {
-    if (node.op == ScalarOp::kAccumulator) return e_.Convert(sum, DType::kF32, node.type);
+    if (node.op == ScalarOp::kAccumulator) {
+      const bool is_float = sum->getType()->getScalarType()->isFloatTy();
+      return e_.Convert(sum, is_float ? DType::kF32 : DType::kI32, node.type);
+    }
     if (node.op == ScalarOp::kArgument) return e_.Splat(frame_.Dim(node.index));
     if (node.op == ScalarOp::kCoordinate) {
       Value* coordinate = e_.Splat(position.coordinates[node.index]);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "compile-service/codegen/llvm/contraction_dot.h"
+
 namespace kiln::codegen {
 
 using llvm::ConstantInt;
@@ -18,6 +20,8 @@ constexpr int kSumsInFlight = 8;
 constexpr int kLargeTile = 16;
 // A range of at most this many multiply-adds is emitted without a loop.
 constexpr int64_t kStraightLine = 128;
+// Bytes of one step.
+constexpr int64_t kGroup = 4;
 
 int SetsFor(const ir::Tile& tile) {
   int sums = tile.mr * tile.nv;
@@ -36,7 +40,8 @@ MicroKernel::MicroKernel(VectorEmitter& emitter, const Config& config)
     : e_(emitter), b_(emitter.ir()), config_(config), sets_(SetsFor(config.tile)) {}
 
 Values MicroKernel::Zero() const {
-  return Values(static_cast<size_t>(sets_ * config_.tile.mr * config_.tile.nv), e_.Zero(DType::kF32));
+  return Values(static_cast<size_t>(sets_ * config_.tile.mr * config_.tile.nv),
+                e_.Zero(is_bytes() ? DType::kI32 : DType::kF32));
 }
 
 int64_t MicroKernel::UnrollOf(Value* count) const {
@@ -48,7 +53,7 @@ int64_t MicroKernel::UnrollOf(Value* count) const {
 }
 
 Value* MicroKernel::BOffset(int64_t step, int vector) {
-  if (!config_.b_step) return e_.I64((step * config_.tile.nv + vector) * e_.lanes());
+  if (!config_.b_step) return e_.I64((step * config_.tile.nv + vector) * e_.lanes() * (is_bytes() ? kGroup : 1));
   return b_.CreateAdd(b_.CreateMul(config_.b_step, e_.I64(step)), e_.I64(int64_t{vector} * e_.lanes()));
 }
 
@@ -56,7 +61,18 @@ Value* MicroKernel::ASplat(const TileRows& a, int row, Value* offset) {
   bool shared = a.pointers.size() == 1;
   Value* address = e_.Address(a.pointers[shared ? 0 : row], config_.a_storage, offset);
   if (shared) address = e_.Address(address, config_.a_storage, e_.I64(row * a.row_stride));
+  if (few_ != 0) return LoadFewBytesBroadcast(e_, config_.a_storage, address, few_);
+  if (is_bytes()) return LoadBytesBroadcast(e_, config_.a_storage, address);
   return e_.LoadBroadcast(config_.a_storage, DType::kF32, address);
+}
+
+Value* MicroKernel::BVector(Value* address, const Active& active) {
+  if (is_bytes()) return e_.Load(DType::kI32, DType::kI32, address, active);
+  return e_.Load(config_.b_storage, DType::kF32, address, active);
+}
+
+Value* MicroKernel::Product(Value* a, Value* b, Value* sum) {
+  return is_bytes() ? DotBytes(e_, sum, a, b) : e_.MulAdd(a, b, sum);
 }
 
 void MicroKernel::EmitPrefetch(Value* address) {
@@ -73,12 +89,10 @@ void MicroKernel::Step(const TileRows& a, Value* a_offset, Value* b, int64_t ahe
   for (Value* distance : config_.prefetch.distances)
     EmitPrefetch(e_.Address(b, config_.b_storage, b_.CreateAdd(BOffset(ahead, 0), distance)));
   const size_t first = static_cast<size_t>(ahead % sets_ * mr * nv);
-  auto vector = [&](int j) {
-    return e_.Load(config_.b_storage, DType::kF32, e_.Address(b, config_.b_storage, BOffset(ahead, j)), columns[j]);
-  };
+  auto vector = [&](int j) { return BVector(e_.Address(b, config_.b_storage, BOffset(ahead, j)), columns[j]); };
   auto add = [&](int i, int j, Value* scalar, Value* column) {
     Value*& sum = sums[first + static_cast<size_t>(i * nv + j)];
-    sum = e_.MulAdd(scalar, column, sum);
+    sum = Product(scalar, column, sum);
   };
   // The shorter side waits in registers, the longer one passes by.
   Values held;
@@ -99,6 +113,22 @@ void MicroKernel::Step(const TileRows& a, Value* a_offset, Value* b, int64_t ahe
 
 void MicroKernel::Accumulate(const TileRows& rows, Value* count, const std::vector<Active>& columns, Value*& b,
                              Values& sums) {
+  if (is_bytes()) return AccumulateBytes(rows, *ConstantOf(count), columns, b, sums);
+  AccumulateSteps(rows, count, columns, b, sums);
+}
+
+void MicroKernel::AccumulateBytes(const TileRows& rows, int64_t count, const std::vector<Active>& columns, Value*& b,
+                                  Values& sums) {
+  AccumulateSteps(rows, e_.I64(count / kGroup), columns, b, sums);
+  few_ = static_cast<int>(count % kGroup);
+  if (few_ == 0) return;
+  Step(rows, e_.I64(count / kGroup * kGroup), b, 0, columns, sums);
+  b = e_.Address(b, config_.b_storage, BOffset(1, 0));
+  few_ = 0;
+}
+
+void MicroKernel::AccumulateSteps(const TileRows& rows, Value* count, const std::vector<Active>& columns, Value*& b,
+                                  Values& sums) {
   // LLVM's loop strength reduction would take the row pointers apart into every sum and product they were made of, and
   // weigh all ways to put them together again, for most of the compile time. A frozen pointer has no parts.
   TileRows a = rows;
@@ -136,7 +166,10 @@ Values MicroKernel::Finish(const Values& sums) const {
   size_t size = sums.size() / sets_;
   Values result(sums.begin(), sums.begin() + static_cast<ptrdiff_t>(size));
   for (int set = 1; set < sets_; ++set)
-    for (size_t i = 0; i < size; ++i) result[i] = b_.CreateFAdd(result[i], sums[set * size + i]);
+    for (size_t i = 0; i < size; ++i) {
+      Value* other = sums[set * size + i];
+      result[i] = is_bytes() ? b_.CreateAdd(result[i], other) : b_.CreateFAdd(result[i], other);
+    }
   return result;
 }
 

@@ -2,6 +2,8 @@
 //
 // One step of k loads nv vectors of B, broadcasts mr scalars of A and does mr * nv multiply-adds. Small tiles keep
 // several sets of sums, so that consecutive steps do not wait for each other's result.
+//
+// With bytes, four neighbouring k are one step, as one i32 lane; sums are i32 (see ContractionSpec).
 #pragma once
 
 #include <cstdint>
@@ -40,16 +42,23 @@ class MicroKernel {
   MicroKernel(VectorEmitter& emitter, const Config& config);
 
   Values Zero() const;
-  // Adds the products of `count` consecutive k to `sums`; `b` is the panel's or first row's pointer and is moved past
-  // them. `columns`: per vector of B, the lanes that exist.
+  // Adds the products of `count` consecutive k (a constant for bytes) to `sums`; `b` is the panel's or first row's
+  // pointer and is moved past them. `columns`: per vector of B, the lanes that exist.
   void Accumulate(const TileRows& rows, llvm::Value* count, const std::vector<Active>& columns, llvm::Value*& b,
                   Values& sums);
   // The finished sums, row-major.
   Values Finish(const Values& sums) const;
 
  private:
+  bool is_bytes() const { return !IsFloat(config_.a_storage); }
   int64_t UnrollOf(llvm::Value* count) const;
   llvm::Value* ASplat(const TileRows& a, int row, llvm::Value* offset);
+  llvm::Value* BVector(llvm::Value* address, const Active& active);
+  llvm::Value* Product(llvm::Value* a, llvm::Value* b, llvm::Value* sum);
+  void AccumulateBytes(const TileRows& rows, int64_t count, const std::vector<Active>& columns, llvm::Value*& b,
+                       Values& sums);
+  void AccumulateSteps(const TileRows& rows, llvm::Value* count, const std::vector<Active>& columns, llvm::Value*& b,
+                       Values& sums);
   void EmitPrefetch(llvm::Value* address);
   llvm::Value* BOffset(int64_t step, int vector);
   // One step of k; `ahead`: constant distance from the current position, which selects offsets and the set of sums.
@@ -60,6 +69,7 @@ class MicroKernel {
   llvm::IRBuilder<>& b_;
   Config config_;
   int sets_;
+  int few_ = 0;  // bytes of the step being built, when they are not four
 };
 
 }  // namespace kiln::codegen
