@@ -327,6 +327,8 @@ class Verifier {
     RETURN_IF_ERROR(CheckAccess(c.a, c.conv ? batch : batch + 2));
     RETURN_IF_ERROR(CheckAccess(c.b, c.b_panels ? batch : batch + 1));
     if (c.conv) RETURN_IF_ERROR(CheckGeometry(*c.conv));
+    if (c.conv && !c.k.is_argument && c.k.value % (int64_t{c.conv->kernel_h} * c.conv->kernel_w) != 0)
+      return Invalid("k of a convolution is no multiple of the kernel's positions");
     if (!IsFloat(c.a.storage) || !IsFloat(c.b.storage)) RETURN_IF_ERROR(CheckBytes(c));
     if (c.zeros != -1) RETURN_IF_ERROR(CheckPointer(c.zeros));
     if (c.conv && c.zeros == -1 && (c.conv->pad_top != 0 || c.conv->pad_left != 0))

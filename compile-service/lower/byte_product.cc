@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "compile-service/lower/convolution.h"
-
 namespace kiln::lower {
 
 using ir::Graph;
@@ -171,6 +169,53 @@ Result<Place> ZeroPoints(PlanBuilder& b, const ByteProduct& product, int64_t cha
   const Place all = b.AllocateBuffer(dtype, {Count(channels)}, RowMajor(1));
   RETURN_IF_ERROR(b.AddCopy(zero, all, dtype, {Count(channels)}, {"zero points", {}}));
   return all;
+}
+
+Result<ConvolvedImage> WithKernelRowsTogether(PlanBuilder& b, const ByteProduct& product, ConvolvedImage image,
+                                              const std::vector<Dim>& out) {
+  const WindowShape shape = image.shape;
+  const int64_t channels = image.channels, row = shape.kernel_w * channels;
+  const bool shorter = BytePanelDepth(1, row) < BytePanelDepth(shape.kernel_w, channels);
+  const Dim column_stride = image.place.strides.back();
+  if (!shorter || shape.group != 1 || shape.dilation_w != 1 || !column_stride.is_const() ||
+      column_stride.value() != channels) {
+    return image;
+  }
+  SymbolTable& symbols = b.symbols();
+  std::vector<Dim> dims = image.dims;
+  const auto border = [&](size_t dim, int64_t pad, int64_t kernel, int64_t stride, int64_t dilation) {
+    const Dim last = symbols.Mul(symbols.Sub(out[dim], Count(1)), Count(stride));
+    const Dim read = symbols.Add(last, Count((kernel - 1) * dilation + 1));
+    dims[dim] = symbols.Max(symbols.Add(dims[dim], Count(pad)), read);
+  };
+  if (shape.padded) {
+    if (shape.spatial == 2) border(2, shape.pad_top, shape.kernel_h, shape.stride_h, shape.dilation_h);
+    border(dims.size() - 1, shape.pad_left, shape.kernel_w, shape.stride_w, 1);
+    const DType dtype = b.graph().value(product.a).dtype;
+    const Place whole = b.AllocateBuffer(dtype, dims, ChannelsLast(static_cast<int>(dims.size())));
+    Place zero;
+    if (product.a_zero >= 0) {
+      ASSIGN_OR_RETURN(zero, b.PlaceOf(product.a_zero));
+    } else {
+      ASSIGN_OR_RETURN(zero, b.ZeroOf(dtype));
+    }
+    zero.strides.assign(dims.size(), kZero);
+    RETURN_IF_ERROR(b.AddCopy(zero, whole, dtype, dims, {"pad", {}}));
+    Place inside = whole;
+    if (shape.spatial == 2) inside.offset = symbols.Mul(whole.strides[2], Count(shape.pad_top));
+    inside.offset = symbols.Add(inside.offset, symbols.Mul(whole.strides.back(), Count(shape.pad_left)));
+    RETURN_IF_ERROR(b.AddCopy(image.place, inside, dtype, image.dims, {"pad", {}}));
+    image.place = whole;
+  }
+  // Positions where a whole kernel row begins.
+  dims.back() = symbols.Max(symbols.Sub(dims.back(), Count(shape.kernel_w - 1)), kZero);
+  dims[1] = Count(row);
+  image.dims = std::move(dims);
+  image.channels = row;
+  image.shape.kernel_w = 1;
+  image.shape.pad_top = image.shape.pad_left = 0;
+  image.shape.padded = false;
+  return image;
 }
 
 Result<int32_t> ByteResult(PlanBuilder& b, GroupBody& body, const GraphNode& node, const ByteProduct& product,

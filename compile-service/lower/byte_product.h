@@ -7,6 +7,7 @@
 
 #include <optional>
 
+#include "compile-service/lower/convolution.h"
 #include "compile-service/lower/group_body.h"
 
 namespace kiln::lower {
@@ -32,6 +33,18 @@ Result<Place> PackBytePanels(PlanBuilder& b, ir::GraphValueId matrices, int64_t 
                              int64_t n, int64_t width);
 // One zero point per channel, for positions outside the image.
 Result<Place> ZeroPoints(PlanBuilder& b, const ByteProduct& product, int64_t channels);
+// The image that a convolution reads, channels innermost, and how it reads it.
+struct ConvolvedImage {
+  WindowShape shape;
+  Place place;
+  std::vector<Dim> dims;  // of the input, N, C, spatial…
+  int64_t channels = 0;   // per group, that lie together at one kernel position
+};
+// Few channels leave most of each group of four empty. Where a row of the kernel reads bytes that lie together, the row
+// becomes one position with kernel_w times the channels; a padded image is first copied into its border. `out`: dims of
+// the result. Other images come back as they are.
+Result<ConvolvedImage> WithKernelRowsTogether(PlanBuilder& b, const ByteProduct& product, ConvolvedImage image,
+                                              const std::vector<Dim>& out);
 // The scalar node of the op's result. `column`: the dim of the space that columns of weights run along; `reduced`: the
 // dims of the signed weights that are summed over.
 Result<int32_t> ByteResult(PlanBuilder& b, GroupBody& body, const ir::GraphNode& node, const ByteProduct& product,

@@ -280,9 +280,8 @@ Result<int32_t> ConvSum(PlanBuilder& b, GroupBody& body, const GraphNode& conv, 
 // The convolution as an implicit product: batch is the groups, or the images when an operand of the epilogue varies
 // over images in its own way.
 Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const GraphNode& conv,
-                    const WindowShape& shape, const Place& input, std::vector<ir::Store> stores,
-                    const std::string& head) {
-  const std::vector<Dim> in = b.graph().value(conv.inputs[0]).dims;
+                    const ConvolvedImage& image, std::vector<ir::Store> stores, const std::string& head) {
+  const WindowShape& shape = image.shape;
   const DType dtype = b.graph().value(conv.inputs[0]).dtype;
   const std::optional<ByteProduct> bytes = ByteProductOf(b.graph(), conv);
   GraphValueId weights_id = WeightsOf(conv);
@@ -290,13 +289,14 @@ Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const G
     ASSIGN_OR_RETURN(weights_id, SignedWeights(b, weights_id));
   }
   const std::vector<Dim> weights = b.graph().value(weights_id).dims;
-  const int64_t groups = shape.group, out = weights[0].value() / groups, channels = weights[1].value();
+  const int64_t groups = shape.group, out = weights[0].value() / groups, channels = image.channels;
   const int64_t taps = int64_t{shape.kernel_h} * shape.kernel_w;
   int64_t rows = b.RawHint(group.dims[0]);
   for (size_t i = 2; i < group.dims.size(); ++i) rows *= b.RawHint(group.dims[i]);
   const ir::Tile tile = ChooseTile(b.target(), rows, out, taps * channels);
   const int64_t width = int64_t{tile.nv} * b.f32_lanes();
-  const GraphValueId matrices = ConvMatrices(b, weights_id, groups, out, channels, taps);
+  const GraphValueId matrices =
+      ConvMatrices(b, weights_id, groups, out, weights[1].value(), taps * channels / weights[1].value());
   ASSIGN_OR_RETURN(const Place panels, bytes ? PackBytePanels(b, matrices, groups, taps, channels, out, width)
                                              : PackPanels(b, matrices, groups, taps * channels, out, width));
 
@@ -332,10 +332,10 @@ Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const G
   spec.m = arguments.UpTo(m, kRowsConstantMax);
   spec.n = SpecInt::Const(out);
   spec.k = SpecInt::Const(taps * channels);
-  spec.a = {body.Pointer({input, dtype, in, {}}), dtype, {}};
+  spec.a = {body.Pointer({image.place, dtype, image.dims, {}}), dtype, {}};
   if (groups > 1) spec.a.strides.push_back(arguments.Argument(Dim::Const(channels)));
-  if (image_batch) spec.a.strides.push_back(arguments.Argument(input.strides[0]));
-  spec.conv = GeometryOf(shape, input, in, group.dims, &arguments);
+  if (image_batch) spec.a.strides.push_back(arguments.Argument(image.place.strides[0]));
+  spec.conv = GeometryOf(shape, image.place, image.dims, group.dims, &arguments);
   if (shape.padded) {
     ASSIGN_OR_RETURN(const Place zeros, bytes ? ZeroPoints(b, *bytes, channels) : b.Zeros(channels));
     spec.zeros = body.Pointer({zeros, dtype, {Dim::Const(channels)}, {}});
@@ -419,7 +419,12 @@ Status EmitConvolution(PlanBuilder& b, const Group& group) {
   if (shape->group == 1 && shape->is_pointwise()) return EmitPointwise(b, group, body, conv, input, std::move(stores));
   const std::string head = (conv.op == TensorOp::kConv ? "conv " : "byte conv ") + std::to_string(shape->kernel_h) +
                            "x" + std::to_string(shape->kernel_w);
-  return EmitImplicit(b, group, body, conv, *shape, input, std::move(stores), head);
+  const GraphValue x = b.graph().value(conv.inputs[0]);
+  ConvolvedImage image{*shape, input, x.dims, b.graph().value(WeightsOf(conv)).dims[1].value()};
+  if (const std::optional<ByteProduct> bytes = ByteProductOf(b.graph(), conv)) {
+    ASSIGN_OR_RETURN(image, WithKernelRowsTogether(b, *bytes, std::move(image), group.dims));
+  }
+  return EmitImplicit(b, group, body, conv, image, std::move(stores), head);
 }
 
 }  // namespace kiln::lower

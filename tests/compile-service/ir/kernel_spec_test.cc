@@ -73,8 +73,22 @@ KernelSpec Convolution() {
   return spec;
 }
 
+// A * B of bytes, i8 [m, 6] by panels of i8, into i32.
+KernelSpec ByteMatMul() {
+  KernelSpec spec = MatMul();
+  auto& c = std::get<ir::ContractionSpec>(spec.kernel);
+  c.k = SpecInt::Const(6);
+  c.a = {0, DType::kI8, Consts({6, 1})};
+  c.b = {1, DType::kI8, {}};
+  c.accesses = {{2, DType::kI32, Consts({5, 1})}};
+  c.epilogue = {{ScalarOp::kAccumulator, DType::kI32}};
+  c.stores = {{0, 0}};
+  spec.pointers = 3;
+  return spec;
+}
+
 std::vector<KernelSpec> Examples() {
-  std::vector<KernelSpec> specs = {MatMul(), AveragePool(false), AveragePool(true), Convolution()};
+  std::vector<KernelSpec> specs = {MatMul(), AveragePool(false), AveragePool(true), Convolution(), ByteMatMul()};
   for (uint64_t seed = 0; seed < 40; ++seed) specs.push_back(testing::RandomLoopNest(seed, 8).Make().spec);
   return specs;
 }
@@ -229,6 +243,38 @@ TEST(VerifySpec, RefusesEveryKindOfMistake) {
     spec.kernel = nest;
     EXPECT_FALSE(ir::VerifySpec(spec).has_value()) << bad.name;
   }
+}
+
+TEST(VerifySpec, ContractionsOfBytesAreConstantAndPacked) {
+  ASSERT_TRUE(ir::VerifySpec(ByteMatMul()).has_value());
+  const auto refused = [](void (*spoil)(ir::ContractionSpec&)) {
+    KernelSpec spec = ByteMatMul();
+    spoil(std::get<ir::ContractionSpec>(spec.kernel));
+    return !ir::VerifySpec(spec).has_value();
+  };
+  EXPECT_TRUE(refused([](ir::ContractionSpec& c) { c.k = SpecInt::Argument(0); }));
+  EXPECT_TRUE(refused([](ir::ContractionSpec& c) { c.b.storage = DType::kU8; }));
+  EXPECT_TRUE(refused([](ir::ContractionSpec& c) { c.a.storage = DType::kI16; }));
+  EXPECT_TRUE(refused([](ir::ContractionSpec& c) { c.a.storage = DType::kF32; }));
+  EXPECT_TRUE(refused([](ir::ContractionSpec& c) { c.a.strides[1] = SpecInt::Const(2); }));
+  EXPECT_TRUE(refused([](ir::ContractionSpec& c) { c.epilogue[0].type = DType::kF32; }));
+  EXPECT_TRUE(refused([](ir::ContractionSpec& c) {
+    c.b_panels = false;
+    c.b.strides = Consts({5});
+  }));
+}
+
+TEST(EvaluateSpec, BytesCountFromTheLowestAndGoInFours) {
+  // k = 6: the second group of four has two bytes.
+  const int8_t a[12] = {-128, -127, 0, 1, 127, 2, -128, -128, -128, -128, -128, -128};
+  std::vector<int8_t> b(size_t{2} * 8 * 4, 100);  // two steps of panels 8 wide
+  for (int k = 0; k < 6; ++k) b[static_cast<size_t>(k / 4 * 32 + k % 4)] = static_cast<int8_t>(k + 1);  // column 0
+  std::vector<int32_t> out(10, -1);
+  const int64_t rows = 2;
+  void* pointers[] = {const_cast<int8_t*>(a), b.data(), out.data()};
+  ASSERT_TRUE(ir::EvaluateSpec(ByteMatMul(), pointers, {&rows, 1}, 8, 0, 1).has_value());
+  EXPECT_EQ(out[0], 0 * 1 + 1 * 2 + 128 * 3 + 129 * 4 + 255 * 5 + 130 * 6);
+  EXPECT_EQ(out[5], 0);
 }
 
 TEST(VerifySpec, ElementaryFunctionsOfF64AreUnsupported) {
