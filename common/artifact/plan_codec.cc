@@ -180,10 +180,10 @@ std::vector<uint8_t> EncodePlan(const Plan& plan) {
 }
 
 Result<Plan> DecodePlan(std::span<const uint8_t> bytes) {
-  flatbuffers::Verifier verifier(bytes.data(), bytes.size(), 16, 4'000'000);
-  if (bytes.size() < 8 || !fbs::VerifyPlanBuffer(verifier))
-    return Fail(ErrorCode::kMalformed, "plan bytes are damaged");
-  const fbs::Plan& root = *fbs::GetPlan(bytes.data());
+  const AlignedBytes aligned(bytes);
+  ASSIGN_OR_RETURN(const fbs::Plan* table, VerifiedRoot<fbs::Plan>(aligned.span(), "plan", fbs::PlanIdentifier(),
+                                                                   {.depth = 16, .tables = 4'000'000}));
+  const fbs::Plan& root = *table;
   if (root.version() != kPlanVersion)
     return Fail(ErrorCode::kUnsupported,
                 "plan has format version " + std::to_string(root.version()) + "; this build reads 1");
@@ -217,9 +217,7 @@ Result<Plan> DecodePlan(std::span<const uint8_t> bytes) {
   if (root.recipes() != nullptr)
     for (const fbs::PrepackRecipe* table : *root.recipes()) {
       PrepackRecipe recipe;
-      const std::span<const uint8_t> nested = BytesOf(table->program());
-      const std::vector<uint8_t> aligned(nested.begin(), nested.end());  // nested bytes have no alignment of their own
-      ASSIGN_OR_RETURN(recipe.program, DecodeProgram(aligned));
+      ASSIGN_OR_RETURN(recipe.program, DecodeProgram(BytesOf(table->program())));
       recipe.weights = Ints(table->weights());
       plan.recipes.push_back(std::move(recipe));
     }

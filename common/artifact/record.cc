@@ -78,8 +78,8 @@ Bytes EncodeBody(const PlanRecord& record) {
 }
 
 Result<PlanRecord> DecodeBody(std::span<const uint8_t> bytes) {
-  const Bytes aligned(bytes.begin(), bytes.end());
-  ASSIGN_OR_RETURN(const wire::PlanRecord* table, VerifiedRoot<wire::PlanRecord>(aligned, "plan record"));
+  const AlignedBytes aligned(bytes);
+  ASSIGN_OR_RETURN(const wire::PlanRecord* table, VerifiedRoot<wire::PlanRecord>(aligned.span(), "plan record"));
   if (table->plan_key() == nullptr || table->segment() == nullptr || table->codegen_id() == nullptr ||
       table->target() == nullptr || table->guard() == nullptr || table->plan() == nullptr ||
       table->kernels() == nullptr)

@@ -7,23 +7,47 @@
 #include <span>
 
 #include "common/base/bytes.h"
+#include "common/base/check.h"
 #include "common/base/result.h"
 
 namespace kiln {
 
-inline constexpr int kFlatBufferDepthMax = 32;
-inline constexpr int kFlatBufferTablesMax = 1'000'000;
+struct FlatBufferBounds {
+  uint32_t depth = 32;          // tables within tables
+  uint32_t tables = 1'000'000;  // one that is referred to twice counts twice
+};
 
-// `bytes` must be aligned to 8 (the start of a Bytes is). The pointer lives as long as the bytes.
+// Bytes that begin at a multiple of 8, as reading in place needs: the given ones where they do, else a copy.
+class AlignedBytes {
+ public:
+  explicit AlignedBytes(std::span<const uint8_t> bytes) : bytes_(bytes) {
+    if (reinterpret_cast<uintptr_t>(bytes.data()) % 8 == 0) return;
+    copy_.assign(bytes.begin(), bytes.end());
+    bytes_ = copy_;
+  }
+  AlignedBytes(const AlignedBytes&) = delete;
+  AlignedBytes& operator=(const AlignedBytes&) = delete;
+
+  std::span<const uint8_t> span() const { return bytes_; }
+
+ private:
+  Bytes copy_;
+  std::span<const uint8_t> bytes_;
+};
+
+// `bytes` begin at a multiple of 8 (the start of a Bytes does; see AlignedBytes). The pointer lives as long as the
+// bytes. kMalformed where they do not follow the schema, lack `identifier` or pass the bounds.
 template <class Table>
-Result<const Table*> VerifiedRoot(std::span<const uint8_t> bytes, const char* what) {
+Result<const Table*> VerifiedRoot(std::span<const uint8_t> bytes, const char* what, const char* identifier = nullptr,
+                                  FlatBufferBounds bounds = {}) {
+  KILN_CHECK(reinterpret_cast<uintptr_t>(bytes.data()) % 8 == 0);
   // A size limit of the FlatBuffers format itself; larger input trips an assertion in the library.
   if (bytes.size() < 8 || bytes.size() >= FLATBUFFERS_MAX_BUFFER_SIZE)
     return Fail(ErrorCode::kMalformed,
                 std::string(what) + ": " + std::to_string(bytes.size()) + " bytes are no message");
-  flatbuffers::Verifier verifier(bytes.data(), bytes.size(), kFlatBufferDepthMax, kFlatBufferTablesMax);
-  if (!verifier.VerifyBuffer<Table>(nullptr))
-    return Fail(ErrorCode::kMalformed, std::string(what) + ": the bytes do not follow the schema");
+  flatbuffers::Verifier verifier(bytes.data(), bytes.size(), bounds.depth, bounds.tables);
+  if (!verifier.VerifyBuffer<Table>(identifier))
+    return Fail(ErrorCode::kMalformed, std::string(what) + ": the bytes do not follow the schema (cut or damaged)");
   return flatbuffers::GetRoot<Table>(bytes.data());
 }
 

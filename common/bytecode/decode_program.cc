@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/base/flatbuffer.h"
 #include "common/base/limits.h"
 #include "common/bytecode/program_codec.h"
 #include "schemas/program_generated.h"
@@ -321,12 +322,10 @@ Result<Program> DecodeProgram(std::span<const uint8_t> bytes, const DecodeOption
     std::memcpy(copy->data(), bytes.data(), bytes.size());
     return DecodeProgram({static_cast<const uint8_t*>(copy->data()), copy->size()}, {options.weights, copy});
   }
-  constexpr uint32_t kTablesMax = 4 * (limits::kProgramNodesMax + limits::kProgramValuesMax);
-  flatbuffers::Verifier verifier(bytes.data(), bytes.size(), 32, kTablesMax);
-  if (!wire::VerifyProgramBuffer(verifier)) {
-    return Bad("these " + std::to_string(bytes.size()) + " bytes are no encoded program (truncated or corrupt)");
-  }
-  return ProgramDecoder(bytes, options).Run(*wire::GetProgram(bytes.data()));
+  constexpr FlatBufferBounds kBounds{.tables = 4 * (limits::kProgramNodesMax + limits::kProgramValuesMax)};
+  ASSIGN_OR_RETURN(const wire::Program* root,
+                   VerifiedRoot<wire::Program>(bytes, "program", wire::ProgramIdentifier(), kBounds));
+  return ProgramDecoder(bytes, options).Run(*root);
 }
 
 }  // namespace kiln
