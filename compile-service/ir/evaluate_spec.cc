@@ -214,6 +214,10 @@ Scalar Applied(const ScalarNode& node, DType operand, const Scalar& a, const Sca
       return a.integer != 0 ? b : c;
     case ScalarOp::kConvert:
       return Converted(a, operand, type);
+    case ScalarOp::kRoundF16:
+      return floats(static_cast<float>(Float16(static_cast<float>(a.number))));
+    case ScalarOp::kRoundBF16:
+      return floats(static_cast<float>(BFloat16(static_cast<float>(a.number))));
   }
   return {};
 }

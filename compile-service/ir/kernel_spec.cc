@@ -163,6 +163,9 @@ class Verifier {
       case ScalarOp::kCeil:
       case ScalarOp::kRound:
         return require(IsFloat(node.type) && operands_are(node.type), "operands and type must be one float type");
+      case ScalarOp::kRoundF16:
+      case ScalarOp::kRoundBF16:
+        return require(node.type == DType::kF32 && operands_are(node.type), "operand and type must be f32");
       case ScalarOp::kPow:
       case ScalarOp::kExp:
       case ScalarOp::kLog:

@@ -85,6 +85,16 @@ bool IsLogical(TensorOp op) {
   return op == TensorOp::kAnd || op == TensorOp::kOr || op == TensorOp::kXor || op == TensorOp::kNot;
 }
 
+bool IsHalf(DType dtype) {
+  return dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
+// A cast from or to halves that goes through f32 without rounding twice: whole numbers beyond 2^24 would.
+bool IsHalfCast(DType from, DType to) {
+  const bool wide_integer = from == DType::kI32 || from == DType::kI64;
+  return IsHalf(from) || (IsHalf(to) && !(wide_integer && to == DType::kBF16));
+}
+
 // Ops whose results are a byte's own values, so that computing in i32 needs no wrapping in between.
 bool StaysInRange(TensorOp op) {
   return op == TensorOp::kMin || op == TensorOp::kMax || op == TensorOp::kClip || op == TensorOp::kRelu ||
@@ -114,10 +124,12 @@ bool IsByte(DType dtype) {
 }
 
 bool IsKernelDType(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kI32 || dtype == DType::kI64 || dtype == DType::kBool || IsByte(dtype);
+  return dtype == DType::kF32 || dtype == DType::kI32 || dtype == DType::kI64 || dtype == DType::kBool ||
+         IsByte(dtype) || IsHalf(dtype);
 }
 
 DType ComputeType(DType dtype) {
+  if (IsHalf(dtype)) return DType::kF32;
   return IsByte(dtype) ? DType::kI32 : dtype;
 }
 
@@ -129,8 +141,12 @@ bool IsScalarNode(const ir::Graph& graph, const ir::GraphNode& node) {
   }
   if (!IsKernelDType(graph.value(node.outputs[0]).dtype)) return false;
   if (kind == ScalarKind::kQuantization) return IsPlainQuantization(graph, node);
-  if (IsByte(graph.value(node.outputs[0]).dtype) && !StaysInRange(node.op)) return false;
-  const DType type = graph.value(node.inputs[0]).dtype;
+  const DType type = graph.value(node.inputs[0]).dtype, out = graph.value(node.outputs[0]).dtype;
+  if (IsByte(out) && !StaysInRange(node.op)) return false;
+  if (IsHalf(type) || IsHalf(out)) {
+    if (node.op == TensorOp::kCast) return IsHalfCast(type, out);
+    return node.op == TensorOp::kWhere;
+  }
   if (kind != ScalarKind::kGeneric && type != DType::kF32) return false;
   if (node.op == TensorOp::kWhere || node.op == TensorOp::kCast) return true;
   if (IsLogical(node.op)) return type == DType::kBool;
@@ -333,7 +349,12 @@ int32_t ScalarBuilder::Any(const ir::Graph& graph, const ir::GraphNode& node, DT
               boolean(ScalarOp::kNot, boolean(ScalarOp::kAnd, x, y), -1));
   }
   const DType out = ComputeType(graph.value(node.outputs[0]).dtype);
-  if (node.op == TensorOp::kCast) return out == type ? x : Op(ScalarOp::kConvert, out, x);
+  if (node.op == TensorOp::kCast) {
+    const int32_t converted = out == type ? x : Op(ScalarOp::kConvert, out, x);
+    const DType storage = graph.value(node.outputs[0]).dtype;
+    if (!IsHalf(storage)) return converted;
+    return Op(storage == DType::kF16 ? ScalarOp::kRoundF16 : ScalarOp::kRoundBF16, DType::kF32, converted);
+  }
   return Op(ScalarOp::kSelect, out, x, y, operands[2]);  // Where
 }
 

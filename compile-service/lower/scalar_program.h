@@ -40,7 +40,7 @@ bool IsScalarNode(const ir::Graph& graph, const ir::GraphNode& node);
 // Dtypes that kernels read and write.
 bool IsKernelDType(DType dtype);
 bool IsByte(DType dtype);  // u8, i8
-// What a kernel computes with for values of a kernel dtype: i32 for bytes, else the dtype itself.
+// What a kernel computes with for values of a kernel dtype: i32 for bytes, f32 for halves, else the dtype itself.
 DType ComputeType(DType dtype);
 
 }  // namespace kiln::lower

@@ -27,6 +27,8 @@ Result<bool> SinkReshapes(ir::Graph& graph);
 Result<bool> CheapenDivisions(ir::Graph& graph);
 // Scales and shifts by weights after a convolution or product move into its weights and bias (not in strict mode).
 Result<bool> FoldAffine(ir::Graph& graph);
+// Arithmetic on f16 and bf16 becomes f32 arithmetic between casts.
+Result<bool> WidenHalves(ir::Graph& graph);
 // Equal nodes and equal scalars once.
 Result<bool> ShareCommon(ir::Graph& graph);
 // Nodes nobody reads.

@@ -12,6 +12,7 @@ struct Pass {
 constexpr Pass kPasses[] = {
     {"fold known", FoldKnown, true},
     {"remove dead", RemoveDead, true},
+    {"widen halves", WidenHalves, true},
     {"turn transposed", TurnTransposed, true},
     {"decompose", Decompose, true},
     {"transposed convolutions", TransposedConvolutions, true},

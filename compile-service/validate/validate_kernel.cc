@@ -26,6 +26,8 @@ template <class T>
 T RandomValue(std::mt19937_64& random, bool special) {
   if constexpr (std::is_same_v<T, bool>) {
     return random() % 2 == 0;
+  } else if constexpr (std::is_integral_v<T> && sizeof(T) == 1) {
+    return static_cast<T>(random());  // products of bytes count on all of their range
   } else if constexpr (std::is_integral_v<T>) {
     const int value = static_cast<int>(random() % 9);
     return static_cast<T>(std::is_signed_v<T> ? value - 4 : value);
@@ -75,6 +77,8 @@ bool HasDecision(const ir::ScalarProgram& program) {
       case ir::ScalarOp::kLessEqual:
       case ir::ScalarOp::kEqual:
       case ir::ScalarOp::kConvert:
+      case ir::ScalarOp::kRoundF16:
+      case ir::ScalarOp::kRoundBF16:
       case ir::ScalarOp::kIsNaN:
         return true;
       case ir::ScalarOp::kLoad:

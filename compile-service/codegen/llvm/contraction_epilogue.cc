@@ -42,7 +42,10 @@ size_t WeightOf(ScalarOp op) {
     case ScalarOp::kSelect:
       return 1;
     case ScalarOp::kConvert:
+    case ScalarOp::kRoundF16:
       return 2;
+    case ScalarOp::kRoundBF16:
+      return 8;
     case ScalarOp::kExp:
     case ScalarOp::kLog:
     case ScalarOp::kTanh:

@@ -124,6 +124,10 @@ Value* EmitScalarOp(VectorEmitter& e, const ScalarNode& node, DType operand, Val
       return ir.CreateSelect(a, b, c);
     case ScalarOp::kConvert:
       return e.Convert(a, operand, node.type);
+    case ScalarOp::kRoundF16:
+      return e.FromStorage(e.ToStorage(a, DType::kF32, DType::kF16), DType::kF16, DType::kF32);
+    case ScalarOp::kRoundBF16:
+      return e.FromStorage(e.ToStorage(a, DType::kF32, DType::kBF16), DType::kBF16, DType::kF32);
   }
   __builtin_unreachable();
 }

@@ -38,6 +38,16 @@ class Random {
       for (int32_t& v : tensor.values<int32_t>()) v = static_cast<int32_t>(integer(engine_));
     } else if (desc.dtype == DType::kBool) {
       for (bool& v : tensor.values<bool>()) v = integer(engine_) > 1;
+    } else if (desc.dtype == DType::kU8) {
+      for (uint8_t& v : tensor.values<uint8_t>()) v = static_cast<uint8_t>(engine_());
+    } else if (desc.dtype == DType::kI8) {
+      for (int8_t& v : tensor.values<int8_t>()) v = static_cast<int8_t>(engine_());
+    } else if (desc.dtype == DType::kF16) {
+      for (Float16& v : tensor.values<Float16>()) v = Float16(number(engine_));
+    } else if (desc.dtype == DType::kBF16) {
+      for (BFloat16& v : tensor.values<BFloat16>()) v = BFloat16(number(engine_));
+    } else {
+      ADD_FAILURE() << "no random values of " << DTypeName(desc.dtype);
     }
     return tensor;
   }
@@ -52,11 +62,21 @@ bool Close(float a, float b, double tolerance) {
   return std::abs(static_cast<double>(a) - b) <= tolerance * (1 + std::abs(static_cast<double>(b)));
 }
 
+// One unit in the last place: a value may be rounded from either side.
+constexpr double kF16Unit = 0x1p-10, kBF16Unit = 0x1p-7;
+
 void ExpectSame(const Tensor& got, const Tensor& want, double tolerance, const std::string& what) {
   ASSERT_EQ(got.dtype(), want.dtype()) << what;
   ASSERT_EQ(got.dims(), want.dims()) << what;
   for (int64_t i = 0; i < want.ref.elements(); ++i) {
-    if (want.dtype() == DType::kF32) {
+    if (want.dtype() == DType::kF16 || want.dtype() == DType::kBF16) {
+      const bool is_f16 = want.dtype() == DType::kF16;
+      const auto value = [&](const Tensor& t) {
+        return is_f16 ? static_cast<float>(t.ref.as<Float16>()[i]) : static_cast<float>(t.ref.as<BFloat16>()[i]);
+      };
+      ASSERT_TRUE(Close(value(got), value(want), tolerance == 0 ? 0 : is_f16 ? kF16Unit : kBF16Unit))
+          << what << ": element " << i << " is " << value(got) << ", not " << value(want);
+    } else if (want.dtype() == DType::kF32) {
       const float g = got.ref.as<float>()[i], w = want.ref.as<float>()[i];
       ASSERT_TRUE(Close(g, w, tolerance))
           << what << ": element " << i << " of " << want.dims().ToString() << " is " << g << ", not " << w;
