@@ -30,25 +30,18 @@ class Random {
     Tensor tensor = Tensor::Zeros(desc.dtype, dims);
     std::uniform_real_distribution<float> number(-scale, scale);
     std::uniform_int_distribution<int64_t> integer(0, 3);
-    if (desc.dtype == DType::kF32) {
-      for (float& v : tensor.values<float>()) v = number(engine_);
-    } else if (desc.dtype == DType::kI64) {
-      for (int64_t& v : tensor.values<int64_t>()) v = integer(engine_);
-    } else if (desc.dtype == DType::kI32) {
-      for (int32_t& v : tensor.values<int32_t>()) v = static_cast<int32_t>(integer(engine_));
-    } else if (desc.dtype == DType::kBool) {
-      for (bool& v : tensor.values<bool>()) v = integer(engine_) > 1;
-    } else if (desc.dtype == DType::kU8) {
-      for (uint8_t& v : tensor.values<uint8_t>()) v = static_cast<uint8_t>(engine_());
-    } else if (desc.dtype == DType::kI8) {
-      for (int8_t& v : tensor.values<int8_t>()) v = static_cast<int8_t>(engine_());
-    } else if (desc.dtype == DType::kF16) {
-      for (Float16& v : tensor.values<Float16>()) v = Float16(number(engine_));
-    } else if (desc.dtype == DType::kBF16) {
-      for (BFloat16& v : tensor.values<BFloat16>()) v = BFloat16(number(engine_));
-    } else {
-      ADD_FAILURE() << "no random values of " << DTypeName(desc.dtype);
-    }
+    // Bytes take all their values, as their products do; other integers stay small enough to be indices.
+    DispatchDType(desc.dtype, [&]<class T>() {
+      for (T& v : tensor.values<T>()) {
+        if constexpr (std::is_same_v<T, bool>) {
+          v = integer(engine_) > 1;
+        } else if constexpr (std::is_integral_v<T>) {
+          v = static_cast<T>(sizeof(T) == 1 ? engine_() : static_cast<uint64_t>(integer(engine_)));
+        } else {
+          v = static_cast<T>(number(engine_));
+        }
+      }
+    });
     return tensor;
   }
 
@@ -74,7 +67,10 @@ void ExpectSame(const Tensor& got, const Tensor& want, double tolerance, const s
       const auto value = [&](const Tensor& t) {
         return is_f16 ? static_cast<float>(t.ref.as<Float16>()[i]) : static_cast<float>(t.ref.as<BFloat16>()[i]);
       };
-      ASSERT_TRUE(Close(value(got), value(want), tolerance == 0 ? 0 : is_f16 ? kF16Unit : kBF16Unit))
+      ASSERT_TRUE(Close(value(got), value(want),
+                        tolerance == 0 ? 0
+                        : is_f16       ? kF16Unit
+                                       : kBF16Unit))
           << what << ": element " << i << " is " << value(got) << ", not " << value(want);
     } else if (want.dtype() == DType::kF32) {
       const float g = got.ref.as<float>()[i], w = want.ref.as<float>()[i];
