@@ -3,7 +3,7 @@ BUILD   ?= build/release
 JOBS    ?= $(shell nproc)
 PRESET_FLAGS ?= -DCMAKE_BUILD_TYPE=Release
 
-.PHONY: help build run test bench lint asan tsan compose-test clean packages
+.PHONY: help build run test exhaustive bench lint asan tsan compose-test clean packages
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,6 +21,9 @@ run: build ## the main job: a fleet on this machine reads text lines, plans arri
 
 test: build ## build and run all tests
 	@ctest --test-dir $(BUILD) --output-on-failure -j2 $(CTEST_FLAGS)
+
+exhaustive: build ## tests that try every value (elementary functions over all floats): minutes
+	@ctest --test-dir $(BUILD) -C Exhaustive -L exhaustive --output-on-failure -V
 
 bench: build ## benchmarks: kernels, interpreter, models beside other runtimes (see bench/README.md)
 	@./tools/install_packages.sh bench

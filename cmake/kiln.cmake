@@ -38,9 +38,10 @@ function(kiln_bench name)
   target_compile_definitions(${name} PRIVATE KILN_BIN_DIR="${PROJECT_BINARY_DIR}/bin")
 endfunction()
 
-# kiln_test(NAME SOURCES a_test.cc … [DEPS targets…] [LABELS labels…] [TIMEOUT seconds]): one GoogleTest program, one ctest entry.
+# kiln_test(NAME SOURCES a_test.cc … [DEPS targets…] [LABELS labels…] [TIMEOUT seconds] [EXHAUSTIVE]): one GoogleTest program, one ctest
+# entry; an exhaustive one is left to `make exhaustive`.
 function(kiln_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "EXHAUSTIVE" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   _kiln_compile_options(${name})
   target_link_libraries(${name} PRIVATE ${arg_DEPS} GTest::gmock GTest::gtest GTest::gtest_main)
@@ -50,7 +51,11 @@ function(kiln_test name)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
-  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set(configuration)
+  if(arg_EXHAUSTIVE)
+    set(configuration CONFIGURATIONS Exhaustive)
+  endif()
+  add_test(NAME ${name} COMMAND ${name} ${configuration} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
 endfunction()
 

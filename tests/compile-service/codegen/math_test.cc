@@ -7,48 +7,16 @@
 #include <limits>
 #include <random>
 
-#include "compile-service/codegen/llvm/kernel_compiler.h"
-#include "tests/support/executable_memory.h"
-#include "tests/support/spec_builder.h"
+#include "tests/compile-service/codegen/math_reference.h"
 
 namespace kiln {
 namespace {
 
 using ir::ScalarOp;
-using testing::Consts;
-
-constexpr double kUlpBound = 2.0;
-
-struct Function {
-  ScalarOp op;
-  const char* name;
-  double (*reference)(double);
-};
-double Sigmoid(double x) {
-  return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x));
-}
-const Function kFunctions[] = {
-    {ScalarOp::kExp, "exp", std::exp},           {ScalarOp::kLog, "log", std::log},
-    {ScalarOp::kTanh, "tanh", std::tanh},        {ScalarOp::kErf, "erf", std::erf},
-    {ScalarOp::kSigmoid, "sigmoid", Sigmoid},    {ScalarOp::kSin, "sin", std::sin},
-    {ScalarOp::kCos, "cos", std::cos},           {ScalarOp::kSqrt, "sqrt", std::sqrt},
-    {ScalarOp::kFloor, "floor", std::floor},     {ScalarOp::kCeil, "ceil", std::ceil},
-    {ScalarOp::kRound, "round", std::nearbyint},
-};
-
-// Distance in units in the last place of the f32 nearest to `expected`; 0 when both are NaN or equal, signs of zero
-// included.
-double UlpError(float got, double expected) {
-  const float rounded = static_cast<float>(expected);
-  if (std::isnan(rounded)) return std::isnan(got) ? 0 : INFINITY;
-  if (std::isinf(rounded) || rounded == 0 || std::isnan(got))
-    return std::bit_cast<uint32_t>(got) == std::bit_cast<uint32_t>(rounded) ? 0
-           : std::isnan(got) || rounded == 0                     ? (std::fabs(got) <= 0x1p-149f ? 1 : INFINITY)
-           : std::fabs(got) == std::numeric_limits<float>::max() ? 1
-                                                                 : INFINITY;
-  const int exponent = std::max(std::ilogb(rounded), -126);
-  return std::fabs(static_cast<double>(got) - expected) / std::ldexp(1.0, exponent - 23);
-}
+using testing::Apply;
+using testing::kFunctions;
+using testing::kUlpBound;
+using testing::UlpError;
 
 std::vector<float> Samples() {
   std::mt19937 random(7);
@@ -76,22 +44,6 @@ std::vector<float> Samples() {
   return samples;
 }
 
-ir::KernelSpec Apply(ScalarOp op, int operands) {
-  ir::LoopNestSpec nest;
-  nest.inner = ir::SpecInt::Argument(0);
-  testing::ProgramBuilder p;
-  int32_t loads[2] = {-1, -1};
-  for (int i = 0; i < operands; ++i) {
-    nest.accesses.push_back({i, DType::kF32, Consts({1})});
-    loads[i] = p.Load(i);
-  }
-  nest.accesses.push_back({operands, DType::kF32, Consts({1})});
-  const int32_t result = p.Op(op, loads[0], loads[1]);
-  nest.body = p.Take();
-  nest.stages = {testing::StoreStage(ir::Stage::Domain::kInner, {{operands, result}})};
-  return {nest, operands + 1, 1};
-}
-
 class Math : public ::testing::TestWithParam<Target> {};
 
 TEST_P(Math, EveryFunction_StaysWithinTwoUlp) {
@@ -99,7 +51,7 @@ TEST_P(Math, EveryFunction_StaysWithinTwoUlp) {
   ASSERT_TRUE(compiler.has_value());
   std::vector<float> in = Samples();
   std::vector<float> out(in.size());
-  for (const Function& function : kFunctions) {
+  for (const testing::ElementaryFunction& function : kFunctions) {
     auto code = (*compiler)->Compile(Apply(function.op, 1));
     ASSERT_TRUE(code.has_value()) << function.name << ": " << ToString(code.error());
     testing::ExecutableKernel kernel(code->bytes);
