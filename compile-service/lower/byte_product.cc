@@ -78,13 +78,12 @@ GraphValueId CombinedScale(PlanBuilder& b, const ByteProduct& product) {
 }
 
 // What z contributed to the sums, z times the sum of each column; -1 when z is 0.
-Result<int32_t> ZeroPointTerm(PlanBuilder& b, GroupBody& body, const ByteProduct& product, GraphValueId weights,
-                              const std::vector<int64_t>& reduced, size_t column, size_t rank) {
-  const int32_t flip = b.graph().value(product.a).dtype == DType::kI8 ? kFlip : 0;
-  int32_t zero = body.scalars().Number(DType::kI32, flip);
+Result<int32_t> ZeroPointTerm(PlanBuilder& b, GroupBody& body, const ByteProduct& product, int32_t offset,
+                              GraphValueId weights, const std::vector<int64_t>& reduced, size_t column, size_t rank) {
+  int32_t zero = body.scalars().Number(DType::kI32, offset);
   if (product.a_zero >= 0) {
     ASSIGN_OR_RETURN(const int32_t z, body.Scalar(product.a_zero));
-    zero = flip == 0 ? z : body.scalars().Op(ScalarOp::kAdd, DType::kI32, z, zero);
+    zero = offset == 0 ? z : body.scalars().Op(ScalarOp::kAdd, DType::kI32, z, zero);
   }
   if (zero == body.scalars().Number(DType::kI32, 0)) return -1;
   Attributes axes;
@@ -124,6 +123,10 @@ std::optional<ByteProduct> ByteProductOf(const Graph& graph, const GraphNode& no
                         IsSingle(graph, product.y_scale) && IsSingle(graph, product.y_zero);
   if (!constant || (product.bias >= 0 && !graph.value(product.bias).prepack)) return std::nullopt;
   return product;
+}
+
+int32_t ByteOffset(const Graph& graph, const ByteProduct& product) {
+  return graph.value(product.a).dtype == DType::kI8 ? kFlip : 0;
 }
 
 Result<GraphValueId> SignedWeights(PlanBuilder& b, GraphValueId weights) {
@@ -171,16 +174,10 @@ Result<Place> ZeroPoints(PlanBuilder& b, const ByteProduct& product, int64_t cha
   return all;
 }
 
-Result<ConvolvedImage> WithKernelRowsTogether(PlanBuilder& b, const ByteProduct& product, ConvolvedImage image,
-                                              const std::vector<Dim>& out) {
+Result<ConvolvedImage> WithBorder(PlanBuilder& b, const ByteProduct& product, ConvolvedImage image,
+                                  const std::vector<Dim>& out) {
   const WindowShape shape = image.shape;
-  const int64_t channels = image.channels, row = shape.kernel_w * channels;
-  const bool shorter = BytePanelDepth(1, row) < BytePanelDepth(shape.kernel_w, channels);
-  const Dim column_stride = image.place.strides.back();
-  if (!shorter || shape.group != 1 || shape.dilation_w != 1 || !column_stride.is_const() ||
-      column_stride.value() != channels) {
-    return image;
-  }
+  if (!shape.padded) return image;
   SymbolTable& symbols = b.symbols();
   std::vector<Dim> dims = image.dims;
   const auto border = [&](size_t dim, int64_t pad, int64_t kernel, int64_t stride, int64_t dilation) {
@@ -188,42 +185,54 @@ Result<ConvolvedImage> WithKernelRowsTogether(PlanBuilder& b, const ByteProduct&
     const Dim read = symbols.Add(last, Count((kernel - 1) * dilation + 1));
     dims[dim] = symbols.Max(symbols.Add(dims[dim], Count(pad)), read);
   };
-  if (shape.padded) {
-    if (shape.spatial == 2) border(2, shape.pad_top, shape.kernel_h, shape.stride_h, shape.dilation_h);
-    border(dims.size() - 1, shape.pad_left, shape.kernel_w, shape.stride_w, 1);
-    const DType dtype = b.graph().value(product.a).dtype;
-    const Place whole = b.AllocateBuffer(dtype, dims, ChannelsLast(static_cast<int>(dims.size())));
-    Place zero;
-    if (product.a_zero >= 0) {
-      ASSIGN_OR_RETURN(zero, b.PlaceOf(product.a_zero));
-    } else {
-      ASSIGN_OR_RETURN(zero, b.ZeroOf(dtype));
-    }
-    zero.strides.assign(dims.size(), kZero);
-    RETURN_IF_ERROR(b.AddCopy(zero, whole, dtype, dims, {"pad", {}}));
-    Place inside = whole;
-    if (shape.spatial == 2) inside.offset = symbols.Mul(whole.strides[2], Count(shape.pad_top));
-    inside.offset = symbols.Add(inside.offset, symbols.Mul(whole.strides.back(), Count(shape.pad_left)));
-    RETURN_IF_ERROR(b.AddCopy(image.place, inside, dtype, image.dims, {"pad", {}}));
-    image.place = whole;
+  if (shape.spatial == 2) border(2, shape.pad_top, shape.kernel_h, shape.stride_h, shape.dilation_h);
+  border(dims.size() - 1, shape.pad_left, shape.kernel_w, shape.stride_w, shape.dilation_w);
+  const DType dtype = b.graph().value(product.a).dtype;
+  const Place whole = b.AllocateBuffer(dtype, dims, ChannelsLast(static_cast<int>(dims.size())));
+  Place zero;
+  if (product.a_zero >= 0) {
+    ASSIGN_OR_RETURN(zero, b.PlaceOf(product.a_zero));
+  } else {
+    ASSIGN_OR_RETURN(zero, b.ZeroOf(dtype));
   }
-  // Positions where a whole kernel row begins.
-  dims.back() = symbols.Max(symbols.Sub(dims.back(), Count(shape.kernel_w - 1)), kZero);
-  dims[1] = Count(row);
+  zero.strides.assign(dims.size(), kZero);
+  RETURN_IF_ERROR(b.AddCopy(zero, whole, dtype, dims, {"pad", {}}));
+  Place inside = whole;
+  if (shape.spatial == 2) inside.offset = symbols.Mul(whole.strides[2], Count(shape.pad_top));
+  inside.offset = symbols.Add(inside.offset, symbols.Mul(whole.strides.back(), Count(shape.pad_left)));
+  RETURN_IF_ERROR(b.AddCopy(image.place, inside, dtype, image.dims, {"pad", {}}));
+  image.place = whole;
   image.dims = std::move(dims);
-  image.channels = row;
-  image.shape.kernel_w = 1;
   image.shape.pad_top = image.shape.pad_left = 0;
   image.shape.padded = false;
   return image;
 }
 
+Result<ConvolvedImage> WithKernelRowsTogether(PlanBuilder& b, const ByteProduct& product, ConvolvedImage image,
+                                              const std::vector<Dim>& out) {
+  const WindowShape shape = image.shape;
+  const int64_t row = shape.kernel_w * image.channels;
+  const bool shorter = BytePanelDepth(1, row) < BytePanelDepth(shape.kernel_w, image.channels);
+  const Dim column_stride = image.place.strides.back();
+  if (!shorter || shape.group != 1 || shape.dilation_w != 1 || !column_stride.is_const() ||
+      column_stride.value() != image.channels) {
+    return image;
+  }
+  ASSIGN_OR_RETURN(image, WithBorder(b, product, std::move(image), out));
+  // Positions where a whole kernel row begins.
+  SymbolTable& symbols = b.symbols();
+  image.dims.back() = symbols.Max(symbols.Sub(image.dims.back(), Count(shape.kernel_w - 1)), kZero);
+  image.dims[1] = Count(row);
+  image.channels = row;
+  image.shape.kernel_w = 1;
+  return image;
+}
+
 Result<int32_t> ByteResult(PlanBuilder& b, GroupBody& body, const GraphNode& node, const ByteProduct& product,
-                           GraphValueId signed_weights, const std::vector<int64_t>& reduced, size_t column,
-                           size_t rank) {
+                           int32_t sum, int32_t offset, GraphValueId signed_weights,
+                           const std::vector<int64_t>& reduced, size_t column, size_t rank) {
   ScalarBuilder& scalars = body.scalars();
-  int32_t sum = scalars.Add({ScalarOp::kAccumulator, DType::kI32});
-  ASSIGN_OR_RETURN(const int32_t term, ZeroPointTerm(b, body, product, signed_weights, reduced, column, rank));
+  ASSIGN_OR_RETURN(const int32_t term, ZeroPointTerm(b, body, product, offset, signed_weights, reduced, column, rank));
   if (term >= 0) sum = scalars.Op(ScalarOp::kSub, DType::kI32, sum, term);
   if (!product.requantizes) return sum;
   constexpr DType kT = DType::kF64;  // exact: the op rounds once

@@ -24,6 +24,8 @@ struct ByteProduct {
 // not the middle of their range.
 std::optional<ByteProduct> ByteProductOf(const ir::Graph& graph, const ir::GraphNode& node);
 
+// What contractions take A as more than its value.
+int32_t ByteOffset(const ir::Graph& graph, const ByteProduct& product);
 // Weights around 0.
 Result<ir::GraphValueId> SignedWeights(PlanBuilder& b, ir::GraphValueId weights);
 // Elements of the packed panels per column.
@@ -40,15 +42,22 @@ struct ConvolvedImage {
   std::vector<Dim> dims;  // of the input, N, C, spatial…
   int64_t channels = 0;   // per group, that lie together at one kernel position
 };
+// A padded image copied into a border of zero points, so that every window lies inside. `out`: dims of the result.
+// Other images come back as they are.
+Result<ConvolvedImage> WithBorder(PlanBuilder& b, const ByteProduct& product, ConvolvedImage image,
+                                  const std::vector<Dim>& out);
 // Few channels leave most of each group of four empty. Where a row of the kernel reads bytes that lie together, the row
-// becomes one position with kernel_w times the channels; a padded image is first copied into its border. `out`: dims of
-// the result. Other images come back as they are.
+// becomes one position with kernel_w times the channels; a padded image first gets its border. Other images come back
+// as they are.
 Result<ConvolvedImage> WithKernelRowsTogether(PlanBuilder& b, const ByteProduct& product, ConvolvedImage image,
                                               const std::vector<Dim>& out);
-// The scalar node of the op's result. `column`: the dim of the space that columns of weights run along; `reduced`: the
-// dims of the signed weights that are summed over.
+// Depthwise sums of bytes are whole numbers that f32 holds exactly up to this many positions of the kernel.
+inline constexpr int64_t kByteWindowPositionsMax = (int64_t{1} << 24) / (255 * 128);
+// The scalar node of the op's result, from the scalar node of the sums of a * b in i32. `offset`: what the kernel took
+// a as more than its value. `column`: the dim of the space that columns of weights run along; `reduced`: the dims of
+// the signed weights that are summed over.
 Result<int32_t> ByteResult(PlanBuilder& b, GroupBody& body, const ir::GraphNode& node, const ByteProduct& product,
-                           ir::GraphValueId signed_weights, const std::vector<int64_t>& reduced, size_t column,
-                           size_t rank);
+                           int32_t sum, int32_t offset, ir::GraphValueId signed_weights,
+                           const std::vector<int64_t>& reduced, size_t column, size_t rank);
 
 }  // namespace kiln::lower

@@ -189,6 +189,13 @@ Result<RightSide> RightSideOf(PlanBuilder& b, GraphValueId id, const std::vector
   return side;
 }
 
+// The result of an op from the kernel's sum of bytes.
+Result<int32_t> ByteSumResult(PlanBuilder& b, GroupBody& body, const GraphNode& node, const ByteProduct& bytes,
+                              GraphValueId weights, const std::vector<int64_t>& reduced, size_t column, size_t rank) {
+  const int32_t sum = body.scalars().Add({ir::ScalarOp::kAccumulator, DType::kI32});
+  return ByteResult(b, body, node, bytes, sum, ByteOffset(b.graph(), bytes), weights, reduced, column, rank);
+}
+
 // The right side of a product of bytes: one packed matrix for all rows.
 Result<RightSide> ByteRightSideOf(PlanBuilder& b, GraphValueId id, const Product& product) {
   const std::vector<Dim> dims = b.graph().value(id).dims;
@@ -240,7 +247,7 @@ Status EmitProduct(PlanBuilder& b, const Group& group) {
   int32_t sum = 0;
   if (bytes) {
     ASSIGN_OR_RETURN(const GraphValueId weights, SignedWeights(b, right));
-    ASSIGN_OR_RETURN(sum, ByteResult(b, body, node, *bytes, weights, {0}, rank - 1, rank));
+    ASSIGN_OR_RETURN(sum, ByteSumResult(b, body, node, *bytes, weights, {0}, rank - 1, rank));
   } else {
     sum = body.scalars().Add({ir::ScalarOp::kAccumulator, DType::kF32});
   }
@@ -266,7 +273,7 @@ Result<int32_t> ConvSum(PlanBuilder& b, GroupBody& body, const GraphNode& conv, 
     ASSIGN_OR_RETURN(const GraphValueId weights, SignedWeights(b, bytes->b));
     std::vector<int64_t> reduced(space.size() - 1);
     std::iota(reduced.begin(), reduced.end(), 1);
-    return ByteResult(b, body, conv, *bytes, weights, reduced, 1, space.size());
+    return ByteSumResult(b, body, conv, *bytes, weights, reduced, 1, space.size());
   }
   const int32_t sum = body.scalars().Add({ir::ScalarOp::kAccumulator, DType::kF32});
   if (conv.inputs.size() < 3 || conv.inputs[2] < 0) return sum;

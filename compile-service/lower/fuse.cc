@@ -65,8 +65,10 @@ class Fuser {
     }
     if (const std::optional<WindowShape> shape = WindowOf(graph_, node)) {
       if (node.op == TensorOp::kConvInteger || node.op == TensorOp::kQLinearConv) {
-        const bool dense = ByteProductOf(graph_, node) && !IsDepthwise(graph_, node, *shape);
-        return Start(dense ? GroupKind::kConvolution : GroupKind::kReference, n, dims);
+        const bool depthwise = IsDepthwise(graph_, node, *shape);
+        const bool exact = !depthwise || int64_t{shape->kernel_h} * shape->kernel_w <= kByteWindowPositionsMax;
+        if (!exact || !ByteProductOf(graph_, node)) return Start(GroupKind::kReference, n, dims);
+        return Start(depthwise ? GroupKind::kWindow : GroupKind::kConvolution, n, dims);
       }
       const bool window = node.op != TensorOp::kConv || IsDepthwise(graph_, node, *shape);
       return Start(window ? GroupKind::kWindow : GroupKind::kConvolution, n, dims);

@@ -1,4 +1,7 @@
 // Depthwise convolutions and pooling.
+#include <numeric>
+
+#include "compile-service/lower/byte_product.h"
 #include "compile-service/lower/convolution.h"
 #include "compile-service/lower/emit.h"
 
@@ -23,9 +26,16 @@ Result<Place> PackTaps(PlanBuilder& b, GraphValueId weights, int64_t channels, i
       b.AddPrepackNode(TensorOp::kTranspose, {flat}, {Dim::Const(taps), Dim::Const(channels)}, std::move(perm)));
 }
 
-// The result of the window with the bias of a convolution added.
+// The result of the window with the bias of a convolution added, requantised where the op does.
 Result<int32_t> WindowResult(PlanBuilder& b, GroupBody& body, const GraphNode& node, size_t rank) {
   const int32_t result = body.scalars().Add({ir::ScalarOp::kAccumulator, DType::kF32});
+  if (const std::optional<ByteProduct> bytes = ByteProductOf(b.graph(), node)) {
+    ASSIGN_OR_RETURN(const GraphValueId weights, SignedWeights(b, bytes->b));
+    std::vector<int64_t> reduced(rank - 1);
+    std::iota(reduced.begin(), reduced.end(), 1);
+    const int32_t sum = body.scalars().Op(ir::ScalarOp::kConvert, DType::kI32, result);
+    return ByteResult(b, body, node, *bytes, sum, 0, weights, reduced, 1, rank);
+  }
   const DType type = ComputeType(b.graph().value(node.outputs[0]).dtype);
   if (type != DType::kF32) return body.scalars().Op(ir::ScalarOp::kConvert, type, result);  // bytes: exact in f32
   if (node.op != TensorOp::kConv || node.inputs.size() < 3 || node.inputs[2] < 0) return result;
@@ -36,9 +46,25 @@ Result<int32_t> WindowResult(PlanBuilder& b, GroupBody& body, const GraphNode& n
   return body.scalars().Op(ir::ScalarOp::kAdd, DType::kF32, result, body.scalars().Load(DType::kF32, access));
 }
 
+// The weights of a depthwise convolution in f32.
+Result<Operand> TapsOf(PlanBuilder& b, const GraphNode& node, const std::optional<ByteProduct>& bytes, int64_t taps) {
+  GraphValueId weights = WeightsOf(node);
+  if (bytes) {
+    ASSIGN_OR_RETURN(weights, SignedWeights(b, weights));
+    Attributes to;
+    to.Set("to", static_cast<int64_t>(DType::kF32));
+    const std::vector<Dim> dims = b.graph().value(weights).dims;
+    weights = b.AddPrepackNode(TensorOp::kCast, {weights}, dims, std::move(to), DType::kF32);
+  }
+  const Dim channels = b.graph().value(weights).dims[0];
+  ASSIGN_OR_RETURN(const Place place, PackTaps(b, weights, channels.value(), taps));
+  return Operand{place, DType::kF32, {Dim::Const(taps), channels}, {}};
+}
+
 std::string LabelOf(const GraphNode& node, const WindowShape& shape) {
   const std::string size = std::to_string(shape.kernel_h) + "x" + std::to_string(shape.kernel_w);
   if (node.op == TensorOp::kConv) return "depthwise conv " + size;
+  if (node.op == TensorOp::kConvInteger || node.op == TensorOp::kQLinearConv) return "depthwise byte conv " + size;
   return (node.op == TensorOp::kMaxPool ? "max pool " : "average pool ") + size;
 }
 
@@ -68,11 +94,16 @@ ir::WindowGeometry GeometryOf(const WindowShape& shape, const Place& place, cons
 
 Status EmitWindow(PlanBuilder& b, const Group& group) {
   const GraphNode node = b.graph().nodes[static_cast<size_t>(group.nodes.front())];
-  const std::optional<WindowShape> shape = WindowOf(b.graph(), node);
-  if (!shape) return Fail(ErrorCode::kInternal, "a window group without a window");
+  const std::optional<WindowShape> window = WindowOf(b.graph(), node);
+  if (!window) return Fail(ErrorCode::kInternal, "a window group without a window");
   const size_t rank = group.dims.size();
-  const std::vector<Dim> in = b.graph().value(node.inputs[0]).dims;
   ASSIGN_OR_RETURN(const Place input, b.ChannelsLastPlace(node.inputs[0]));
+  ConvolvedImage image{*window, input, b.graph().value(node.inputs[0]).dims, 1};
+  const std::optional<ByteProduct> bytes = ByteProductOf(b.graph(), node);
+  if (bytes) {
+    ASSIGN_OR_RETURN(image, WithBorder(b, *bytes, std::move(image), group.dims));
+  }
+  const WindowShape& shape = image.shape;
   GroupBody body(b, group, group.dims);
   ASSIGN_OR_RETURN(const int32_t result, WindowResult(b, body, node, rank));
   body.Define(node.outputs[0], result);
@@ -85,18 +116,17 @@ Status EmitWindow(PlanBuilder& b, const Group& group) {
   ir::WindowSpec spec;
   spec.images = arguments.Argument(group.dims[0]);
   spec.channels = arguments.UpTo(group.dims[1], INT64_MAX);
-  spec.geometry = GeometryOf(*shape, input, in, group.dims, &arguments);
+  spec.geometry = GeometryOf(shape, image.place, image.dims, group.dims, &arguments);
   spec.combine = node.op == TensorOp::kMaxPool ? ir::Combine::kMax : ir::Combine::kSum;
-  spec.average = shape->average;
-  spec.count_include_pad = shape->count_include_pad;
+  spec.average = shape.average;
+  spec.count_include_pad = shape.count_include_pad;
   const DType storage = b.graph().value(node.inputs[0]).dtype;
-  spec.input = {body.Pointer({input, storage, in, {}}), storage, {}};
-  const int64_t taps = int64_t{shape->kernel_h} * shape->kernel_w;
-  if (node.op == TensorOp::kConv) {
-    const int64_t channels = b.graph().value(node.inputs[1]).dims[0].value();
-    ASSIGN_OR_RETURN(const Place weights, PackTaps(b, node.inputs[1], channels, taps));
-    const Operand operand{weights, DType::kF32, {Dim::Const(taps), Dim::Const(channels)}, {}};
-    spec.weights = ir::Access{body.Pointer(operand), DType::kF32, {SpecInt::Const(channels), SpecInt::Const(1)}};
+  spec.input = {body.Pointer({image.place, storage, image.dims, {}}), storage, {}};
+  const int64_t taps = int64_t{shape.kernel_h} * shape.kernel_w;
+  if (bytes || node.op == TensorOp::kConv) {
+    ASSIGN_OR_RETURN(const Operand operand, TapsOf(b, node, bytes, taps));
+    spec.weights =
+        ir::Access{body.Pointer(operand), DType::kF32, {SpecInt::Const(operand.dims[1].value()), SpecInt::Const(1)}};
   }
   for (size_t a = 0; a < body.operands().size(); ++a) {
     const Operand& operand = body.operands()[a];
@@ -109,10 +139,10 @@ Status EmitWindow(PlanBuilder& b, const Group& group) {
   }
   spec.epilogue = body.scalars().Take();
   spec.stores = std::move(stores);
-  const Dim range = b.symbols().Mul(group.dims[0], shape->spatial == 2 ? group.dims[2] : kOne);
+  const Dim range = b.symbols().Mul(group.dims[0], shape.spatial == 2 ? group.dims[2] : kOne);
   const Dim cost = b.symbols().Mul(b.graph().Elements(group.dims), Dim::Const(2 * taps));
   return b.AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), range, cost,
-                     body.Text(LabelOf(node, *shape)));
+                     body.Text(LabelOf(node, shape)));
 }
 
 }  // namespace kiln::lower

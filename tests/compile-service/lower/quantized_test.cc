@@ -70,8 +70,7 @@ TEST(QuantizedTest, MatMulIntegerAtEveryRemainder) {
     for (int64_t k : {1, 6, 37, 64}) {
       for (int64_t n : {5, 70}) {
         SCOPED_TRACE(fmt::format("{} x {}, k {} n {}", types.a, types.b, k, n));
-        ExpectKernelsOnly(
-            fmt::format(R"(program "p" {{ symbol m
+        ExpectKernelsOnly(fmt::format(R"(program "p" {{ symbol m
       constant w : {1}[{2}, {3}] = {4}
       constant za : {0}[] = [{5}]
       constant zb : {1}[] = [{6}]
@@ -80,9 +79,9 @@ TEST(QuantizedTest, MatMulIntegerAtEveryRemainder) {
         %za : {0}[] = Constant() {{value = @za}}
         %zb : {1}[] = Constant() {{value = @zb}}
         %y : i32[m, {3}] = MatMulInteger(%x, %w, %za, %zb) }} }})",
-                        types.a, types.b, k, n, Bytes(IsSigned(types.b), k * n, 3), IsSigned(types.a) ? -9 : 77,
-                        IsSigned(types.b) ? 0 : 128),
-            {{5}, {0}, {1}, {19}});
+                                      types.a, types.b, k, n, Bytes(IsSigned(types.b), k * n, 3),
+                                      IsSigned(types.a) ? -9 : 77, IsSigned(types.b) ? 0 : 128),
+                          {{5}, {0}, {1}, {19}});
       }
     }
   }
@@ -136,6 +135,8 @@ TEST(QuantizedTest, ConvolutionsRequantize) {
       {8, 4, 1, 1, "strides = [1, 1]"},
       {6, 4, 2, 3, "group = 2, pads = [1, 1, 1, 1], dilations = [2, 1]"},
       {5, 70, 1, 2, "strides = [2, 2]"},
+      {19, 19, 19, 3, "group = 19, pads = [1, 1, 1, 1]"},
+      {4, 4, 4, 2, "group = 4, pads = [0, 1, 1, 0], strides = [2, 1], dilations = [1, 3]"},
   };
   for (const Case& c : cases) {
     for (const Types& types : kTypes) {
