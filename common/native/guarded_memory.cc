@@ -21,4 +21,9 @@ GuardedMemory::~GuardedMemory() {
   if (base_ != nullptr) munmap(base_, mapped_);
 }
 
+bool GuardedMemory::MakeReadOnly() {
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return base_ != nullptr && (mapped_ == page || mprotect(base_, mapped_ - page, PROT_READ) == 0);
+}
+
 }  // namespace kiln

@@ -14,6 +14,8 @@ class GuardedMemory {
   GuardedMemory(const GuardedMemory&) = delete;
   GuardedMemory& operator=(const GuardedMemory&) = delete;
   void* data() const { return data_; }
+  // From now on a write ends the process. False when the system refuses.
+  bool MakeReadOnly();
 
  private:
   void* base_ = nullptr;

@@ -102,32 +102,31 @@ Status FindKnownKernels(JobState& job) {
   return {};
 }
 
-Status CompileMissing(JobState& job) {
-  std::vector<std::pair<size_t, std::future<Result<Frame>>>> pending;
+using Pending = std::vector<std::pair<size_t, std::future<Result<Frame>>>>;  // by kernel
+
+// Compiles what is missing on all children. Each kernel goes to its trials as soon as it is there.
+Result<Pending> CompileMissing(JobState& job) {
+  const uint32_t priority = job.request.priority;
+  Pending compiling, trying;
   for (size_t i = 0; i < job.ids.size(); ++i)
     if (job.ids[i].IsZero())
-      pending.emplace_back(
-          i, job.workshop.compilers.Submit(ToFrame(CompileKernelJob{job.target, job.lowered.kernels[i].spec}),
-                                           job.request.priority));
-  for (auto& [i, future] : pending) {
+      compiling.emplace_back(i, job.workshop.compilers.Submit(
+                                    ToFrame(CompileKernelJob{job.target, job.lowered.kernels[i].spec}), priority));
+  for (auto& [i, future] : compiling) {
     ASSIGN_OR_RETURN(Frame frame, future.get());
     ASSIGN_OR_RETURN(CompileKernelAnswer answer, CompileKernelAnswerFrom(frame));
     job.fresh_code[i] = std::move(answer.code);
     job.ids[i] = HashBytes(job.fresh_code[i]);
     ++job.compiled;
+    const LowerAnswer::Kernel& kernel = job.lowered.kernels[i];
+    const ValidateJob trials{job.target, kernel.spec, job.fresh_code[i], kernel.trial_dims, DigestHash{}(job.ids[i])};
+    trying.emplace_back(i, job.workshop.validators.Submit(ToFrame(trials), priority));
   }
-  return {};
+  return trying;
 }
 
-Status ValidateFresh(JobState& job) {
-  std::vector<std::pair<size_t, std::future<Result<Frame>>>> pending;
-  for (size_t i = 0; i < job.ids.size(); ++i) {
-    if (job.fresh_code[i].empty()) continue;
-    const LowerAnswer::Kernel& kernel = job.lowered.kernels[i];
-    const ValidateJob trial{job.target, kernel.spec, job.fresh_code[i], kernel.trial_dims, DigestHash{}(job.ids[i])};
-    pending.emplace_back(i, job.workshop.validators.Submit(ToFrame(trial), job.request.priority));
-  }
-  for (auto& [i, future] : pending) {
+Status AwaitTrials(JobState& job, Pending trying) {
+  for (auto& [i, future] : trying) {
     ASSIGN_OR_RETURN(Frame frame, future.get());
     const Result<ValidateAnswer> answer = ValidateAnswerFrom(frame);
     if (!answer.has_value()) return FailIn("kernel " + job.ids[i].ShortHex(), answer.error());
@@ -186,9 +185,9 @@ class StageTimer {
 // What follows the claim.
 Status Bake(JobState& job, int64_t started_ns, StageTimer& timer, CompileOutcome& outcome) {
   RETURN_IF_ERROR(FindKnownKernels(job));
-  RETURN_IF_ERROR(CompileMissing(job));
+  ASSIGN_OR_RETURN(Pending trying, CompileMissing(job));
   outcome.kernels_us = timer.LapUs();
-  RETURN_IF_ERROR(ValidateFresh(job));
+  RETURN_IF_ERROR(AwaitTrials(job, std::move(trying)));
   outcome.validate_us = timer.LapUs();
   RETURN_IF_ERROR(Publish(job, started_ns));
   outcome.publish_us = timer.LapUs();

@@ -27,7 +27,8 @@ struct CompileWorkshop {
 struct CompileOutcome {
   CompileReply reply;
   uint32_t kernels_reused = 0;
-  // Wall time of the stages, microseconds; 0 for those that were not needed.
+  // Wall time of the stages, microseconds; 0 for those that were not needed. Trials run beside the compilation of later
+  // kernels: validate_us is what they took beyond it.
   uint64_t lower_us = 0, kernels_us = 0, validate_us = 0, publish_us = 0;
 };
 

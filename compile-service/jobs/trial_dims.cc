@@ -1,6 +1,9 @@
 #include "compile-service/jobs/trial_dims.h"
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
+#include <random>
 
 namespace kiln {
 namespace {
@@ -12,6 +15,35 @@ bool Admits(const Plan& plan, std::span<const int64_t> values) {
   return !CheckGuard(guard, plan.symbols, values, {}).has_value();
 }
 
+// What a symbol is set to, relative to its observed value.
+enum class Move { kOneMore, kOneLess, kSmallest, kElsewhere };
+
+// The symbol's value after a move; nothing where the guard fixes it, or forbids the move.
+std::optional<int64_t> Moved(const SymbolGuard& guard, int64_t value, Move move, uint64_t random) {
+  if (value < 0 || guard.min == guard.max) return std::nullopt;
+  const int64_t smallest = std::max<int64_t>(guard.min, guard.divisor);
+  int64_t moved = value;
+  switch (move) {
+    case Move::kOneMore:
+      moved = value + guard.divisor;
+      break;
+    case Move::kOneLess:
+      moved = value - guard.divisor;
+      break;
+    case Move::kSmallest:
+      moved = smallest;
+      break;
+    case Move::kElsewhere: {
+      const int64_t steps = std::max<int64_t>(1, 2 * value / guard.divisor);
+      moved = guard.divisor * (1 + static_cast<int64_t>(random % static_cast<uint64_t>(steps)));
+      break;
+    }
+  }
+  if (moved < guard.min || moved > guard.max) return std::nullopt;
+  return moved;
+}
+
+// The observed values, then all symbols moved together, then one at a time.
 std::vector<std::vector<int64_t>> TrialValues(const Plan& plan, std::span<const int64_t> hints) {
   std::vector<std::vector<int64_t>> trials;
   const std::vector<int64_t> base(hints.begin(), hints.end());
@@ -20,20 +52,21 @@ std::vector<std::vector<int64_t>> TrialValues(const Plan& plan, std::span<const 
       trials.push_back(std::move(values));
   };
   add(base);
-  for (const int step : {1, -1, 0}) {  // 0: the smallest value
+  std::minstd_rand random(static_cast<uint32_t>(std::accumulate(base.begin(), base.end(), int64_t{1})));
+  const Move moves[] = {Move::kOneMore, Move::kOneLess, Move::kSmallest, Move::kElsewhere, Move::kElsewhere};
+  for (const Move move : moves) {
     std::vector<int64_t> all = base;
-    for (size_t i = 0; i < base.size(); ++i) {
-      const SymbolGuard& guard = plan.guard.symbols[i];
-      if (base[i] < 0 || guard.min == guard.max) continue;
-      const int64_t moved = step == 0 ? std::max<int64_t>(guard.min, guard.divisor) : base[i] + step * guard.divisor;
-      if (moved < guard.min || moved > guard.max) continue;
-      all[i] = moved;
-      std::vector<int64_t> one = base;
-      one[i] = moved;
-      add(std::move(one));
-    }
+    for (size_t i = 0; i < base.size(); ++i)
+      all[i] = Moved(plan.guard.symbols[i], base[i], move, random()).value_or(base[i]);
     add(std::move(all));
   }
+  for (const Move move : {Move::kOneMore, Move::kOneLess, Move::kSmallest})
+    for (size_t i = 0; i < base.size(); ++i)
+      if (const auto moved = Moved(plan.guard.symbols[i], base[i], move, 0)) {
+        std::vector<int64_t> one = base;
+        one[i] = *moved;
+        add(std::move(one));
+      }
   return trials;
 }
 

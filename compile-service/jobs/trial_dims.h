@@ -1,5 +1,6 @@
 // Which calls a new kernel is tried with: the dims arguments of the plan's own steps, at the observed symbol values and
-// at values around them that the guard admits (the smallest, one less, one more), so that tile edges and tails are met.
+// at values around them that the guard admits (one more, one less, the smallest, two elsewhere up to twice the
+// observed), so that tile edges and tails are met.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace kiln {
 
-inline constexpr size_t kTrialsPerKernelMax = 4;
+inline constexpr size_t kTrialsPerKernelMax = 8;
 
 // Per kernel of the plan, at most kTrialsPerKernelMax distinct argument lists.
 std::vector<std::vector<std::vector<int64_t>>> TrialDims(const Plan& plan, size_t kernels,

@@ -19,7 +19,7 @@ struct Flags {
   std::string keys = "keys";
   bool insecure = false;
   int compile_children = 2;
-  int validate_children = 1;
+  int validate_children = 2;
   int job_threads = 2;
   int64_t job_deadline_ms = 20'000;
   std::string replay_directory;

@@ -8,14 +8,15 @@
 #include "common/base/checked_math.h"
 #include "common/native/code_mapping.h"
 #include "common/native/guarded_memory.h"
+#include "compile-service/validate/column_evaluator.h"
 #include "compile-service/validate/pointer_extents.h"
 
 namespace kiln {
 namespace {
 
 constexpr int64_t kTrialBytesMax = int64_t{256} << 20;
-constexpr int64_t kFirstTrialOperationsMax = 300'000;  // the observed call is tried more than those around it
-constexpr int64_t kTrialOperationsMax = 100'000;
+constexpr int64_t kFirstTrialOperationsMax = 4'000'000;  // the observed call is tried more than those around it
+constexpr int64_t kTrialOperationsMax = 1'000'000;
 constexpr int kSampledParts = 3;
 constexpr double kTolerance = 2e-4;      // relative to 1 + |reference|; inputs are of size 1
 constexpr double kHalfTolerance = 2e-2;  // f16 and bf16 storage
@@ -135,14 +136,21 @@ std::vector<std::pair<int64_t, int64_t>> PartsOf(int64_t range, int64_t unit_cos
   return parts;
 }
 
+// Elements that are compared one by one only where the bytes of their run differ.
+constexpr int64_t kComparedRun = 1024;
+
 Status CompareBuffers(const PointerExtent& extent, const void* expected, const void* actual, bool decision,
                       const std::string& where) {
   return DispatchDType(extent.dtype, [&]<class T>() -> Status {
     int64_t different = 0, first = -1;
     const T* a = static_cast<const T*>(expected);
     const T* b = static_cast<const T*>(actual);
-    for (int64_t i = 0; i < extent.elements; ++i)
-      if (!Close(a[i], b[i]) && ++different == 1) first = i;
+    for (int64_t run = 0; run < extent.elements; run += kComparedRun) {
+      const int64_t end = std::min(run + kComparedRun, extent.elements);
+      if (std::memcmp(a + run, b + run, static_cast<size_t>(end - run) * sizeof(T)) == 0) continue;
+      for (int64_t i = run; i < end; ++i)
+        if (!Close(a[i], b[i]) && ++different == 1) first = i;
+    }
     const double allowed = decision ? kDecisionShareMax * static_cast<double>(extent.elements) + 1 : 0;
     if (static_cast<double>(different) <= allowed) return {};
     return Fail(ErrorCode::kCompileFailed,
@@ -153,38 +161,90 @@ Status CompareBuffers(const PointerExtent& extent, const void* expected, const v
   });
 }
 
-Result<bool> RunTrial(const ir::KernelSpec& spec, KilnKernel entry, int lanes, const std::vector<int64_t>& dims,
-                      int64_t operations_max, std::mt19937_64& random, bool special, const std::string& name) {
-  ASSIGN_OR_RETURN(std::vector<PointerExtent> extents, PointerExtents(spec, dims, lanes));
-  int64_t bytes = 0;
-  for (const PointerExtent& extent : extents) bytes += extent.elements * DTypeBytes(extent.dtype);
-  if (bytes > kTrialBytesMax) return false;
-  std::vector<std::unique_ptr<GuardedMemory>> expected, actual;
-  std::vector<void*> expected_pointers, actual_pointers;
-  for (const PointerExtent& extent : extents) {
+// What one pointer names, over all trials of a kernel.
+struct TrialBuffer {
+  PointerExtent extent;
+  bool special = false;
+  std::unique_ptr<GuardedMemory> expected;  // of the reference; what the kernel only reads is shared with it, sealed
+  std::unique_ptr<GuardedMemory> actual;    // where the kernel may write
+
+  size_t bytes() const { return static_cast<size_t>(extent.elements * DTypeBytes(extent.dtype)); }
+  void* pointer(const GuardedMemory& memory) const {
+    return static_cast<char*>(memory.data()) + extent.before * DTypeBytes(extent.dtype);
+  }
+  // Inputs of an unchanged size are kept: weights are filled once.
+  bool Holds(const PointerExtent& wanted, bool want_special) const {
+    return expected != nullptr && !extent.written && !wanted.written && !special && !want_special &&
+           extent.dtype == wanted.dtype && extent.elements == wanted.elements && extent.before == wanted.before;
+  }
+  // False when there is no memory.
+  bool Fill(const PointerExtent& wanted, bool want_special, std::mt19937_64& random) {
+    if (Holds(wanted, want_special)) return true;
+    extent = wanted;
+    special = want_special;
     const auto alignment = static_cast<size_t>(DTypeBytes(extent.dtype));  // exactly at the guard page
-    const auto size = static_cast<size_t>(extent.elements) * alignment;
-    expected.push_back(std::make_unique<GuardedMemory>(size, alignment));
-    actual.push_back(std::make_unique<GuardedMemory>(size, alignment));
-    if (expected.back()->data() == nullptr || actual.back()->data() == nullptr) return false;
-    FillRandom(extent, expected.back()->data(), random, special);
-    std::memcpy(actual.back()->data(), expected.back()->data(), size);
-    const size_t before = static_cast<size_t>(extent.before) * alignment;
-    expected_pointers.push_back(static_cast<char*>(expected.back()->data()) + before);
-    actual_pointers.push_back(static_cast<char*>(actual.back()->data()) + before);
+    expected = std::make_unique<GuardedMemory>(bytes(), alignment);
+    actual.reset();
+    if (expected->data() == nullptr) return false;
+    FillRandom(extent, expected->data(), random, special);
+    if (!extent.written) return expected->MakeReadOnly();
+    actual = std::make_unique<GuardedMemory>(bytes(), alignment);
+    if (actual->data() == nullptr) return false;
+    std::memcpy(actual->data(), expected->data(), bytes());
+    return true;
   }
-  const KilnKernelArgs args{actual_pointers.data(), dims.data(), nullptr};
-  const int64_t range = ir::RangeOf(spec, dims, lanes);
-  for (const auto& [begin, end] : PartsOf(range, UnitCost(spec, dims, lanes), operations_max, random)) {
-    RETURN_IF_ERROR(ir::EvaluateSpec(spec, expected_pointers, dims, lanes, begin, end));
-    entry(&args, begin, end);
+};
+
+struct Trial {
+  const std::vector<int64_t>& dims;
+  int64_t operations_max;
+  bool special;
+  std::string name;
+};
+
+class KernelTrials {
+ public:
+  KernelTrials(const ir::KernelSpec& spec, KilnKernel entry, int lanes, uint64_t seed)
+      : spec_(spec), entry_(entry), lanes_(lanes), random_(seed), decision_(HasDecision(Arithmetic(spec))) {}
+
+  // Whether the call was compared; false when it needs too much memory.
+  Result<bool> Run(const Trial& trial) {
+    ASSIGN_OR_RETURN(const std::vector<PointerExtent> extents, PointerExtents(spec_, trial.dims, lanes_));
+    int64_t bytes = 0;
+    for (const PointerExtent& extent : extents) bytes += extent.elements * DTypeBytes(extent.dtype);
+    if (bytes > kTrialBytesMax) return false;
+    buffers_.resize(extents.size());
+    std::vector<void*> expected, actual;
+    for (size_t i = 0; i < extents.size(); ++i) {
+      TrialBuffer& buffer = buffers_[i];
+      if (!buffer.Fill(extents[i], trial.special, random_)) return false;
+      expected.push_back(buffer.pointer(*buffer.expected));
+      actual.push_back(buffer.actual == nullptr ? expected.back() : buffer.pointer(*buffer.actual));
+    }
+    const KilnKernelArgs args{actual.data(), trial.dims.data(), nullptr};
+    const int64_t range = ir::RangeOf(spec_, trial.dims, lanes_);
+    for (const auto& [begin, end] :
+         PartsOf(range, UnitCost(spec_, trial.dims, lanes_), trial.operations_max, random_)) {
+      RETURN_IF_ERROR(EvaluateByColumns(spec_, expected, trial.dims, lanes_, begin, end));
+      entry_(&args, begin, end);
+    }
+    for (size_t i = 0; i < buffers_.size(); ++i) {
+      const TrialBuffer& buffer = buffers_[i];
+      if (buffer.actual == nullptr) continue;
+      RETURN_IF_ERROR(CompareBuffers(buffer.extent, buffer.expected->data(), buffer.actual->data(), decision_,
+                                     trial.name + ", pointer " + std::to_string(i)));
+    }
+    return true;
   }
-  const bool decision = HasDecision(Arithmetic(spec));
-  for (size_t i = 0; i < extents.size(); ++i)
-    RETURN_IF_ERROR(CompareBuffers(extents[i], expected[i]->data(), actual[i]->data(), decision,
-                                   name + ", pointer " + std::to_string(i)));
-  return true;
-}
+
+ private:
+  const ir::KernelSpec& spec_;
+  const KilnKernel entry_;
+  const int lanes_;
+  std::mt19937_64 random_;
+  const bool decision_;
+  std::vector<TrialBuffer> buffers_;  // per pointer
+};
 
 }  // namespace
 
@@ -195,17 +255,18 @@ Result<uint32_t> ValidateKernel(const ir::KernelSpec& spec, std::span<const uint
   const KernelId id = HashBytes(code);
   const std::span<const uint8_t> blobs[] = {code};
   ASSIGN_OR_RETURN(auto mapping, CodeMapping::Map({&id, 1}, blobs, host.front()));
-  std::mt19937_64 random(seed);
+  KernelTrials trials(spec, mapping->entry(0), InfoOf(target).f32_lanes(), seed);
   uint32_t compared = 0;
+  const auto run = [&](size_t t, int64_t operations_max, bool special) -> Status {
+    ASSIGN_OR_RETURN(const bool ran,
+                     trials.Run({trial_dims[t], operations_max, special,
+                                 "trial " + std::to_string(t) + (special ? " with special values" : "")}));
+    compared += ran ? 1 : 0;
+    return {};
+  };
   for (size_t t = 0; t < trial_dims.size(); ++t)
-    for (const bool special : {false, true}) {
-      if (special && t != 0) continue;
-      const std::string name = "trial " + std::to_string(t) + (special ? " with special values" : "");
-      ASSIGN_OR_RETURN(bool ran, RunTrial(spec, mapping->entry(0), InfoOf(target).f32_lanes(), trial_dims[t],
-                                          t == 0 && !special ? kFirstTrialOperationsMax : kTrialOperationsMax, random,
-                                          special, name));
-      compared += ran ? 1 : 0;
-    }
+    RETURN_IF_ERROR(run(t, t == 0 ? kFirstTrialOperationsMax : kTrialOperationsMax, false));
+  if (!trial_dims.empty()) RETURN_IF_ERROR(run(0, kTrialOperationsMax, true));
   return compared;
 }
 

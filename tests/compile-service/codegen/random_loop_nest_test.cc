@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "compile-service/codegen/llvm/kernel_compiler.h"
+#include "compile-service/validate/column_evaluator.h"
 #include "tests/support/executable_memory.h"
 
 namespace kiln {
@@ -62,6 +63,22 @@ void Compare(PointerMemory& got, PointerMemory& expected, const std::string& wha
   });
 }
 
+template <class T>
+bool SameValue(T a, T b) {
+  return std::memcmp(&a, &b, sizeof(T)) == 0 || (std::isnan(AsNumber(a)) && std::isnan(AsNumber(b)));
+}
+
+// The reference of validation computes what the evaluator computes, bit for bit.
+void ExpectSameBits(PointerMemory& columns, PointerMemory& expected, const std::string& what) {
+  DispatchDType(columns.storage, [&]<class T>() {
+    const auto* a = reinterpret_cast<const T*>(columns.bytes.data());
+    const auto* b = reinterpret_cast<const T*>(expected.bytes.data());
+    for (size_t i = 0; i < columns.bytes.size() / sizeof(T); ++i)
+      ASSERT_TRUE(SameValue(a[i], b[i])) << what << ": element " << i << " is " << AsNumber(a[i]) << " by columns, "
+                                         << AsNumber(b[i]) << " by elements";
+  });
+}
+
 class RandomNests : public ::testing::TestWithParam<Target> {};
 
 TEST_P(RandomNests, CodeAgreesWithTheEvaluator) {
@@ -81,6 +98,11 @@ TEST_P(RandomNests, CodeAgreesWithTheEvaluator) {
     const int64_t range = ir::RangeOf(kernel.spec, kernel.dims, lanes);
     auto evaluated = ir::EvaluateSpec(kernel.spec, PointersOf(expected), kernel.dims, lanes, 0, range);
     ASSERT_TRUE(evaluated.has_value()) << what << ToString(evaluated.error());
+    std::vector<PointerMemory> columns = kernel.memory;
+    const Status by_columns = EvaluateByColumns(kernel.spec, PointersOf(columns), kernel.dims, lanes, 0, range);
+    ASSERT_TRUE(by_columns.has_value()) << what << ToString(by_columns.error());
+    for (size_t i = 0; i < columns.size(); ++i)
+      ExpectSameBits(columns[i], expected[i], what + "pointer " + std::to_string(i));
     // In two parts, as two threads would.
     const int64_t middle = range / 3;
     executable.Run(PointersOf(got), kernel.dims, 0, middle);

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "compile-service/codegen/llvm/kernel_compiler.h"
+#include "compile-service/validate/column_evaluator.h"
 #include "tests/support/executable_memory.h"
 #include "tests/support/guarded_buffer.h"
 
@@ -67,6 +68,24 @@ double StorageTolerance(DType dtype) {
   if (dtype == DType::kF16) return 1e-3;
   if (dtype == DType::kBF16) return 8e-3;
   return IsFloat(dtype) ? 0 : 1;
+}
+
+// The reference of validation computes what the evaluator computes.
+void ExpectSameBits(const SpecCase& test, const Memory& expected, Target target) {
+  Memory columns(test);
+  const int lanes = InfoOf(target).f32_lanes();
+  const Status evaluated =
+      EvaluateByColumns(test.spec, columns.pointers, test.dims, lanes, 0, ir::RangeOf(test.spec, test.dims, lanes));
+  ASSERT_TRUE(evaluated.has_value()) << ToString(evaluated.error());
+  for (size_t i = 0; i < test.buffers.size(); ++i) {
+    const DType dtype = test.buffers[i].dtype;
+    for (size_t j = 0; j < test.buffers[i].values.size(); ++j) {
+      const double want = Element(expected.buffers[i], dtype, j), got = Element(columns.buffers[i], dtype, j);
+      ASSERT_TRUE((want == got && std::signbit(want) == std::signbit(got)) || (std::isnan(want) && std::isnan(got)))
+          << "pointer " << i << " element " << j << ": want " << want << ", got " << got << "\n"
+          << ir::PrintSpec(test.spec);
+    }
+  }
 }
 
 }  // namespace
@@ -161,6 +180,7 @@ void ExpectAgreesWithEvaluator(const SpecCase& test, Target target, std::mt19937
   Memory expected(test), actual(test);
   Status evaluated = ir::EvaluateSpec(test.spec, expected.pointers, test.dims, lanes, 0, range);
   ASSERT_TRUE(evaluated.has_value()) << ToString(evaluated.error());
+  ExpectSameBits(test, expected, target);
   const int64_t first = Pick(random, 0, range), second = Pick(random, first, range);
   kernel.Run(actual.pointers, test.dims, second, range);
   kernel.Run(actual.pointers, test.dims, 0, first);

@@ -54,6 +54,12 @@ TEST_F(ValidateKernelTest, AKernelThatReadsTooFarDiesAtTheGuardPage) {
   EXPECT_DEATH((void)ValidateKernel(Chain(ir::ScalarOp::kExp), reads_every_third, target_, trials_, 1).has_value(), "");
 }
 
+TEST_F(ValidateKernelTest, AKernelThatWritesItsInputDies) {
+  ir::KernelSpec swapped = Chain(ir::ScalarOp::kExp);
+  for (ir::Access& access : std::get<ir::LoopNestSpec>(swapped.kernel).accesses) access.pointer = 1 - access.pointer;
+  EXPECT_DEATH((void)ValidateKernel(Chain(ir::ScalarOp::kExp), Compile(swapped), target_, trials_, 1).has_value(), "");
+}
+
 TEST_F(ValidateKernelTest, ForAForeignTargetNothingIsExecuted) {
   const ir::KernelSpec spec = Chain(ir::ScalarOp::kExp);
   EXPECT_EQ(ValidateKernel(spec, Compile(spec), Target::kAArch64, trials_, 1).value(), 0u);

@@ -1,0 +1,354 @@
+#include "compile-service/validate/scalar_columns.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+namespace kiln {
+namespace {
+
+using ir::ScalarNode;
+using ir::ScalarOp;
+
+template <class T>
+constexpr bool kIsHalf = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
+
+// Truncates, saturates; NaN gives 0.
+template <class T>
+T Saturated(double number) {
+  using Limits = std::numeric_limits<T>;
+  if (std::isnan(number)) return 0;
+  if (number <= static_cast<double>(Limits::min())) return Limits::min();
+  if (number >= static_cast<double>(Limits::max())) return Limits::max();
+  return static_cast<T>(number);
+}
+
+// Between any two of the storage and compute types.
+template <class To, class From>
+To ConvertTo(From value) {
+  if constexpr (kIsHalf<From>) {
+    return ConvertTo<To>(static_cast<float>(value));
+  } else if constexpr (kIsHalf<To>) {
+    return To(ConvertTo<float>(value));
+  } else if constexpr (std::is_same_v<To, bool>) {
+    return value != 0;
+  } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
+    return Saturated<To>(static_cast<double>(value));
+  } else {
+    return static_cast<To>(value);
+  }
+}
+
+// Calls `f.template operator()<T>()` with the C++ type of a compute type.
+template <class F>
+void DispatchCompute(DType type, F&& f) {
+  if (type == DType::kF32) return f.template operator()<float>();
+  if (type == DType::kF64) return f.template operator()<double>();
+  if (type == DType::kI32) return f.template operator()<int32_t>();
+  if (type == DType::kI64) return f.template operator()<int64_t>();
+  return f.template operator()<bool>();
+}
+
+// Integers wrap: their sums and products are computed without sign.
+template <class T, class F>
+T Wrapping(T a, T b, F&& f) {
+  if constexpr (std::is_same_v<T, bool> || std::is_floating_point_v<T>) {
+    return f(a, b);
+  } else {
+    using Unsigned = std::make_unsigned_t<T>;
+    return static_cast<T>(f(static_cast<Unsigned>(a), static_cast<Unsigned>(b)));
+  }
+}
+
+template <class T>
+T Quotient(T a, T b) {
+  if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+    if (b == 0) return 0;
+    if (b == -1) return Wrapping(T{0}, a, [](auto x, auto y) { return x - y; });
+    return a / b;
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return a / b;
+  } else {
+    return a;
+  }
+}
+
+template <class T>
+T Least(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) return static_cast<T>(MinimumOf(a, b));
+  return std::min(a, b);
+}
+template <class T>
+T Largest(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) return static_cast<T>(MaximumOf(a, b));
+  return std::max(a, b);
+}
+
+double Sigmoid(double x) {
+  return 1.0 / (1.0 + std::exp(-x));
+}
+
+}  // namespace
+
+double MinimumOf(double a, double b) {
+  return std::isnan(a) ? a : std::isnan(b) ? b : std::min(a, b);
+}
+double MaximumOf(double a, double b) {
+  return std::isnan(a) ? a : std::isnan(b) ? b : std::max(a, b);
+}
+
+void LoadFloats(DType storage, const void* pointer, int64_t offset, int64_t stride, int64_t n, float* out) {
+  DispatchDType(storage, [&]<class T>() {
+    const T* in = static_cast<const T*>(pointer) + offset;
+    for (int64_t i = 0; i < n; ++i) out[i] = ConvertTo<float>(in[i * stride]);
+  });
+}
+
+ScalarColumns::ScalarColumns(const ir::ScalarProgram& program, const std::vector<ir::Access>& accesses, size_t stages,
+                             std::span<void* const> pointers, std::span<const int64_t> dims)
+    : program_(program), accesses_(accesses), pointers_(pointers), dims_(dims) {
+  for (const ir::Access& access : accesses) {
+    std::vector<int64_t>& strides = strides_.emplace_back();
+    for (const ir::SpecInt& stride : access.strides)
+      strides.push_back(stride.is_argument ? dims[static_cast<size_t>(stride.value)] : stride.value);
+  }
+  memory_.resize((program.size() + stages + 1) * static_cast<size_t>(kColumnLength));
+  for (size_t i = 0; i < program.size() + stages + 1; ++i)
+    columns_.push_back(memory_.data() + i * static_cast<size_t>(kColumnLength));
+  for (size_t i = 0; i < program.size(); ++i) {
+    const ScalarNode& node = program[i];
+    if (node.op == ScalarOp::kStageResult)
+      columns_[i] = columns_[program.size() + static_cast<size_t>(node.index)];
+    else if (node.op == ScalarOp::kAccumulator)
+      columns_[i] = columns_.back();
+    else if (node.op == ScalarOp::kConstant || node.op == ScalarOp::kArgument)
+      FillConstant(node, columns_[i]);
+  }
+}
+
+void ScalarColumns::FillConstant(const ScalarNode& node, void* out) const {
+  const int64_t integer = node.op == ScalarOp::kArgument ? dims_[static_cast<size_t>(node.index)] : node.integer;
+  DispatchCompute(node.type, [&]<class T>() {
+    const T value = std::is_floating_point_v<T> ? static_cast<T>(node.number) : static_cast<T>(integer);
+    std::fill_n(static_cast<T*>(out), kColumnLength, value);
+  });
+}
+
+std::vector<int32_t> ScalarColumns::OrderFor(std::span<const int32_t> roots) const {
+  std::vector<bool> needed(program_.size(), false);
+  for (int32_t root : roots) needed[static_cast<size_t>(root)] = true;
+  for (size_t i = program_.size(); i-- > 0;) {
+    if (!needed[i]) continue;
+    for (int32_t operand : {program_[i].a, program_[i].b, program_[i].c})
+      if (operand >= 0) needed[static_cast<size_t>(operand)] = true;
+  }
+  std::vector<int32_t> order;
+  for (size_t i = 0; i < program_.size(); ++i) {
+    const ScalarOp op = program_[i].op;
+    const bool given = op == ScalarOp::kConstant || op == ScalarOp::kArgument || op == ScalarOp::kStageResult ||
+                       op == ScalarOp::kAccumulator;
+    if (needed[i] && !given) order.push_back(static_cast<int32_t>(i));
+  }
+  return order;
+}
+
+int64_t ScalarColumns::Offset(size_t access, std::span<const int64_t> coordinates) const {
+  int64_t offset = 0;
+  const std::vector<int64_t>& strides = strides_[access];
+  for (size_t i = 0; i < strides.size(); ++i) offset += coordinates[i] * strides[i];
+  return offset;
+}
+
+void ScalarColumns::Load(const ScalarNode& node, void* out, std::span<const int64_t> coordinates, int64_t n) const {
+  const auto index = static_cast<size_t>(node.index);
+  const ir::Access& access = accesses_[index];
+  const int64_t stride = strides_[index].empty() ? 0 : strides_[index].back();
+  const void* pointer = pointers_[static_cast<size_t>(access.pointer)];
+  const int64_t offset = Offset(index, coordinates);
+  DispatchDType(access.storage, [&]<class S>() {
+    const S* in = static_cast<const S*>(pointer) + offset;
+    DispatchCompute(node.type, [&]<class T>() {
+      T* to = static_cast<T*>(out);
+      if (stride == 1) {
+        for (int64_t i = 0; i < n; ++i) to[i] = ConvertTo<T>(in[i]);
+      } else if (stride == 0) {
+        std::fill_n(to, n, ConvertTo<T>(in[0]));
+      } else {
+        for (int64_t i = 0; i < n; ++i) to[i] = ConvertTo<T>(in[i * stride]);
+      }
+    });
+  });
+}
+
+void ScalarColumns::Evaluate(std::span<const int32_t> order, std::span<const int64_t> coordinates, int64_t n) {
+  for (int32_t at : order) {
+    const ScalarNode& node = program_[static_cast<size_t>(at)];
+    void* out = columns_[static_cast<size_t>(at)];
+    if (node.op == ScalarOp::kLoad) {
+      Load(node, out, coordinates, n);
+    } else if (node.op == ScalarOp::kCoordinate) {
+      const auto dim = static_cast<size_t>(node.index);
+      const int64_t step = dim + 1 == coordinates.size() ? 1 : 0;
+      for (int64_t i = 0; i < n; ++i) static_cast<int64_t*>(out)[i] = coordinates[dim] + i * step;
+    } else {
+      Compute(node, out, n);
+    }
+  }
+}
+
+void ScalarColumns::Compute(const ScalarNode& node, void* out, int64_t n) {
+  // Every operand of one type T, the result of type T.
+  const auto binary = [&](auto f) {
+    DispatchCompute(node.type, [&]<class T>() {
+      const T *a = values<T>(node.a), *b = values<T>(node.b);
+      T* to = static_cast<T*>(out);
+      for (int64_t i = 0; i < n; ++i) to[i] = f(a[i], b[i]);
+    });
+  };
+  const auto unary = [&](auto f) {
+    DispatchCompute(node.type, [&]<class T>() {
+      const T* a = values<T>(node.a);
+      T* to = static_cast<T*>(out);
+      for (int64_t i = 0; i < n; ++i) to[i] = f(a[i]);
+    });
+  };
+  // One-argument functions of floats, computed in double.
+  const auto function = [&](double (*f)(double)) {
+    if (node.type == DType::kF32) {
+      const float* a = values<float>(node.a);
+      for (int64_t i = 0; i < n; ++i) static_cast<float*>(out)[i] = static_cast<float>(f(static_cast<double>(a[i])));
+    } else {
+      const double* a = values<double>(node.a);
+      for (int64_t i = 0; i < n; ++i) static_cast<double*>(out)[i] = f(a[i]);
+    }
+  };
+  // Two operands of one type, a bool result.
+  const auto compare = [&](auto f) {
+    DispatchCompute(program_[static_cast<size_t>(node.b)].type, [&]<class T>() {
+      const T *a = values<T>(node.a), *b = values<T>(node.b);
+      for (int64_t i = 0; i < n; ++i) static_cast<bool*>(out)[i] = f(a[i], b[i]);
+    });
+  };
+  const auto plus = [](auto x, auto y) { return x + y; };
+  const auto minus = [](auto x, auto y) { return x - y; };
+  const auto times = [](auto x, auto y) { return x * y; };
+  switch (node.op) {
+    case ScalarOp::kLoad:
+    case ScalarOp::kConstant:
+    case ScalarOp::kStageResult:
+    case ScalarOp::kAccumulator:
+    case ScalarOp::kCoordinate:
+    case ScalarOp::kArgument:
+      return;
+    case ScalarOp::kAdd:
+      return binary([&]<class T>(T a, T b) { return Wrapping(a, b, plus); });
+    case ScalarOp::kSub:
+      return binary([&]<class T>(T a, T b) { return Wrapping(a, b, minus); });
+    case ScalarOp::kMul:
+      return binary([&]<class T>(T a, T b) { return Wrapping(a, b, times); });
+    case ScalarOp::kDiv:
+      return binary([]<class T>(T a, T b) { return Quotient(a, b); });
+    case ScalarOp::kMin:
+      return binary([]<class T>(T a, T b) { return Least(a, b); });
+    case ScalarOp::kMax:
+      return binary([]<class T>(T a, T b) { return Largest(a, b); });
+    case ScalarOp::kPow:
+      return binary(
+          []<class T>(T a, T b) { return static_cast<T>(std::pow(static_cast<double>(a), static_cast<double>(b))); });
+    case ScalarOp::kFma:
+      return DispatchCompute(node.type, [&]<class T>() {
+        if constexpr (std::is_floating_point_v<T>) {
+          const T *a = values<T>(node.a), *b = values<T>(node.b), *c = values<T>(node.c);
+          for (int64_t i = 0; i < n; ++i) static_cast<T*>(out)[i] = std::fma(a[i], b[i], c[i]);
+        }
+      });
+    case ScalarOp::kNeg:
+      return unary([&]<class T>(T a) {
+        if constexpr (std::is_floating_point_v<T>) return -a;
+        return Wrapping(T{0}, a, minus);
+      });
+    case ScalarOp::kAbs:
+      return unary([&]<class T>(T a) {
+        if constexpr (std::is_floating_point_v<T>) return std::fabs(a);
+        return a < T{0} ? Wrapping(T{0}, a, minus) : a;
+      });
+    case ScalarOp::kSqrt:
+      return function([](double x) { return std::sqrt(x); });
+    case ScalarOp::kExp:
+      return function([](double x) { return std::exp(x); });
+    case ScalarOp::kLog:
+      return function([](double x) { return std::log(x); });
+    case ScalarOp::kTanh:
+      return function([](double x) { return std::tanh(x); });
+    case ScalarOp::kErf:
+      return function([](double x) { return std::erf(x); });
+    case ScalarOp::kSigmoid:
+      return function(Sigmoid);
+    case ScalarOp::kSin:
+      return function([](double x) { return std::sin(x); });
+    case ScalarOp::kCos:
+      return function([](double x) { return std::cos(x); });
+    case ScalarOp::kFloor:
+      return function([](double x) { return std::floor(x); });
+    case ScalarOp::kCeil:
+      return function([](double x) { return std::ceil(x); });
+    case ScalarOp::kRound:
+      return function([](double x) { return std::nearbyint(x); });
+    case ScalarOp::kRoundF16:
+      return function([](double x) { return static_cast<double>(static_cast<float>(Float16(static_cast<float>(x)))); });
+    case ScalarOp::kRoundBF16:
+      return function(
+          [](double x) { return static_cast<double>(static_cast<float>(BFloat16(static_cast<float>(x)))); });
+    case ScalarOp::kLess:
+      return compare([](auto a, auto b) { return a < b; });
+    case ScalarOp::kLessEqual:
+      return compare([](auto a, auto b) { return a <= b; });
+    case ScalarOp::kEqual:
+      return compare([](auto a, auto b) { return a == b; });
+    case ScalarOp::kAnd:
+      return compare([](auto a, auto b) { return a != 0 && b != 0; });
+    case ScalarOp::kOr:
+      return compare([](auto a, auto b) { return a != 0 || b != 0; });
+    case ScalarOp::kNot:
+      return unary([]<class T>(T a) { return static_cast<T>(a == T{0}); });
+    case ScalarOp::kIsNaN:
+      return DispatchCompute(program_[static_cast<size_t>(node.a)].type, [&]<class T>() {
+        const T* a = values<T>(node.a);
+        for (int64_t i = 0; i < n; ++i) static_cast<bool*>(out)[i] = a[i] != a[i];
+      });
+    case ScalarOp::kSelect:
+      return DispatchCompute(node.type, [&]<class T>() {
+        const bool* a = values<bool>(node.a);
+        const T *b = values<T>(node.b), *c = values<T>(node.c);
+        for (int64_t i = 0; i < n; ++i) static_cast<T*>(out)[i] = a[i] ? b[i] : c[i];
+      });
+    case ScalarOp::kConvert:
+      return DispatchCompute(program_[static_cast<size_t>(node.a)].type, [&]<class From>() {
+        const From* a = values<From>(node.a);
+        DispatchCompute(node.type, [&]<class To>() {
+          for (int64_t i = 0; i < n; ++i) static_cast<To*>(out)[i] = ConvertTo<To>(a[i]);
+        });
+      });
+  }
+}
+
+void ScalarColumns::StoreAll(std::span<const ir::Store> stores, std::span<const int64_t> coordinates, int64_t n) {
+  for (const ir::Store& store : stores) {
+    const auto index = static_cast<size_t>(store.access);
+    const ir::Access& access = accesses_[index];
+    const int64_t stride = strides_[index].empty() ? 0 : strides_[index].back();
+    void* pointer = pointers_[static_cast<size_t>(access.pointer)];
+    const int64_t offset = Offset(index, coordinates);
+    DispatchCompute(program_[static_cast<size_t>(store.node)].type, [&]<class T>() {
+      const T* from = values<T>(store.node);
+      DispatchDType(access.storage, [&]<class S>() {
+        S* to = static_cast<S*>(pointer) + offset;
+        for (int64_t i = 0; i < n; ++i) to[i * stride] = ConvertTo<S>(from[i]);
+      });
+    });
+  }
+}
+
+}  // namespace kiln

@@ -1,0 +1,63 @@
+// ScalarColumns: a scalar program of a kernel spec, evaluated for a run of neighbouring positions at once.
+//
+// Every node has a column of kColumnLength values of its own type; a node is computed for the whole run before the next
+// one. The values are those of ir::EvaluateSpec bit for bit: f32 nodes compute in float where that rounds as double and
+// back does, elementary functions in double.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "compile-service/ir/kernel_spec.h"
+
+namespace kiln {
+
+inline constexpr int64_t kColumnLength = 128;
+
+// Not thread-safe. Pointers and the spec's parts must outlive it.
+class ScalarColumns {
+ public:
+  ScalarColumns(const ir::ScalarProgram& program, const std::vector<ir::Access>& accesses, size_t stages,
+                std::span<void* const> pointers, std::span<const int64_t> dims);
+
+  // What `roots` need, in dependency order.
+  std::vector<int32_t> OrderFor(std::span<const int32_t> roots) const;
+  // Computes the nodes of `order` at n <= kColumnLength positions: `coordinates`, and onwards along the last of them.
+  void Evaluate(std::span<const int32_t> order, std::span<const int64_t> coordinates, int64_t n);
+  // Stores computed columns at the same positions.
+  void StoreAll(std::span<const ir::Store> stores, std::span<const int64_t> coordinates, int64_t n);
+
+  template <class T>
+  T* values(int32_t node) {
+    return reinterpret_cast<T*>(columns_[static_cast<size_t>(node)]);
+  }
+  // What StageResult nodes of `stage` and Accumulator nodes read; the caller writes it.
+  void* stage_result(size_t stage) { return columns_[program_.size() + stage]; }
+  template <class T>
+  T* accumulator() {
+    return reinterpret_cast<T*>(columns_.back());
+  }
+
+ private:
+  int64_t Offset(size_t access, std::span<const int64_t> coordinates) const;
+  void Load(const ir::ScalarNode& node, void* out, std::span<const int64_t> coordinates, int64_t n) const;
+  void Compute(const ir::ScalarNode& node, void* out, int64_t n);
+  void FillConstant(const ir::ScalarNode& node, void* out) const;
+
+  const ir::ScalarProgram& program_;
+  const std::vector<ir::Access>& accesses_;
+  std::span<void* const> pointers_;
+  std::span<const int64_t> dims_;
+  std::vector<std::vector<int64_t>> strides_;  // per access, resolved
+  std::vector<uint64_t> memory_;
+  std::vector<uint64_t*> columns_;  // per node, then per stage, then the accumulator
+};
+
+// n elements of a tensor from `offset` on, `stride` apart, as float.
+void LoadFloats(DType storage, const void* pointer, int64_t offset, int64_t stride, int64_t n, float* out);
+
+double MinimumOf(double a, double b);  // a NaN wins
+double MaximumOf(double a, double b);
+
+}  // namespace kiln
