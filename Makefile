@@ -29,6 +29,7 @@ bench: build ## benchmarks: kernels, interpreter, models beside other runtimes (
 	@./tools/install_packages.sh bench
 	@cmake -S . -B $(BUILD) -DKILN_BENCH=ON >/dev/null && ninja -C $(BUILD) -j$(JOBS)
 	@$(BUILD)/bench-bin/kernel_bench
+	@$(BUILD)/bench-bin/micro_bench --json bench/results/micro.json
 	@$(BUILD)/bench-bin/interp_bench
 	@python3 bench/models/peers.py --build $(BUILD) $(BENCH_FLAGS)
 

@@ -9,7 +9,7 @@ case "${1:-build}" in
   build) ;;
   run) packages=(imagemagick fonts-dejavu-core) ;;
   model) packages=(python3 python3-pip) ;;
-  bench) packages=(python3-venv) ;;
+  bench) packages=(python3-venv libdnnl-dev libopenblas-pthread-dev clang-19) ;;
   lint) packages=(clang-19 clang-tidy-19 clang-format-19) ;;
   *) echo "usage: $0 [build|run|model|bench|lint]" >&2; exit 2 ;;
 esac
