@@ -1,15 +1,21 @@
 # Kiln's commands. `make help` lists them.
 BUILD   ?= build/release
+FUZZ_SECONDS ?= 60
 JOBS    ?= $(shell nproc)
 PRESET_FLAGS ?= -DCMAKE_BUILD_TYPE=Release
+# One build serves tests and fuzz targets, so it is clang's.
+ASAN_FLAGS = -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=clang-19 -DCMAKE_CXX_COMPILER=clang++-19 -DKILN_SANITIZE=address,undefined -DKILN_FUZZ=ON
 
-.PHONY: help build run test exhaustive bench lint asan tsan compose-test clean packages
+.PHONY: help build run test exhaustive bench lint asan tsan fuzz fuzz-corpus compose-test clean packages sanitizer-packages
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 packages:
 	@./tools/install_packages.sh build
+
+sanitizer-packages: packages
+	@./tools/install_packages.sh fuzz
 
 build: packages ## release binaries under build/release/bin (installs missing Debian packages)
 	@mkdir -p $(BUILD)
@@ -37,14 +43,21 @@ lint: ## clang-format over all sources
 	@./tools/install_packages.sh lint
 	@git ls-files '*.cc' '*.h' | xargs clang-format-19 --dry-run -Werror
 
-asan: ## address and undefined behaviour sanitizers: build and test in build/asan
-	@$(MAKE) test BUILD=build/asan PRESET_FLAGS="-DCMAKE_BUILD_TYPE=Release -DKILN_SANITIZE=address,undefined"
+asan: sanitizer-packages ## address and undefined behaviour sanitizers: build and test in build/asan
+	@$(MAKE) test BUILD=build/asan PRESET_FLAGS="$(ASAN_FLAGS)"
 
 tsan: ## thread sanitizer: build and test in build/tsan
 	@$(MAKE) test BUILD=build/tsan PRESET_FLAGS="-DCMAKE_BUILD_TYPE=Release -DKILN_SANITIZE=thread"
 
 compose-test: build ## the fleet scenario in containers, as docker-compose.yml says (needs root and a Docker engine)
 	@./.ci/compose
+
+fuzz: sanitizer-packages ## fuzz targets on the asan build, FUZZ_SECONDS (60) each; FUZZ_TARGETS="records …" chooses
+	@cmake -S . -B build/asan -G Ninja $(ASAN_FLAGS) >/dev/null && ninja -C build/asan -j$(JOBS) fuzz
+	@./tools/fuzz.sh build/asan $(FUZZ_SECONDS) $(FUZZ_TARGETS)
+
+fuzz-corpus: build ## writes the seeds of tests/fuzz/corpus anew
+	@$(BUILD)/bin/write_corpus tests/fuzz/corpus
 
 clean: ## removes build/
 	@rm -rf build

@@ -10,8 +10,9 @@ case "${1:-build}" in
   run) packages=(imagemagick fonts-dejavu-core) ;;
   model) packages=(python3 python3-pip) ;;
   bench) packages=(python3-venv libdnnl-dev libopenblas-pthread-dev clang-19) ;;
+  fuzz) packages=(clang-19 libclang-rt-19-dev) ;;
   lint) packages=(clang-19 clang-tidy-19 clang-format-19) ;;
-  *) echo "usage: $0 [build|run|model|bench|lint]" >&2; exit 2 ;;
+  *) echo "usage: $0 [build|run|model|bench|fuzz|lint]" >&2; exit 2 ;;
 esac
 missing=()
 for package in "${packages[@]}"; do

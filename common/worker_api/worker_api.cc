@@ -86,26 +86,35 @@ class SharedObject {
   int file_;
 };
 
-// Copies the bytes out of a shared memory object, by reading rather than by mapping: a peer that shortens the object
-// meanwhile causes an error, not a fault.
-Status ReadSharedMemory(const std::string& object, uint64_t offset, const TensorRef& to) {
+// Bytes of an open shared memory object, by reading rather than by mapping: a peer that shortens the object meanwhile
+// causes an error, not a fault. Nothing is allocated before the object is known to hold the tensor.
+Result<Tensor> ReadTensorFrom(int file, const std::string& object, uint64_t offset, DType dtype, const Dims& dims) {
+  struct stat about{};
+  const uint64_t bytes = static_cast<uint64_t>(NumElements(dims) * DTypeBytes(dtype));
+  if (fstat(file, &about) != 0 || !S_ISREG(about.st_mode) || static_cast<uint64_t>(about.st_size) < bytes ||
+      offset > static_cast<uint64_t>(about.st_size) - bytes)
+    return Fail(ErrorCode::kInvalidArgument, "shared memory " + object + " has no " + std::to_string(bytes) +
+                                                 " bytes at offset " + std::to_string(offset));
+  Tensor tensor = Tensor::Allocate(dtype, dims);
+  auto* next = tensor.ref.as<char>();
+  for (uint64_t left = bytes; left > 0;) {
+    const ssize_t got = pread(file, next, left, static_cast<off_t>(offset));
+    if (got <= 0) return Fail(ErrorCode::kInvalidArgument, "shared memory " + object + " ends before the tensor does");
+    next += got;
+    left -= static_cast<uint64_t>(got);
+    offset += static_cast<uint64_t>(got);
+  }
+  return tensor;
+}
+
+Result<Tensor> ReadSharedMemory(const std::string& object, uint64_t offset, DType dtype, const Dims& dims) {
   if (object.size() < 2 || object[0] != '/' || object.find('/', 1) != std::string::npos)
     return Fail(ErrorCode::kInvalidArgument, "shared memory name \"" + object + "\" must be / followed by a name");
-  const int file = shm_open(object.c_str(), O_RDONLY | O_CLOEXEC, 0);
+  const int file = shm_open(object.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
   if (file < 0) return Fail(ErrorCode::kNotFound, "cannot open shared memory " + object + ": " + std::strerror(errno));
-  auto* next = to.as<char>();
-  int64_t left = to.bytes();
-  auto position = static_cast<off_t>(offset);
-  while (left > 0) {
-    const ssize_t got = pread(file, next, static_cast<size_t>(left), position);
-    if (got <= 0) break;
-    next += got;
-    left -= got;
-    position += got;
-  }
+  Result<Tensor> tensor = ReadTensorFrom(file, object, offset, dtype, dims);
   close(file);
-  if (left > 0) return Fail(ErrorCode::kInvalidArgument, "shared memory " + object + " ends before the tensor does");
-  return {};
+  return tensor;
 }
 
 Status DecodeTensors(const flatbuffers::Vector<Offset<fbs::TensorPart>>* list, const std::vector<Bytes>& blobs,
@@ -129,8 +138,7 @@ Status DecodeTensors(const flatbuffers::Vector<Offset<fbs::TensorPart>>* list, c
     if (part->shm_name() != nullptr) {
       if (bytes > static_cast<int64_t>(limits::kModelBytesMax))
         return Fail(ErrorCode::kLimitExceeded, label + " is too large");
-      named.tensor = Tensor::Allocate(dtype, dims);
-      RETURN_IF_ERROR(ReadSharedMemory(Text(part->shm_name()), part->shm_offset(), named.tensor.ref));
+      ASSIGN_OR_RETURN(named.tensor, ReadSharedMemory(Text(part->shm_name()), part->shm_offset(), dtype, dims));
     } else {
       if (part->part() < 0 || static_cast<size_t>(part->part()) >= blobs.size())
         return Fail(ErrorCode::kMalformed, label + " refers to message part " + std::to_string(part->part()) + " of " +

@@ -20,9 +20,13 @@
 #include "common/messaging/envelope.h"
 #include "common/worker_api/worker_api.h"
 #include "compile-service/ir/kernel_spec.h"
+#include "tests/support/message_bytes.h"
 
 namespace kiln {
 namespace {
+
+using testing::Flat;
+using testing::Unflat;
 
 Digest Id(uint8_t seed) {
   Digest digest;
@@ -135,31 +139,6 @@ struct Entry {
   std::function<Bytes()> make;
   std::function<bool(const Bytes&)> same;  // decodes, and compares with the sample
 };
-
-// A message as one string of bytes: payload length, payload, then each blob with its length.
-Bytes Flat(const Message& message) {
-  Bytes bytes;
-  const auto put = [&bytes](const Bytes& part) {
-    for (int i = 0; i < 4; ++i) bytes.push_back(static_cast<uint8_t>(part.size() >> (8 * i)));
-    bytes.insert(bytes.end(), part.begin(), part.end());
-  };
-  put(message.payload);
-  for (const Bytes& blob : message.blobs) put(blob);
-  return bytes;
-}
-
-Message Unflat(const Bytes& bytes) {
-  Message message;
-  for (size_t at = 0; at + 4 <= bytes.size();) {
-    const size_t size = bytes[at] | bytes[at + 1] << 8 | bytes[at + 2] << 16 | size_t{bytes[at + 3]} << 24;
-    if (size > bytes.size() - at - 4) return {};
-    Bytes part(bytes.begin() + static_cast<std::ptrdiff_t>(at + 4),
-               bytes.begin() + static_cast<std::ptrdiff_t>(at + 4 + size));
-    (at == 0 ? message.payload : message.blobs.emplace_back()) = std::move(part);
-    at += 4 + size;
-  }
-  return message;
-}
 
 template <class T>
 bool SameMessage(const Bytes& bytes, const T& sample) {

@@ -41,23 +41,10 @@ Status Machine::RunShapeRule(std::span<const uint32_t> inputs, uint32_t node) {
   return {};
 }
 
-// Sizes that the program states as constants must be so: static instructions rest on them.
 Status Machine::CheckClaim(uint32_t node, size_t output, const Dims& dims) const {
-  const NodePlace& place = code_.nodes[node];
-  const ValueId value = NodeOf(node).outputs[output];
-  const TensorDesc& desc =
-      program_.functions[static_cast<size_t>(place.function)].values[static_cast<size_t>(value)].desc;
-  if (!desc.has_rank()) return {};
-  bool agrees = desc.rank() == dims.rank();
-  for (int i = 0; agrees && i < dims.rank(); ++i) {
-    const Dim claimed = (*desc.dims)[static_cast<size_t>(i)];
-    agrees = !claimed.is_const() || claimed.value() == dims[i];
-  }
-  if (agrees) return {};
-  return FailAt(node, {ErrorCode::kShapeMismatch,
-                       fmt::format("output {} is {}; the program says {}", output, dims.ToString(),
-                                   ToString(desc, program_.symbols)),
-                       {}});
+  if (Status status = CheckClaimedDims(program_, code_.nodes[node], output, dims); !status)
+    return FailAt(node, status.error());
+  return {};
 }
 
 Status Machine::AllocStatic(std::span<const uint32_t> inputs, std::span<const uint32_t> outputs, uint32_t node) {

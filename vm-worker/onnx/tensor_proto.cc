@@ -17,6 +17,10 @@ static_assert(std::endian::native == std::endian::little, "raw_data is read in p
 
 constexpr int32_t kStringType = 8;
 constexpr int32_t kExternalLocation = 1;
+// Elements of a sparse tensor's dense form: at most Max in all, and at most Free and so many per stored value.
+constexpr int64_t kSparseElementsMax = int64_t{1} << 28;
+constexpr int64_t kSparseElementsFree = int64_t{1} << 20;
+constexpr int64_t kSparseExpansionMax = 4096;
 
 std::string Describe(const TensorProto& proto) {
   return "tensor '" + proto.name() + "'";
@@ -189,9 +193,15 @@ Result<Tensor> ReadSparseTensor(SparseTensorProto& proto, const std::filesystem:
   const int64_t count = values.ref.elements();
   const int width = indices.dims().rank() == 2 ? dims.rank() : 1;
   if (values.dims().rank() != 1 || indices.dtype() != DType::kI64 || indices.ref.elements() != count * width ||
-      indices.dims().rank() < 1 || indices.dims().rank() > 2 || *elements > (int64_t{1} << 28)) {
+      indices.dims().rank() < 1 || indices.dims().rank() > 2) {
     return Fail(ErrorCode::kMalformed, name + " has indices that do not fit its values and dims");
   }
+  // A few bytes could otherwise ask for gigabytes of zeros.
+  const int64_t most = std::min(kSparseElementsMax, kSparseElementsFree + count * kSparseExpansionMax);
+  if (*elements > most)
+    return Fail(ErrorCode::kLimitExceeded, name + " has " + std::to_string(*elements) + " elements for " +
+                                               std::to_string(count) + " values; the limit is " + std::to_string(most) +
+                                               "; store it as a dense tensor");
   Tensor dense = Tensor::Zeros(values.dtype(), dims);
   const Dims strides = ContiguousStrides(dims);
   const size_t size = static_cast<size_t>(DTypeBytes(values.dtype()));

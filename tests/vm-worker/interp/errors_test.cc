@@ -54,6 +54,21 @@ TEST_F(ErrorsTest, ACountOfInputs) {
   EXPECT_THAT(Refused({image_.ref}, ErrorCode::kInvalidArgument),
               HasSubstr("1 inputs were given; the program takes 2"));
 }
+TEST_F(ErrorsTest, SizesThatTheProgramStatesWrongly) {
+  for (const char* node : {"ReduceSum(%x)", "Identity(%x)", "Relu(%x)"}) {
+    const auto program = LoadText(std::string(R"(program "p" {
+      symbol n in [0, 64]
+      func main(%x: f32[n, 3]) -> (%y) { %y : f32[4, 3] = )") +
+                                  node + " } }");
+    ASSERT_TRUE(program);
+    const Tensor x = Iota({2, 3});
+    for (bool static_forms : {false, true, true}) {
+      const auto outputs = context_.Run(*program, std::vector{x.ref}, {.static_forms = static_forms});
+      ASSERT_FALSE(outputs.has_value()) << node;
+      EXPECT_THAT(outputs.error().message, HasSubstr("the program says f32[4, 3]"));
+    }
+  }
+}
 TEST_F(ErrorsTest, ADType) {
   EXPECT_THAT(Refused({image_.ref, image_.ref}, ErrorCode::kShapeMismatch),
               HasSubstr("input \"pick\" is f32; i64 is needed"));

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "tests/vm-worker/onnx/model_builder.h"
+#include "vm-worker/onnx/tensor_proto.h"
 
 namespace kiln::onnx {
 namespace {
@@ -94,6 +95,19 @@ TEST(HostileModel, SurvivesRandomOverwrites) {
     for (int i = 0; i < writes; ++i) damaged[random() % damaged.size()] = static_cast<char>(random());
     ExpectAnswer(ImportBytes(damaged));
   }
+}
+
+TEST(HostileModel, RefusesASparseTensorOfFewValuesAndGigabytesOfZeros) {
+  const auto read = [](int64_t elements) {
+    SparseTensorProto sparse;
+    *sparse.mutable_values() = FloatTensor("v", {2}, {1, 2});
+    *sparse.mutable_indices() = IntTensor("i", {2}, {1, 3});
+    sparse.add_dims(elements);
+    return ReadSparseTensor(sparse, {});
+  };
+  ASSERT_TRUE(read(1 << 20).has_value());
+  EXPECT_EQ(read(1 << 20)->ref.as<float>()[3], 2);
+  EXPECT_EQ(read(1 << 28).error().code, ErrorCode::kLimitExceeded);
 }
 
 TEST(HostileModel, RefusesDeepNesting) {

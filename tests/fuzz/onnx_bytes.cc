@@ -1,0 +1,23 @@
+// What the importer accepts is a program like any other.
+#include "common/base/check.h"
+#include "tests/fuzz/fuzz_target.h"
+#include "tests/fuzz/program_checks.h"
+#include "vm-worker/onnx/importer.h"
+
+namespace kiln::fuzz {
+
+void OnnxBytes(std::span<const uint8_t> bytes) {
+  for (const bool dynamic : {false, true}) {
+    const auto model = ImportOnnxBytes(bytes, "fuzz", {.all_dims_dynamic = dynamic});
+    if (!model) {
+      KILN_CHECK(!model.error().message.empty());
+      continue;
+    }
+    KILN_CHECK(model->inputs.size() == model->program.entry().regions[0].inputs.size());
+    KILN_CHECK(model->outputs.size() == model->program.entry().regions[0].outputs.size());
+    CheckForms(model->program);
+    CheckLoads(model->program);
+  }
+}
+
+}  // namespace kiln::fuzz

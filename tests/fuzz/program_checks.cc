@@ -1,0 +1,47 @@
+#include "tests/fuzz/program_checks.h"
+
+#include "common/base/check.h"
+#include "common/bytecode/program_codec.h"
+#include "common/bytecode/program_text.h"
+#include "tests/support/random_program.h"
+#include "vm-worker/interp/loaded_program.h"
+
+namespace kiln::fuzz {
+namespace {
+
+// Programs that are correct and still cannot be run.
+bool MayFailToLoad(ErrorCode code) {
+  return code == ErrorCode::kUnsupported || code == ErrorCode::kLimitExceeded;
+}
+
+}  // namespace
+
+void CheckForms(const Program& program) {
+  KILN_CHECK(VerifyProgram(program).has_value());
+  const std::string text = PrintProgram(program);
+  const auto parsed = ParseProgram(text);
+  KILN_CHECK(parsed.has_value());
+  KILN_CHECK(testing::DifferenceOf(program, *parsed).empty());
+  const auto bytes = EncodeProgram(program);
+  KILN_CHECK(bytes.has_value());
+  const auto decoded = DecodeProgram(*bytes);
+  KILN_CHECK(decoded.has_value());
+  KILN_CHECK(testing::DifferenceOf(program, *decoded).empty());
+}
+
+std::shared_ptr<const LoadedProgram> CheckLoads(const Program& program) {
+  const auto loaded = LoadedProgram::Load(program, {.verify_code = true});
+  if (!loaded) {
+    KILN_CHECK(MayFailToLoad(loaded.error().code));
+    return nullptr;
+  }
+  for (const Segment& segment : (*loaded)->segments()) {
+    const auto bytes = EncodeSegment(segment);
+    KILN_CHECK(bytes.has_value());
+    const auto decoded = DecodeSegment(*bytes);
+    KILN_CHECK(decoded.has_value() && decoded->id == segment.id);
+  }
+  return *loaded;
+}
+
+}  // namespace kiln::fuzz

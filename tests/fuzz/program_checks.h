@@ -1,0 +1,20 @@
+// What holds for every program that VerifyProgram accepts.
+#pragma once
+
+#include <memory>
+
+#include "common/bytecode/program.h"
+
+namespace kiln {
+class LoadedProgram;
+}
+
+namespace kiln::fuzz {
+
+// The text and the binary form give the same program back.
+void CheckForms(const Program& program);
+// It loads, unless it passes a limit or needs a kernel that is missing (then null): its segments have canonical forms
+// that survive being sent, and its compact form passes the second verifier.
+std::shared_ptr<const LoadedProgram> CheckLoads(const Program& program);
+
+}  // namespace kiln::fuzz

@@ -1,0 +1,112 @@
+// Random valid programs, edited. What the verifier accepts, the interpreter answers: with tensors or with an error, the
+// same in its variant and in its static form, and prepared as at load or as written.
+#include <algorithm>
+#include <cstring>
+
+#include "common/base/check.h"
+#include "tests/fuzz/edit_program.h"
+#include "tests/fuzz/fuzz_target.h"
+#include "tests/fuzz/program_checks.h"
+#include "tests/support/random_program.h"
+#include "vm-worker/interp/interpreter.h"
+#include "vm-worker/load/prepare_program.h"
+
+namespace kiln::fuzz {
+namespace {
+
+constexpr size_t kArenaBytesMax = size_t{64} << 20;
+constexpr int64_t kRunNs = 2'000'000'000;
+constexpr size_t kEditsMax = 8;
+
+using Outputs = Result<std::vector<Tensor>>;
+
+bool Same(const Tensor& a, const Tensor& b) {
+  const size_t bytes = static_cast<size_t>(a.ref.bytes());
+  return a.dtype() == b.dtype() && a.dims() == b.dims() &&
+         (bytes == 0 || std::memcmp(a.ref.data, b.ref.data, bytes) == 0);
+}
+
+// Values of a program that draws random numbers are its own each time.
+bool IsDeterministic(const Program& program) {
+  return std::ranges::all_of(program.functions, [](const Function& function) {
+    return std::ranges::all_of(function.regions, [](const Region& region) {
+      return std::ranges::none_of(region.nodes,
+                                  [](const Node& node) { return OpInfo(node.op).effects == OpEffects::kRandom; });
+    });
+  });
+}
+
+struct Case {
+  std::vector<TensorRef> inputs;
+  std::vector<int64_t> symbols;
+};
+
+Outputs RunOnce(VmContext& context, const LoadedProgram& program, const Case& call, bool static_forms) {
+  return context.Run(
+      program, call.inputs,
+      {.static_forms = static_forms, .symbols = call.symbols, .deadline_ns = SystemClock().NowNs() + kRunNs});
+}
+
+// Runs a loaded program in both forms, the static one twice.
+Outputs RunForms(const LoadedProgram& program, const Case& call) {
+  VmContext context({.arena_limit_bytes = kArenaBytesMax});
+  const bool comparable = IsDeterministic(program.program());
+  Outputs first = RunOnce(context, program, call, false);
+  for (int i = 0; i < 2; ++i) {
+    const Outputs other = RunOnce(context, program, call, true);
+    if (!comparable) continue;
+    if ((!first && first.error().code == ErrorCode::kDeadlineExceeded) ||
+        (!other && other.error().code == ErrorCode::kDeadlineExceeded))
+      continue;
+    KILN_CHECK(first.has_value() == other.has_value());
+    if (first) KILN_CHECK(std::ranges::equal(*first, *other, Same));
+  }
+  return first;
+}
+
+// Values of another form's symbols, by name.
+std::vector<int64_t> SymbolsOf(const SymbolTable& to, const SymbolTable& from, const std::vector<int64_t>& values) {
+  std::vector<int64_t> result(to.symbol_count(), -1);
+  for (size_t i = 0; i < result.size(); ++i)
+    if (const auto id = from.FindSymbol(to.symbol(static_cast<SymbolId>(i)).name))
+      result[i] = values[static_cast<size_t>(id->symbol())];
+  return result;
+}
+
+}  // namespace
+
+void RandomPrograms(std::span<const uint8_t> bytes) {
+  Choices choices(bytes);
+  const uint64_t seed = choices.Word();
+  const uint8_t options = choices.Byte();
+  Program program = testing::RandomProgram(seed, {.nodes = 1 + options % 16,
+                                                  .control_flow = (options & 0x10) != 0,
+                                                  .data_dependent = (options & 0x20) != 0,
+                                                  .odd_names = false,
+                                                  .only_f32 = (options & 0x40) != 0});
+  Case call{.inputs = {}, .symbols = testing::RandomSymbolValues(program, seed ^ options)};
+  const std::vector<Tensor> tensors = testing::RandomInputs(program, call.symbols, seed);
+  for (const Tensor& tensor : tensors) call.inputs.push_back(tensor.ref);
+
+  for (size_t i = 0; i < kEditsMax && !choices.done(); ++i) EditProgram(program, choices);
+  if (const Status status = VerifyProgram(program); !status) {
+    KILN_CHECK(!status.error().message.empty());
+    return;
+  }
+  CheckForms(program);
+  const auto loaded = CheckLoads(program);
+  if (!loaded) return;
+  const Outputs outputs = RunForms(*loaded, call);
+
+  Program prepared = program;
+  if (!PrepareProgram(prepared)) return;
+  KILN_CHECK(VerifyProgram(prepared).has_value());
+  const auto loaded_prepared = CheckLoads(prepared);
+  if (!loaded_prepared) return;
+  call.symbols = SymbolsOf(prepared.symbols, program.symbols, call.symbols);
+  const Outputs prepared_outputs = RunForms(*loaded_prepared, call);
+  if (outputs && prepared_outputs && IsDeterministic(program))
+    KILN_CHECK(std::ranges::equal(*outputs, *prepared_outputs, Same));
+}
+
+}  // namespace kiln::fuzz
