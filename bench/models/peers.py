@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Kiln beside other runtimes on the same models, inputs and thread count, taking turns.
 
-    peers.py [--models DIR] [--build DIR] [--only TEXT] [--rounds N]
+    peers.py [--models DIR] [--build DIR] [--only TEXT] [--rounds N] [--torch]
 
 Makes build/bench-venv with the peers, runs model_bench beside them, prints a table of ratios and writes bench/results/peers.json and
 models.json. Times are CPU time of the process, which on a shared machine is what a request cost."""
@@ -10,6 +10,7 @@ import gc
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 VENV = os.path.join(ROOT, "build", "bench-venv")
 PACKAGES = ["numpy", "onnx", "onnxruntime"]
 OPTIONAL = ["openvino"]
+TORCH_BYTES = 12 << 30   # what its wheel and its libraries may need on the disk; half of it stays
 ROUND_SECONDS = 0.03
 TIMES_MAX = 64
 
@@ -34,7 +36,18 @@ def enter_venv():
         if subprocess.run([python, "-m", "pip", "install", "-q", *OPTIONAL], timeout=300, check=False).returncode != 0:
             print("openvino did not install; it is left out", file=sys.stderr)
         open(os.path.join(VENV, "ready"), "w").close()
+    if "--torch" in sys.argv:
+        add_torch(python)
     os.execv(python, [python, *sys.argv])
+
+
+def add_torch(python):
+    """Gigabytes, hence only when asked for; for one processor it comes with everything for others."""
+    if subprocess.run([python, "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode == 0:
+        return
+    if shutil.disk_usage(VENV).free < TORCH_BYTES:
+        sys.exit(f"torch needs {TORCH_BYTES >> 30} GB of free disk; leave --torch out")
+    subprocess.run([python, "-m", "pip", "install", "-q", "torch"], check=True)
 
 
 class Samples:
@@ -117,6 +130,34 @@ class OpenVino(Peer):
         self.request.infer(self.feeds[i], share_inputs=True, share_outputs=True)
 
 
+class TorchCompile(Peer):
+    """torch.compile of the generated models; a fresh session compiles again."""
+    name, dynamic = "torch.compile", None
+
+    def __init__(self, model, sets):
+        import torch
+        from transformer_models import torch_function
+        from workloads import read_inputs
+        self.torch, self.version = torch, torch.__version__.split("+")[0]
+        torch.set_num_threads(1)
+        self.function = torch_function(model)
+        self.feeds = [{name: torch.from_numpy(array) for name, array in read_inputs(s)} for s in sets]
+        self.requests = len(sets)
+        self.open()
+
+    def open(self):
+        self.torch._dynamo.reset()
+        self.compiled = self.torch.compile(self.function, dynamic=self.dynamic)
+
+    def call(self, i):
+        with self.torch.inference_mode():
+            return self.compiled(**self.feeds[i])
+
+
+class TorchCompileDynamic(TorchCompile):
+    name, dynamic = "torch.compile dynamic", True
+
+
 def bind(names, ranks, path):
     """Feeds by name, else by position; [1] stands for a scalar."""
     from workloads import read_inputs
@@ -185,9 +226,9 @@ def take_turns(runners, requests, rounds):
     return samples, firsts
 
 
-def open_peers(model, sets, failures):
+def open_peers(model, sets, failures, kinds=(OnnxRuntime, OpenVino)):
     peers = {}
-    for kind in (OnnxRuntime, OpenVino):
+    for kind in kinds:
         try:
             peer = kind(model, sets)
             peer.round(1)
@@ -199,10 +240,11 @@ def open_peers(model, sets, failures):
     return peers
 
 
-def measure(arguments, model, workload, sets, tiers):
+def measure(arguments, work):
     """Rows of peers.json, and one of models.json."""
     from workloads import shape_text
-    path = os.path.join(arguments.models, model)
+    model, workload, path, sets = work.model, work.workload, work.path, work.sets()
+    tiers = ([] if work.is_large else ["interpreter"]) + ["generic"] + ([] if work.is_stream else ["exact"])
     detail = {"model": model, "workload": workload, "failures": {}}
     name = os.path.splitext(os.path.basename(model))[0]
     try:
@@ -210,7 +252,8 @@ def measure(arguments, model, workload, sets, tiers):
     except RuntimeError as error:
         detail["failures"]["kiln"] = str(error)
         return [], detail
-    peers = open_peers(path, sets, detail["failures"])
+    kinds = (OnnxRuntime, OpenVino) + ((TorchCompile, TorchCompileDynamic) if arguments.torch and work.is_large else ())
+    peers = open_peers(path, sets, detail["failures"], kinds)
     runners = {**peers, **{tier: KilnTier(kiln, tier) for tier in tiers}}
     samples, firsts = take_turns(runners, len(sets), arguments.rounds)
     detail["tiers"] = kiln.ready["tiers"]
@@ -231,9 +274,9 @@ def measure(arguments, model, workload, sets, tiers):
                 "peer_p50_us": quantile(figures[peer.name], 0.5), "peer_p99_us": quantile(figures[peer.name], 0.99),
                 "kiln_p50_us": quantile(figures[best], 0.5), "kiln_p99_us": quantile(figures[best], 0.99),
                 "kiln_plan": best, "kiln_generic_p50_us": quantile(figures["generic"], 0.5),
-                "kiln_interpreter_p50_us": quantile(figures["interpreter"], 0.5),
-                "peer_first_seen_p50_us": quantile(firsts[peer.name], 0.5) if workload else None,
-                "kiln_first_seen_p50_us": quantile(firsts[best], 0.5) if workload else None,
+                "kiln_interpreter_p50_us": quantile(figures["interpreter"], 0.5) if "interpreter" in figures else None,
+                "peer_first_seen_p50_us": quantile(firsts[peer.name], 0.5) if work.is_stream else None,
+                "kiln_first_seen_p50_us": quantile(firsts[best], 0.5) if work.is_stream else None,
             })
     set_batches(rows, sets, groups)
     return rows, detail
@@ -253,7 +296,7 @@ def table(rows):
     print(f"{'model':<30} {'workload':<20} {'peer':<12} {'peer p50':>10} {'kiln p50':>10} {'generic':>10} {'interp':>10} {'kiln/peer':>9} {'p99':>6}")
     for row in rows:
         print(f"{row['model'][:30]:<30} {row['workload'][:20]:<20} {row['peer']:<12} {row['peer_p50_us']:>10.1f} {row['kiln_p50_us']:>10.1f} "
-              f"{row['kiln_generic_p50_us']:>10.1f} {row['kiln_interpreter_p50_us']:>10.1f} {row['kiln_p50_us'] / row['peer_p50_us']:>9.2f} "
+              f"{row['kiln_generic_p50_us']:>10.1f} {row['kiln_interpreter_p50_us'] or 0:>10.1f} {row['kiln_p50_us'] / row['peer_p50_us']:>9.2f} "
               f"{row['kiln_p99_us'] / row['peer_p99_us']:>6.2f}")
 
 
@@ -291,6 +334,31 @@ def machine():
             "clock": "process CPU time", "note": "a shared and noisy virtual machine: compare figures of one run only"}
 
 
+class Work:
+    """One workload: a model's file, and data sets that are written when it is its turn. Large ones, which are generated, have a torch twin,
+    and the interpreter is no match for them."""
+
+    def __init__(self, model, workload, path, sets, is_stream, is_large=False):
+        self.model, self.workload, self.path, self.sets, self.is_stream, self.is_large = model, workload, path, sets, is_stream, is_large
+
+
+def list_work(arguments, directory):
+    import numpy as np
+    from transformer_models import make
+    from workloads import GENERATED, GENERATED_STREAMS, MODELS, STREAMS, fixed_sets, write_stream
+
+    def written(model, workload, requests):
+        return lambda: write_stream(os.path.join(directory, os.path.basename(model), workload), requests(np.random.default_rng(1)))
+    for model in MODELS:
+        yield Work(model, "", os.path.join(arguments.models, model), lambda: fixed_sets(arguments.models, model), False)
+    for model, workload, requests in STREAMS:
+        yield Work(model, workload, os.path.join(arguments.models, model), written(model, workload, requests), True)
+    for model, workload, requests in GENERATED + GENERATED_STREAMS:
+        if arguments.only in f"{model} {workload}":
+            path = make(os.path.join(os.path.dirname(VENV), "bench-models"), model)
+            yield Work(model, workload, path, written(model, workload, requests), (model, workload, requests) in GENERATED_STREAMS, True)
+
+
 def main():
     parser = argparse.ArgumentParser(description="Kiln beside other runtimes")
     parser.add_argument("--models", default=os.path.join(ROOT, "..", "shared", "models"))
@@ -298,25 +366,21 @@ def main():
     parser.add_argument("--results", default=os.path.join(ROOT, "bench", "results"))
     parser.add_argument("--only", default="", help="models or streams whose name holds this text")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--torch", action="store_true", help="torch.compile too, on the generated models; installs gigabytes")
     arguments = parser.parse_args()
     enter_venv()
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-    import numpy as np
-    from workloads import MODELS, STREAMS, fixed_sets, write_stream
     gc.disable()
     rows, details = [], []
     with tempfile.TemporaryDirectory() as directory:
         host = {**machine(), "peer_call_overhead_us": call_overhead(directory)}
-        work = [(m, "", lambda m=m: fixed_sets(arguments.models, m), ["interpreter", "generic", "exact"]) for m in MODELS]
-        work += [(m, w, lambda m=m, w=w, make=make: write_stream(os.path.join(directory, os.path.basename(m), w), make(np.random.default_rng(1))),
-                  ["interpreter", "generic"]) for m, w, make in STREAMS]
-        for model, workload, sets, tiers in work:
-            if arguments.only not in f"{model} {workload}" or not os.path.exists(os.path.join(arguments.models, model)):
+        for work in list_work(arguments, directory):
+            if arguments.only not in f"{work.model} {work.workload}" or not os.path.exists(work.path):
                 continue
-            found, detail = measure(arguments, model, workload, sets(), tiers)
+            found, detail = measure(arguments, work)
             rows += found
             details.append(detail)
-            print(f"{model} {workload}: {'measured' if found else 'not measured'} {detail['failures'] or ''}", file=sys.stderr, flush=True)
+            print(f"{work.model} {work.workload}: {'measured' if found else 'not measured'} {detail['failures'] or ''}", file=sys.stderr, flush=True)
     report(arguments, rows, details, host)
 
 

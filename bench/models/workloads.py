@@ -2,6 +2,7 @@
 import os
 
 import numpy as np
+import transformer_models as transformers
 from onnx import load_tensor, numpy_helper
 
 # Paths below the models directory. Every one is measured on each of its own data sets.
@@ -69,8 +70,47 @@ def words(rng):
              "encoder_outputs": floats(rng, 1, n, 256), "mask": np.ones((1, n), np.float32)} for n in range(3, 19)]
 
 
+def frames(rng):
+    """32 ms frames at 16 kHz behind 64 samples of context."""
+    return [{"input": floats(rng, 1, 576), "state": floats(rng, 2, 1, 128), "sr": np.array(16000)} for _ in range(12)]
+
+
+def batches_of_lines(rng):
+    """Batches of text lines, padded to the widest."""
+    widths = np.clip(np.round(48 * rng.lognormal(np.log(10), 0.5, 6)), 32, 960).astype(int)
+    return [{"x": floats(rng, 8, 3, 48, w)} for w in widths]
+
+
+def sequences(rng):
+    """As `sentences`, for an encoder without embeddings."""
+    return [transformers.encoder_request(rng, 1, n) for n in np.clip(np.round(rng.lognormal(3.93, 0.28, 8)), 16, 128).astype(int)]
+
+
+def dense_batches(rng):
+    return [transformers.encoder_request(rng, 16, n) for n in rng.integers(1, 128, 3)]
+
+
+def prefill_then_decode(rng):
+    return [transformers.decoder_request(rng, 1, 0, 24)] + [transformers.decoder_request(rng, 1, n, 1) for n in range(24, 32)]
+
+
+# Generated models, name of the fixed shape, its requests.
+GENERATED = [
+    ("bert_base", "1x128", lambda rng: [transformers.encoder_request(rng, 1, 128)]),
+    ("bert_base", "8x128", lambda rng: [transformers.encoder_request(rng, 8, 128)]),
+    ("gpt2_small", "1 behind 128", lambda rng: [transformers.decoder_request(rng, 1, 128, 1)]),
+    ("gpt2_small", "8 behind 128", lambda rng: [transformers.decoder_request(rng, 8, 128, 1)]),
+]
+GENERATED_STREAMS = [
+    ("bert_base", "W1 sentences", sequences),
+    ("bert_base", "W2 batches of 16", dense_batches),
+    ("gpt2_small", "W12 prefill, decode", prefill_then_decode),
+]
+
 # Model, name of the stream, its requests.
 STREAMS = [
+    ("ppocr/ch_PP-OCRv4_rec_infer.onnx", "W8 batches of 8", batches_of_lines),
+    ("silero-vad/silero_vad_16k_op15.onnx", "W9 frames", frames),
     ("ppocr/ch_PP-OCRv4_rec_infer.onnx", "W8 text lines", text_lines),
     ("ppocr/ch_PP-OCRv4_det_infer.onnx", "pictures", pictures),
     ("bert-qa-tf/bert_toy_optimized.onnx", "W1 sentence pairs", sentences),
