@@ -14,10 +14,10 @@
 #include "cli/fleet/worker_pool.h"
 #include "cli/run_inputs.h"
 #include "common/base/clock.h"
+#include "common/numeric/difference.h"
 #include "common/worker_api/worker_api.h"
 #include "vm-worker/interp/interpreter.h"
 #include "vm-worker/onnx/importer.h"
-#include "vm-worker/tiering/shadow.h"
 
 namespace kiln::cli {
 namespace {
@@ -55,23 +55,24 @@ class Oracle {
     ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnx(path));
     Oracle oracle;
     ASSIGN_OR_RETURN(oracle.program_, LoadedProgram::Load(std::move(imported.program)));
+    oracle.bounds_ = OutputErrorBounds(oracle.program_->program(), {}, NumericMode::kDefault);
     return oracle;
   }
-  // "" when the answer is the interpreter's within the tolerance of the default mode.
+  // "" when the answer is the interpreter's within the bounds of the default mode.
   Result<std::string> Difference(const std::vector<NamedTensor>& inputs, const RunReply& reply) {
     std::vector<TensorRef> refs;
     for (const NamedTensor& input : inputs) refs.push_back(input.tensor.ref);
     ASSIGN_OR_RETURN(std::vector<Tensor> expected, context_->Run(*program_, refs));
     if (expected.size() != reply.outputs.size()) return std::string("another number of outputs");
     for (size_t i = 0; i < expected.size(); ++i)
-      if (const auto difference =
-              FirstDifference(expected[i].ref, reply.outputs[i].tensor.ref, ToleranceOf(NumericMode::kDefault)))
-        return "output " + reply.outputs[i].name + ": " + *difference;
+      if (const auto difference = FirstDifference(expected[i].ref, reply.outputs[i].tensor.ref, bounds_[i]))
+        return "output " + reply.outputs[i].name + " " + *difference;
     return std::string();
   }
 
  private:
   std::shared_ptr<const LoadedProgram> program_;
+  std::vector<ErrorBound> bounds_;  // per output
   std::unique_ptr<VmContext> context_ = std::make_unique<VmContext>();
 };
 
