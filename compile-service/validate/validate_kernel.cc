@@ -1,5 +1,6 @@
 #include "compile-service/validate/validate_kernel.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -49,6 +50,9 @@ void FillRandom(const PointerExtent& extent, void* data, std::mt19937_64& random
     T* values = static_cast<T*>(data);
     const int64_t drawn = std::min(extent.elements, kRandomPeriod);
     for (int64_t i = 0; i < drawn; ++i) values[i] = extent.zeros ? static_cast<T>(0) : RandomValue<T>(random, special);
+    if constexpr (std::is_same_v<T, float>) {
+      for (int64_t i = 0; i < drawn; ++i) values[i] *= static_cast<float>(extent.size);
+    }
     for (int64_t i = drawn; i < extent.elements; i += drawn)
       std::copy(values, values + std::min(drawn, extent.elements - i), values + i);
   });
@@ -115,10 +119,12 @@ bool HasDecision(const ir::ScalarProgram& program) {
   return false;
 }
 
-const ir::ScalarProgram& Arithmetic(const ir::KernelSpec& spec) {
-  if (const auto* nest = std::get_if<ir::LoopNestSpec>(&spec.kernel)) return nest->body;
-  if (const auto* product = std::get_if<ir::ContractionSpec>(&spec.kernel)) return product->epilogue;
-  return std::get<ir::WindowSpec>(spec.kernel).epilogue;
+bool HasDecision(const ir::KernelSpec& spec) {
+  if (const auto* nest = std::get_if<ir::LoopNestSpec>(&spec.kernel)) return HasDecision(nest->body);
+  if (const auto* product = std::get_if<ir::ContractionSpec>(&spec.kernel)) return HasDecision(product->epilogue);
+  if (const auto* window = std::get_if<ir::WindowSpec>(&spec.kernel)) return HasDecision(window->epilogue);
+  const auto& recurrent = std::get<ir::RecurrentSpec>(spec.kernel);
+  return std::ranges::any_of(recurrent.steps, [](const auto& stage) { return HasDecision(stage.body); });
 }
 
 // Parts [begin, end) of the range to try.
@@ -205,7 +211,7 @@ struct Trial {
 class KernelTrials {
  public:
   KernelTrials(const ir::KernelSpec& spec, KilnKernel entry, int lanes, uint64_t seed)
-      : spec_(spec), entry_(entry), lanes_(lanes), random_(seed), decision_(HasDecision(Arithmetic(spec))) {}
+      : spec_(spec), entry_(entry), lanes_(lanes), random_(seed), decision_(HasDecision(spec)) {}
 
   // Whether the call was compared; false when it needs too much memory.
   Result<bool> Run(const Trial& trial) {
