@@ -6,6 +6,8 @@
 // bests, and compile milliseconds. On a machine with other work the bests compare better. With --tiles every case is
 // run with each tile of the target's list, which is how the defaults of lowering were chosen. --asm prints the code
 // instead.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -156,9 +158,14 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// On huge pages where the host allows, as workers place packed weights and arenas.
 struct AlignedFloats {
-  explicit AlignedFloats(size_t count)
-      : data(static_cast<float*>(std::aligned_alloc(64, (count * 4 + 127) / 64 * 64))) {
+  explicit AlignedFloats(size_t count) {
+    constexpr size_t kHugePage = size_t{2} << 20;
+    const size_t alignment = count * 4 >= kHugePage ? kHugePage : 64;
+    const size_t bytes = (count * 4 + 64 + alignment - 1) / alignment * alignment;
+    data.reset(static_cast<float*>(std::aligned_alloc(alignment, bytes)));
+    if (alignment == kHugePage) (void)madvise(data.get(), bytes, MADV_HUGEPAGE);
     std::minstd_rand random(static_cast<unsigned>(count) + 1);
     for (size_t i = 0; i < count; ++i) data[i] = static_cast<float>(random() % 1000) * 1e-3f - 0.5f;
   }

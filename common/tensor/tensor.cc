@@ -1,5 +1,7 @@
 #include "common/tensor/tensor.h"
 
+#include <sys/mman.h>
+
 #include <cstring>
 #include <new>
 
@@ -97,18 +99,26 @@ TensorRef MakeRef(DType dtype, const Dims& dims, void* data) {
 }
 
 namespace {
-constexpr std::align_val_t kBufferAlignment{64};
+
+constexpr size_t kHugePage = size_t{2} << 20;
+
+// Large buffers begin where a huge page may lie.
+std::align_val_t AlignmentOf(size_t bytes) {
+  return std::align_val_t{bytes >= kHugePage ? kHugePage : size_t{64}};
 }
+
+}  // namespace
 
 Buffer::Buffer(void* data, size_t size, bool owned, std::shared_ptr<const void> keep_alive)
     : data_(data), size_(size), owned_(owned), keep_alive_(std::move(keep_alive)) {}
 
 Buffer::~Buffer() {
-  if (owned_) ::operator delete(data_, kBufferAlignment);
+  if (owned_) ::operator delete(data_, AlignmentOf(size_));
 }
 
 std::shared_ptr<Buffer> Buffer::Allocate(size_t bytes) {
-  void* data = ::operator new(std::max<size_t>(bytes, 1), kBufferAlignment);
+  void* data = ::operator new(std::max<size_t>(bytes, 1), AlignmentOf(bytes));
+  if (bytes >= kHugePage) (void)madvise(data, bytes, MADV_HUGEPAGE);  // only speed depends on it
   return std::shared_ptr<Buffer>(new Buffer(data, bytes, true, nullptr));
 }
 

@@ -72,7 +72,7 @@ struct TensorRef {
 // Contiguous view over existing memory.
 TensorRef MakeRef(DType dtype, const Dims& dims, void* data);
 
-// 64-byte aligned bytes (also at size 0), uninitialised.
+// 64-byte aligned bytes (also at size 0), uninitialised; from 2 MB on they lie on huge pages where the host allows.
 class Buffer {
  public:
   static std::shared_ptr<Buffer> Allocate(size_t bytes);  // throws std::bad_alloc like operator new

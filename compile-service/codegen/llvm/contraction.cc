@@ -1,11 +1,8 @@
 #include "compile-service/codegen/llvm/contraction.h"
 
 #include <algorithm>
-#include <optional>
 
-#include "compile-service/codegen/llvm/contraction_epilogue.h"
-#include "compile-service/codegen/llvm/contraction_kernel.h"
-#include "compile-service/codegen/llvm/contraction_rows.h"
+#include "compile-service/codegen/llvm/contraction_emitter.h"
 
 namespace kiln::codegen {
 namespace {
@@ -16,6 +13,10 @@ using llvm::Value;
 // With at most this many rows the panels are read once, and streaming them is the work.
 constexpr int64_t kStreamingRows = 8;
 constexpr int kPrefetchSteps = 8;
+// B that the second-level cache does not hold comes from further away: asked for in two stages.
+constexpr int64_t kLargeBytes = 4 << 20;
+constexpr int kNearSteps = 16, kFarSteps = 128;
+constexpr int kFarRowsMin = 4;  // with fewer, the loads alone keep the memory busy
 // Panels below this size come and go without notice.
 constexpr int64_t kLargePanelBytes = 64 << 10;
 constexpr int64_t kLineBytes = 64;
@@ -23,90 +24,7 @@ constexpr int64_t kFewChannels = 8;
 // Bytes that are multiplied together.
 constexpr int64_t kByteGroup = 4;
 
-class ContractionEmitter {
- public:
-  ContractionEmitter(KernelFrame& frame, const ir::ContractionSpec& spec)
-      : frame_(frame),
-        e_(frame.emitter()),
-        b_(frame.emitter().ir()),
-        spec_(spec),
-        epilogue_(frame, spec.accesses, spec.epilogue, spec.stores),
-        width_(int64_t{spec.tile.nv} * frame.emitter().lanes()) {}
-
-  void Emit();
-
- private:
-  // One item of the range.
-  struct Item {
-    Values batch;
-    Value* panel;
-    Value* tile;
-  };
-  // Its place in the matrices.
-  struct Place {
-    Values batch;
-    Value* panel;
-    Value* tile;
-    Value* row;      // first of m
-    Value* rows;     // that exist, 1..mr
-    Value* column;   // first of n
-    Value* columns;  // that exist, 1..width
-  };
-  // What is known of a panel while building its code.
-  enum class Panel { kWhole, kPartial, kEither };
-
-  Item Decode(Value* begin);
-  Values Next(const Item& item);
-  Place PlaceOf(const Item& item);
-  void EmitItem(const Item& item);
-  void EmitPlace(const Place& place, Panel panel) { StoreTile(place, panel, Sums(place, panel)); }
-
-  Value* Base(const ir::Access& access, const Values& batch);
-  MicroKernel::Prefetch PrefetchFor(const Place& place);
-  std::vector<Active> BColumns(const Place& place, Panel panel);
-  Values Sums(const Place& place, Panel panel);
-  Values ConvSums(MicroKernel& kernel, const Place& place, const std::vector<Active>& columns, Value* b);
-  bool MergesKernelColumns() const;
-  // The whole window inside the image, or anywhere.
-  Values ConvSumsByRow(MicroKernel& kernel, const std::vector<Active>& columns, Value* b);
-  Values ConvSumsByPosition(MicroKernel& kernel, const std::vector<Active>& columns, Value* b);
-  // `state`: sums, then the place in B.
-  Values Accumulated(MicroKernel& kernel, const TileRows& rows, Value* count, const std::vector<Active>& columns,
-                     Values state);
-
-  void StoreTile(const Place& place, Panel panel, const Values& sums);
-  void StoreFromRegisters(const Place& place, const Values& sums);
-  Value* NewBuffer(size_t vectors);
-  void StoreFromBuffer(const Place& place, Panel panel, const Values& sums);
-  void StoreRow(const Place& place, Panel panel, const Epilogue::Position& row, Value* buffer_row);
-
-  Epilogue::Position Origin(const Place& place);
-  size_t row_dim() const { return spec_.batch.size(); }
-  size_t column_dim() const { return spec_.batch.size() + 1; }
-  bool is_bytes() const { return !IsFloat(spec_.a.storage); }
-  DType sum_type() const { return is_bytes() ? DType::kI32 : DType::kF32; }
-  // Elements of a panel in one of its columns.
-  Value* PanelDepth() { return is_bytes() ? e_.I64(ir::PanelDepth(spec_, spec_.k.value)) : frame_.Int(spec_.k); }
-  Value* Ceil(Value* value, int64_t divisor) {
-    return b_.CreateUDiv(b_.CreateAdd(value, e_.I64(divisor - 1)), e_.I64(divisor));
-  }
-  Value* Smaller(Value* a, int64_t b) { return b_.CreateSelect(b_.CreateICmpSLT(a, e_.I64(b)), a, e_.I64(b)); }
-  Value* Larger(Value* a, int64_t b) { return b_.CreateSelect(b_.CreateICmpSGT(a, e_.I64(b)), a, e_.I64(b)); }
-  Value* Lanes(int64_t vectors) { return e_.I64(vectors * e_.lanes()); }
-
-  KernelFrame& frame_;
-  VectorEmitter& e_;
-  llvm::IRBuilder<>& b_;
-  const ir::ContractionSpec& spec_;
-  Epilogue epilogue_;
-  int64_t width_;  // of a panel
-  Value* panels_ = nullptr;
-  Value* tiles_ = nullptr;
-  Values batch_extents_;
-  std::optional<PixelRows> pixels_;  // of a convolution
-  Value* channels_ = nullptr;
-  Value* buffer_ = nullptr;  // a tile of sums in memory; null until needed
-};
+}  // namespace
 
 void ContractionEmitter::Emit() {
   panels_ = Ceil(frame_.Int(spec_.n), width_);
@@ -117,6 +35,7 @@ void ContractionEmitter::Emit() {
                     spec_.zeros >= 0 ? frame_.Pointer(spec_.zeros) : nullptr);
     channels_ = b_.CreateUDiv(frame_.Int(spec_.k), e_.I64(int64_t{spec_.conv->kernel_h} * spec_.conv->kernel_w));
   }
+  if (const int64_t block = BlockOf(); block > 0) return EmitBlocked(block);
   Item first = Decode(frame_.begin());
   Values start = first.batch;
   start.push_back(first.panel);
@@ -215,37 +134,54 @@ std::vector<Active> ContractionEmitter::BColumns(const Place& place, Panel panel
   return columns;
 }
 
-// Few rows: the steps just ahead. Else the next panel, while this one is worked on: each row tile takes one cache line
-// of every step, so that the first few tiles bring all of it, and the others ask for what is there already.
-MicroKernel::Prefetch ContractionEmitter::PrefetchFor(const Place& place) {
-  MicroKernel::Prefetch prefetch;
-  if (!spec_.m.is_argument && spec_.m.value <= kStreamingRows) {
-    Value* steps = spec_.b_panels
-                       ? e_.I64(kPrefetchSteps * width_)
-                       : b_.CreateMul(frame_.Int(spec_.b.strides[spec_.batch.size()]), e_.I64(kPrefetchSteps));
-    for (int j = 0; j < spec_.tile.nv; ++j) prefetch.distances.push_back(b_.CreateAdd(steps, Lanes(j)));
-    return prefetch;
-  }
-  const int64_t element = DTypeBytes(spec_.b.storage), lines = std::max<int64_t>(1, width_ * element / kLineBytes);
-  if (!spec_.b_panels || (!spec_.k.is_argument && spec_.k.value * width_ * element < kLargePanelBytes)) return prefetch;
+// Few rows: the steps just ahead. Else the next panel, while this one is worked on.
+std::vector<MicroKernel::Prefetch> ContractionEmitter::PrefetchesFor(const Place& place) {
+  if (!spec_.m.is_argument && spec_.m.value <= kStreamingRows) return StreamingPrefetches();
+  const int64_t element = DTypeBytes(spec_.b.storage);
+  if (!spec_.b_panels || (!spec_.k.is_argument && spec_.k.value * width_ * element < kLargePanelBytes)) return {};
   Value* is_last = b_.CreateICmpEQ(b_.CreateAdd(place.panel, e_.I64(1)), panels_);
   Value* next = b_.CreateSelect(is_last, e_.I64(0), b_.CreateMul(PanelDepth(), e_.I64(width_)));
-  Value* line = b_.CreateMul(b_.CreateURem(place.tile, e_.I64(lines)), e_.I64(kLineBytes / element));
-  prefetch.distances = {b_.CreateAdd(next, line)};
-  prefetch.into = MicroKernel::Prefetch::Into::kL2;
-  return prefetch;
+  return {LineAhead(place, next)};
 }
 
-Values ContractionEmitter::Sums(const Place& place, Panel panel) {
+std::vector<MicroKernel::Prefetch> ContractionEmitter::StreamingPrefetches() {
+  using Into = MicroKernel::Prefetch::Into;
+  const bool far = !spec_.n.is_argument && !spec_.k.is_argument && spec_.m.value >= kFarRowsMin &&
+                   spec_.n.value * spec_.k.value * DTypeBytes(spec_.b.storage) > kLargeBytes;
+  std::vector<MicroKernel::Prefetch> prefetches;
+  auto ask = [&](int steps, Into into) {
+    Value* distance = spec_.b_panels ? e_.I64(steps * width_)
+                                     : b_.CreateMul(frame_.Int(spec_.b.strides[spec_.batch.size()]), e_.I64(steps));
+    for (int j = 0; j < spec_.tile.nv; ++j) prefetches.push_back({b_.CreateAdd(distance, Lanes(j)), into});
+  };
+  ask(far ? kNearSteps : kPrefetchSteps, Into::kL1);
+  if (far) ask(kFarSteps, Into::kL2);
+  return prefetches;
+}
+
+// Each row tile asks for one cache line of every step, so that the first few tiles bring all of them, and the others
+// ask for what is there already.
+MicroKernel::Prefetch ContractionEmitter::LineAhead(const Place& place, Value* distance) {
+  const int64_t element = DTypeBytes(spec_.b.storage), lines = std::max<int64_t>(1, width_ * element / kLineBytes);
+  Value* line = b_.CreateMul(b_.CreateURem(place.tile, e_.I64(lines)), e_.I64(kLineBytes / element));
+  return {b_.CreateAdd(distance, line), MicroKernel::Prefetch::Into::kL2};
+}
+
+MicroKernel ContractionEmitter::KernelWith(std::vector<MicroKernel::Prefetch> prefetches) {
   const size_t batch = spec_.batch.size();
-  MicroKernel kernel(e_, {.tile = spec_.tile,
+  return MicroKernel(e_, {.tile = spec_.tile,
                           .a_storage = spec_.a.storage,
                           .b_storage = spec_.b.storage,
                           .a_step = is_bytes()   ? e_.I64(kByteGroup)
                                     : spec_.conv ? e_.I64(1)
                                                  : frame_.Int(spec_.a.strides[batch + 1]),
                           .b_step = spec_.b_panels ? nullptr : frame_.Int(spec_.b.strides[batch]),
-                          .prefetch = PrefetchFor(place)});
+                          .prefetches = std::move(prefetches)});
+}
+
+Values ContractionEmitter::Sums(const Place& place, Panel panel) {
+  const size_t batch = spec_.batch.size();
+  MicroKernel kernel = KernelWith(PrefetchesFor(place));
   Value* k = frame_.Int(spec_.k);
   // The elements of a panel lie together, so the panel of column c begins at c times its depth.
   Value* b = e_.Address(Base(spec_.b, place.batch), spec_.b.storage,
@@ -314,91 +250,6 @@ Values ContractionEmitter::Accumulated(MicroKernel& kernel, const TileRows& rows
   state.push_back(b);
   return state;
 }
-
-// --- stores ---
-
-Epilogue::Position ContractionEmitter::Origin(const Place& place) {
-  Values coordinates = place.batch;
-  coordinates.push_back(place.row);
-  coordinates.push_back(place.column);
-  return epilogue_.At(coordinates);
-}
-
-void ContractionEmitter::StoreTile(const Place& place, Panel panel, const Values& sums) {
-  const int64_t mr = spec_.tile.mr;
-  if (!epilogue_.is_short(sums.size()) || panel == Panel::kPartial) return StoreFromBuffer(place, panel, sums);
-  Value* whole = b_.CreateICmpEQ(place.rows, e_.I64(mr));
-  if (panel == Panel::kEither) whole = b_.CreateAnd(whole, b_.CreateICmpEQ(place.columns, e_.I64(width_)));
-  if (auto* known = llvm::dyn_cast<ConstantInt>(whole))
-    return known->isOne() ? StoreFromRegisters(place, sums) : StoreFromBuffer(place, panel, sums);
-  e_.IfElse(
-      whole,
-      [&] {
-        StoreFromRegisters(place, sums);
-        return Values{};
-      },
-      [&] {
-        StoreFromBuffer(place, panel, sums);
-        return Values{};
-      });
-}
-
-void ContractionEmitter::StoreFromRegisters(const Place& place, const Values& sums) {
-  const auto [mr, nv] = spec_.tile;
-  Epilogue::Position origin = Origin(place);
-  for (int j = 0; j < nv; ++j) {
-    Epilogue::Position column = epilogue_.Moved(origin, column_dim(), Lanes(j));
-    Epilogue::SharedLoads shared(spec_.epilogue.size(), nullptr);
-    for (int i = 0; i < mr; ++i)
-      epilogue_.Emit(epilogue_.Moved(column, row_dim(), e_.I64(i)), sums[i * nv + j], e_.Full(), &shared, row_dim());
-  }
-}
-
-Value* ContractionEmitter::NewBuffer(size_t vectors) {
-  llvm::IRBuilder<>::InsertPointGuard guard(b_);
-  llvm::BasicBlock& entry = b_.GetInsertBlock()->getParent()->getEntryBlock();
-  b_.SetInsertPoint(&entry, entry.begin());
-  return b_.CreateAlloca(e_.VectorType(sum_type()), e_.I64(static_cast<int64_t>(vectors)));
-}
-
-void ContractionEmitter::StoreFromBuffer(const Place& place, Panel panel, const Values& sums) {
-  llvm::Type* vector = e_.VectorType(sum_type());
-  if (!buffer_) buffer_ = NewBuffer(sums.size());
-  for (size_t i = 0; i < sums.size(); ++i) b_.CreateStore(sums[i], b_.CreateConstGEP1_64(vector, buffer_, i));
-  Epilogue::Position origin = Origin(place);
-  e_.Loop(e_.I64(0), place.rows, 1, {}, [&](Value* i, const Values&) {
-    Value* buffer_row = b_.CreateGEP(vector, buffer_, b_.CreateMul(i, e_.I64(spec_.tile.nv)));
-    StoreRow(place, panel, epilogue_.Moved(origin, row_dim(), i), buffer_row);
-    return Values{};
-  });
-}
-
-void ContractionEmitter::StoreRow(const Place& place, Panel panel, const Epilogue::Position& row, Value* buffer_row) {
-  llvm::Type* vector = e_.VectorType(sum_type());
-  auto store = [&](Value* j, const Active& active) {
-    Value* sum = b_.CreateLoad(vector, b_.CreateGEP(vector, buffer_row, j));
-    epilogue_.Emit(epilogue_.Moved(row, column_dim(), b_.CreateMul(j, Lanes(1))), sum, active);
-  };
-  auto left = [&](Value* j) { return b_.CreateSub(place.columns, b_.CreateMul(j, Lanes(1))); };
-  Value* zero = e_.I64(0);
-  if (panel != Panel::kWhole && e_.has_avx512()) {
-    // Masks cost nothing: one copy of the program serves whole and partial vectors.
-    e_.Loop(zero, Ceil(place.columns, e_.lanes()), 1, {}, [&](Value* j, const Values&) {
-      store(j, e_.First(Smaller(left(j), e_.lanes())));
-      return Values{};
-    });
-    return;
-  }
-  Value* vectors = panel == Panel::kWhole ? e_.I64(spec_.tile.nv) : b_.CreateUDiv(place.columns, Lanes(1));
-  e_.Loop(zero, vectors, 1, {}, [&](Value* j, const Values&) {
-    store(j, e_.Full());
-    return Values{};
-  });
-  if (panel == Panel::kWhole) return;
-  e_.If(b_.CreateICmpSGT(left(vectors), zero), [&] { store(vectors, e_.First(left(vectors))); });
-}
-
-}  // namespace
 
 void EmitContraction(KernelFrame& frame, const ir::ContractionSpec& spec) {
   ContractionEmitter(frame, spec).Emit();

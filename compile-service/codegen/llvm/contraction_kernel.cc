@@ -75,9 +75,9 @@ Value* MicroKernel::Product(Value* a, Value* b, Value* sum) {
   return is_bytes() ? DotBytes(e_, sum, a, b) : e_.MulAdd(a, b, sum);
 }
 
-void MicroKernel::EmitPrefetch(Value* address) {
+void MicroKernel::EmitPrefetch(Value* address, Prefetch::Into into) {
   constexpr int kRead = 0, kAllLevels = 3, kNotL1 = 2, kData = 1;
-  const int locality = config_.prefetch.into == Prefetch::Into::kL1 ? kAllLevels : kNotL1;
+  const int locality = into == Prefetch::Into::kL1 ? kAllLevels : kNotL1;
   b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {address->getType()},
                      {address, b_.getInt32(kRead), b_.getInt32(static_cast<uint32_t>(locality)), b_.getInt32(kData)});
 }
@@ -86,8 +86,10 @@ void MicroKernel::Step(const TileRows& a, Value* a_offset, Value* b, int64_t ahe
                        Values& sums) {
   const auto [mr, nv] = config_.tile;
   if (ahead != 0) a_offset = b_.CreateAdd(a_offset, b_.CreateMul(config_.a_step, e_.I64(ahead)));
-  for (Value* distance : config_.prefetch.distances)
-    EmitPrefetch(e_.Address(b, config_.b_storage, b_.CreateAdd(BOffset(ahead, 0), distance)));
+  for (const Prefetch& prefetch : config_.prefetches) {
+    Value* offset = b_.CreateAdd(BOffset(ahead, 0), prefetch.distance);
+    EmitPrefetch(e_.Address(b, config_.b_storage, offset), prefetch.into);
+  }
   const size_t first = static_cast<size_t>(ahead % sets_ * mr * nv);
   auto vector = [&](int j) { return BVector(e_.Address(b, config_.b_storage, BOffset(ahead, j)), columns[j]); };
   auto add = [&](int i, int j, Value* scalar, Value* column) {

@@ -25,10 +25,10 @@ struct TileRows {
 
 class MicroKernel {
  public:
-  // What each step of k prefetches: these distances, in elements, from its place in B.
+  // A cache line that each step of k asks for: `distance` elements from its place in B.
   struct Prefetch {
-    Values distances;
-    enum class Into { kL1, kL2 } into = Into::kL1;
+    llvm::Value* distance;
+    enum class Into { kL1, kL2 } into;
   };
   // `a_step`: elements between consecutive k of A. `b_step`: the same of B when B is in rows, null when it is in
   // panels.
@@ -37,7 +37,7 @@ class MicroKernel {
     DType a_storage, b_storage;
     llvm::Value* a_step;
     llvm::Value* b_step;
-    Prefetch prefetch;
+    std::vector<Prefetch> prefetches;
   };
   MicroKernel(VectorEmitter& emitter, const Config& config);
 
@@ -59,7 +59,7 @@ class MicroKernel {
                        Values& sums);
   void AccumulateSteps(const TileRows& rows, llvm::Value* count, const std::vector<Active>& columns, llvm::Value*& b,
                        Values& sums);
-  void EmitPrefetch(llvm::Value* address);
+  void EmitPrefetch(llvm::Value* address, Prefetch::Into into);
   llvm::Value* BOffset(int64_t step, int vector);
   // One step of k; `ahead`: constant distance from the current position, which selects offsets and the set of sums.
   void Step(const TileRows& a, llvm::Value* a_offset, llvm::Value* b, int64_t ahead, const std::vector<Active>& columns,

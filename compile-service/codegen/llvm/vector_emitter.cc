@@ -171,6 +171,23 @@ VectorEmitter::Values VectorEmitter::Loop(Value* begin, Value* end, int64_t step
   return results;
 }
 
+void VectorEmitter::LoopFrom(Value* begin, Value* end, const std::function<Value*(Value* i)>& body) {
+  llvm::LLVMContext& context = builder_.getContext();
+  llvm::BasicBlock* before = builder_.GetInsertBlock();
+  auto* loop = llvm::BasicBlock::Create(context, "loop", function_);
+  auto* exit = llvm::BasicBlock::Create(context, "exit", function_);
+  builder_.CreateBr(loop);
+  builder_.SetInsertPoint(loop);
+  llvm::PHINode* i = builder_.CreatePHI(builder_.getInt64Ty(), 2);
+  i->addIncoming(begin, before);
+  Value* next = body(i);
+  llvm::BasicBlock* last = builder_.GetInsertBlock();
+  i->addIncoming(next, last);
+  builder_.CreateCondBr(builder_.CreateICmpSLT(next, end), loop, exit);
+  exit->moveAfter(last);
+  builder_.SetInsertPoint(exit);
+}
+
 void VectorEmitter::If(Value* condition, const std::function<void()>& then) {
   auto* inside = llvm::BasicBlock::Create(builder_.getContext(), "then", function_);
   auto* after = llvm::BasicBlock::Create(builder_.getContext(), "after", function_);

@@ -84,6 +84,8 @@ class VectorEmitter {
   using Values = std::vector<llvm::Value*>;
   using LoopBody = std::function<Values(llvm::Value* i, const Values& carried)>;
   Values Loop(llvm::Value* begin, llvm::Value* end, int64_t step, const Values& carried, const LoopBody& body);
+  // for (i = begin; i < end; i = body(i)), where begin < end.
+  void LoopFrom(llvm::Value* begin, llvm::Value* end, const std::function<llvm::Value*(llvm::Value* i)>& body);
   void If(llvm::Value* condition, const std::function<void()>& then);
   // Both callbacks return the same number of values.
   Values IfElse(llvm::Value* condition, const std::function<Values()>& then, const std::function<Values()>& otherwise);

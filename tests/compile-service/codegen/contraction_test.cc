@@ -91,18 +91,18 @@ int64_t NearMultiple(std::mt19937_64& random, int64_t step, int64_t least) {
   return std::max(least, Pick(random, 0, 2) * step + Pick(random, -1, 1));
 }
 
-SpecCase RandomMatmul(std::mt19937_64& random, Target target) {
-  SpecBuilder builder(random, target);
-  ContractionSpec spec;
-  spec.tile = RandomTile(random, builder.lanes());
-  const int64_t m = NearMultiple(random, spec.tile.mr, 0);
-  const int64_t n = NearMultiple(random, int64_t{spec.tile.nv} * builder.lanes(), 0);
-  const int64_t k = Pick(random, 0, 3) == 0 ? Pick(random, 0, 3) : Pick(random, 4, 70);
+struct Sizes {
+  int64_t m, n, k;
+};
+
+SpecCase Matmul(SpecBuilder& builder, ContractionSpec spec, const Sizes& sizes) {
+  const auto [m, n, k] = sizes;
+  std::mt19937_64& random = builder.random();
   const int64_t batch = Pick(random, 0, 2) == 0 ? Pick(random, 1, 3) : 1;
   if (batch > 1 || builder.Coin()) spec.batch = {builder.Size(batch)};
   spec.m = builder.Size(m);
   spec.n = builder.Size(n);
-  spec.k = builder.Size(k);
+  if (spec.k.value == 0) spec.k = builder.Size(k);
   const bool transposed = builder.Coin();
   spec.a.storage = Pick(random, 0, 5) == 0 ? DType::kF16 : DType::kF32;
   spec.a.pointer = builder.RandomBuffer(batch * m * k, spec.a.storage);
@@ -112,6 +112,31 @@ SpecCase RandomMatmul(std::mt19937_64& random, Target target) {
   SetB(builder, spec, batch, n, k);
   SetEpilogue(builder, spec, batch, m, n);
   return builder.Finish(spec, "matmul");
+}
+
+SpecCase RandomMatmul(std::mt19937_64& random, Target target) {
+  SpecBuilder builder(random, target);
+  ContractionSpec spec;
+  spec.tile = RandomTile(random, builder.lanes());
+  const int64_t m = NearMultiple(random, spec.tile.mr, 0);
+  const int64_t n = NearMultiple(random, int64_t{spec.tile.nv} * builder.lanes(), 0);
+  return Matmul(builder, spec, {m, n, Pick(random, 0, 3) == 0 ? Pick(random, 0, 3) : Pick(random, 4, 70)});
+}
+
+// So long that they are made block by block of k, of panels so wide that this is soon.
+SpecCase LongMatmul(std::mt19937_64& random, Target target) {
+  SpecBuilder builder(random, target);
+  ContractionSpec spec;
+  spec.tile.mr = static_cast<int32_t>(Pick(random, 1, 3));
+  spec.tile.nv = static_cast<int32_t>(Pick(random, 4, builder.lanes() == 16 ? 8 : 4));
+  constexpr int64_t kBlockBytes = 192 << 10;
+  const int64_t width = int64_t{spec.tile.nv} * builder.lanes(), block = kBlockBytes / (width * 4);
+  const int64_t k = Pick(random, block, 3 * block);
+  spec.k = SpecInt::Const(k);
+  const int64_t m = builder.Coin() ? Pick(random, 1, 9) : Pick(random, 32, 36) * spec.tile.mr + Pick(random, -1, 1);
+  SpecCase test = Matmul(builder, spec, {m, std::max<int64_t>(1, width * Pick(random, 0, 1) + Pick(random, -1, 2)), k});
+  test.tolerance *= std::max(1.0, static_cast<double>(k) / 500);  // rounding grows with the number of terms
+  return test;
 }
 
 SpecCase RandomConvolution(std::mt19937_64& random, Target target) {
@@ -143,6 +168,12 @@ TEST_P(ContractionCode, AgreesWithTheEvaluatorOnRandomMatmuls) {
   std::mt19937_64 random(Seed());
   for (int i = 0; i < 60 && !HasFatalFailure(); ++i)
     ExpectAgreesWithEvaluator(RandomMatmul(random, GetParam()), GetParam(), random);
+}
+
+TEST_P(ContractionCode, AgreesWithTheEvaluatorOnLongSums) {
+  std::mt19937_64 random(Seed());
+  for (int i = 0; i < 8 && !HasFatalFailure(); ++i)
+    ExpectAgreesWithEvaluator(LongMatmul(random, GetParam()), GetParam(), random);
 }
 
 TEST_P(ContractionCode, AgreesWithTheEvaluatorOnRandomConvolutions) {

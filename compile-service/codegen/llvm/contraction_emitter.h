@@ -1,0 +1,115 @@
+// ContractionEmitter: the parts of a contraction that share their state. contraction.cc goes over the range and makes
+// sums, contraction_blocks.cc makes long sums block by block, contraction_stores.cc stores finished tiles.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "compile-service/codegen/llvm/contraction_epilogue.h"
+#include "compile-service/codegen/llvm/contraction_kernel.h"
+#include "compile-service/codegen/llvm/contraction_rows.h"
+
+namespace kiln::codegen {
+
+class ContractionEmitter {
+ public:
+  ContractionEmitter(KernelFrame& frame, const ir::ContractionSpec& spec)
+      : frame_(frame),
+        e_(frame.emitter()),
+        b_(frame.emitter().ir()),
+        spec_(spec),
+        epilogue_(frame, spec.accesses, spec.epilogue, spec.stores),
+        width_(int64_t{spec.tile.nv} * frame.emitter().lanes()) {}
+
+  void Emit();
+
+ private:
+  // One item of the range.
+  struct Item {
+    Values batch;
+    llvm::Value* panel;
+    llvm::Value* tile;
+  };
+  // Its place in the matrices.
+  struct Place {
+    Values batch;
+    llvm::Value* panel;
+    llvm::Value* tile;
+    llvm::Value* row;      // first of m
+    llvm::Value* rows;     // that exist, 1..mr
+    llvm::Value* column;   // first of n
+    llvm::Value* columns;  // that exist, 1..width
+  };
+  // What is known of a panel while building its code.
+  enum class Panel { kWhole, kPartial, kEither };
+
+  int64_t BlockOf() const;
+  void EmitBlocked(int64_t block);
+  void AccumulateBlock(const Item& item, llvm::Value* begin, llvm::Value* steps, int64_t block, llvm::Value* sums);
+  llvm::Value* TilesTogether(const Item& item, llvm::Value* at);
+  size_t tile_vectors() const { return static_cast<size_t>(spec_.tile.mr) * static_cast<size_t>(spec_.tile.nv); }
+  llvm::Value* SumsOf(llvm::Value* buffer, llvm::Value* tile);
+  Values LoadSums(llvm::Value* address);
+  void KeepSums(const Values& sums, llvm::Value* address);
+
+  Item Decode(llvm::Value* begin);
+  Values Next(const Item& item);
+  Place PlaceOf(const Item& item);
+  void EmitItem(const Item& item);
+  void EmitPlace(const Place& place, Panel panel) { StoreTile(place, panel, Sums(place, panel)); }
+
+  llvm::Value* Base(const ir::Access& access, const Values& batch);
+  std::vector<MicroKernel::Prefetch> PrefetchesFor(const Place& place);
+  std::vector<MicroKernel::Prefetch> StreamingPrefetches();
+  MicroKernel::Prefetch LineAhead(const Place& place, llvm::Value* distance);
+  MicroKernel KernelWith(std::vector<MicroKernel::Prefetch> prefetches);
+  std::vector<Active> BColumns(const Place& place, Panel panel);
+  Values Sums(const Place& place, Panel panel);
+  Values ConvSums(MicroKernel& kernel, const Place& place, const std::vector<Active>& columns, llvm::Value* b);
+  bool MergesKernelColumns() const;
+  // The whole window inside the image, or anywhere.
+  Values ConvSumsByRow(MicroKernel& kernel, const std::vector<Active>& columns, llvm::Value* b);
+  Values ConvSumsByPosition(MicroKernel& kernel, const std::vector<Active>& columns, llvm::Value* b);
+  // `state`: sums, then the place in B.
+  Values Accumulated(MicroKernel& kernel, const TileRows& rows, llvm::Value* count, const std::vector<Active>& columns,
+                     Values state);
+
+  void StoreTile(const Place& place, Panel panel, const Values& sums);
+  void StoreFromRegisters(const Place& place, const Values& sums);
+  llvm::Value* NewBuffer(size_t vectors);
+  void StoreFromBuffer(const Place& place, Panel panel, const Values& sums);
+  void StoreRow(const Place& place, Panel panel, const Epilogue::Position& row, llvm::Value* buffer_row);
+
+  Epilogue::Position Origin(const Place& place);
+  size_t row_dim() const { return spec_.batch.size(); }
+  size_t column_dim() const { return spec_.batch.size() + 1; }
+  bool is_bytes() const { return !IsFloat(spec_.a.storage); }
+  DType sum_type() const { return is_bytes() ? DType::kI32 : DType::kF32; }
+  // Elements of a panel in one of its columns.
+  llvm::Value* PanelDepth() { return is_bytes() ? e_.I64(ir::PanelDepth(spec_, spec_.k.value)) : frame_.Int(spec_.k); }
+  llvm::Value* Ceil(llvm::Value* value, int64_t divisor) {
+    return b_.CreateUDiv(b_.CreateAdd(value, e_.I64(divisor - 1)), e_.I64(divisor));
+  }
+  llvm::Value* Smaller(llvm::Value* a, int64_t b) {
+    return b_.CreateSelect(b_.CreateICmpSLT(a, e_.I64(b)), a, e_.I64(b));
+  }
+  llvm::Value* Larger(llvm::Value* a, int64_t b) {
+    return b_.CreateSelect(b_.CreateICmpSGT(a, e_.I64(b)), a, e_.I64(b));
+  }
+  llvm::Value* Lanes(int64_t vectors) { return e_.I64(vectors * e_.lanes()); }
+
+  KernelFrame& frame_;
+  VectorEmitter& e_;
+  llvm::IRBuilder<>& b_;
+  const ir::ContractionSpec& spec_;
+  Epilogue epilogue_;
+  int64_t width_;  // of a panel
+  llvm::Value* panels_ = nullptr;
+  llvm::Value* tiles_ = nullptr;
+  Values batch_extents_;
+  std::optional<PixelRows> pixels_;  // of a convolution
+  llvm::Value* channels_ = nullptr;
+  llvm::Value* buffer_ = nullptr;  // a tile of sums in memory; null until needed
+};
+
+}  // namespace kiln::codegen
