@@ -19,7 +19,6 @@
 #include "vm-worker/interp/interpreter.h"
 #include "vm-worker/onnx/importer.h"
 
-
 namespace kiln::cli {
 namespace {
 

@@ -41,7 +41,8 @@ std::optional<std::string> Compare(const LoadedCase& loaded, const DataSet& set,
   for (size_t i = 0; i < set.outputs.size(); ++i) {
     const size_t position = PositionOf(loaded.program, set.outputs[i].name, i);
     if (position >= actual.size()) return "output " + std::to_string(i) + " is missing";
-    if (auto difference = FirstDifference(set.outputs[i].tensor.ref, actual[position].ref, tolerance.For(actual[position].ref.dtype))) {
+    if (auto difference = FirstDifference(set.outputs[i].tensor.ref, actual[position].ref,
+                                          tolerance.For(actual[position].ref.dtype))) {
       return "output " + std::to_string(position) + " '" + set.outputs[i].name + "' " + *difference;
     }
   }

@@ -56,8 +56,8 @@ struct RpcServerOptions {
   size_t pending_max = limits::kRequestQueueDefault;
   uint32_t busy_retry_after_ms = 50;
   size_t part_bytes_max = limits::kEnvelopeBytesMax;
-  // Unsent replies per peer inside ZeroMQ; beyond it a peer that does not read loses replies.
-  int peer_queue_messages = 256;
+  int peer_queue_messages = 256;  // requests of a peer that wait inside ZeroMQ
+  // Replies to a peer that it has not read; beyond it, it loses replies.
   size_t peer_unread_bytes = size_t{128} << 20;
   // Op-table agreement; `table_compatible` is asked when a request carries a prefix. Empty: not checked.
   TablePrefix table;

@@ -9,7 +9,8 @@
 #include <type_traits>
 
 static double g_ratio = 0;
-#define RATIO(x, y, a) if (x != y) g_ratio = std::max(g_ratio, std::abs(x - y) / (a))
+#define RATIO(x, y, a) \
+  if (x != y) g_ratio = std::max(g_ratio, std::abs(x - y) / (a))
 namespace kiln {
 namespace {
 
@@ -96,7 +97,8 @@ class Agreement {
 
 }  // namespace
 
-std::optional<std::string> FirstDifference(const TensorRef& expected, const TensorRef& actual, const ErrorBound& bound) {
+std::optional<std::string> FirstDifference(const TensorRef& expected, const TensorRef& actual,
+                                           const ErrorBound& bound) {
   if (expected.dtype != actual.dtype)
     return fmt::format("is {}, expected {}", DTypeName(actual.dtype), DTypeName(expected.dtype));
   if (!(expected.dims == actual.dims))
@@ -111,7 +113,13 @@ std::optional<std::string> FirstDifference(const TensorRef& expected, const Tens
       first = std::min(first, i);
       ++count;
     }
-    if (const char* f = getenv("KILN_RATIO")) { FILE* o = fopen(f, "a"); fprintf(o, "%g scope %d rel %g dims %s\n", g_ratio, (int)bound.scope, bound.relative, expected.dims.ToString().c_str()); fclose(o); g_ratio = 0; }
+    if (const char* f = getenv("KILN_RATIO")) {
+      FILE* o = fopen(f, "a");
+      fprintf(o, "%g scope %d rel %g dims %s\n", g_ratio, (int)bound.scope, bound.relative,
+              expected.dims.ToString().c_str());
+      fclose(o);
+      g_ratio = 0;
+    }
     if (count == 0) return std::nullopt;
     return fmt::format("differs at {}: {}, expected {} ({} of {} elements differ)",
                        IndexText(static_cast<int64_t>(first), expected.dims), Printable(a[first]), Printable(e[first]),

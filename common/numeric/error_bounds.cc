@@ -51,7 +51,9 @@ double UnitRoundoff(DType dtype) {
 }
 
 // Sums of 16-bit floats are kept in f32.
-double AccumulatorRoundoff(DType dtype) { return std::min(UnitRoundoff(dtype), 0x1p-24); }
+double AccumulatorRoundoff(DType dtype) {
+  return std::min(UnitRoundoff(dtype), 0x1p-24);
+}
 
 double SmallestNormal(DType dtype) {
   switch (dtype) {
@@ -68,13 +70,19 @@ struct Error {
   double relative = 0;
   ErrorScope scope = ErrorScope::kBits;
 };
-Error Widest(Error a, Error b) { return {std::max(a.relative, b.relative), std::max(a.scope, b.scope)}; }
+Error Widest(Error a, Error b) {
+  return {std::max(a.relative, b.relative), std::max(a.scope, b.scope)};
+}
 
 // Walks a function's regions in order of execution.
 class Propagation {
  public:
   Propagation(const Program& program, std::span<const int64_t> symbols, const ModeBounds& mode)
-      : program_(program), function_(program.entry()), symbols_(symbols), mode_(mode), errors_(function_.values.size()) {
+      : program_(program),
+        function_(program.entry()),
+        symbols_(symbols),
+        mode_(mode),
+        errors_(function_.values.size()) {
     WalkRegion(0);
   }
 
@@ -153,7 +161,8 @@ class Propagation {
     own += std::sqrt(terms) * AccumulatorRoundoff(dtype);
     if (error_class == ErrorClass::kContraction || error_class == ErrorClass::kRecurrent)
       own += mode_.product_units * 0x1p-24;
-    if (error_class == ErrorClass::kRecurrent) own *= std::sqrt(Elements(node.inputs, 0) / std::max(1.0, LastDim(node, 0)));
+    if (error_class == ErrorClass::kRecurrent)
+      own *= std::sqrt(Elements(node.inputs, 0) / std::max(1.0, LastDim(node, 0)));
     return {inputs.relative + own, scope};
   }
 

@@ -9,8 +9,8 @@
 //   Equal    exact arithmetic upstream: equal values
 //   Element  the element itself: nothing upstream can cancel
 //   Row      the largest magnitude of the element's row (innermost dim; rows of fewer than kRowElementsMin elements
-//            count as one with their neighbours), plus the mode's atol / rtol: an error of a sum is relative to its terms,
-//            which cancellation may leave no trace of in the element
+//            count as one with their neighbours), plus the mode's atol / rtol: an error of a sum is relative to its
+//            terms, which cancellation may leave no trace of in the element
 // A loop is walked once; its growth per iteration counts kLoopIterationsMax times. An unknown length counts as
 // kUnknownLength.
 #pragma once

@@ -339,8 +339,8 @@ class Verifier {
     if (c.conv && c.zeros == -1 && (c.conv->pad_top != 0 || c.conv->pad_left != 0))
       return Invalid("a convolution with padding needs a pointer to zeros");
     RETURN_IF_ERROR(CheckAccesses(c.accesses, batch + 2));
-    RETURN_IF_ERROR(
-        CheckProgram(c.epilogue, {batch + 2, &c.accesses, IsFloat(c.a.storage) ? DType::kF32 : DType::kI32, 1, nullptr}));
+    RETURN_IF_ERROR(CheckProgram(
+        c.epilogue, {batch + 2, &c.accesses, IsFloat(c.a.storage) ? DType::kF32 : DType::kI32, 1, nullptr}));
     return CheckStores(c.stores, c.accesses, c.epilogue);
   }
 

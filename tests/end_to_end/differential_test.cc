@@ -7,9 +7,9 @@
 #include <set>
 
 #include "cli/onnx_test/compiled_runner.h"
+#include "common/numeric/difference.h"
 #include "tests/support/random_program.h"
 #include "vm-worker/interp/interpreter.h"
-#include "common/numeric/difference.h"
 
 namespace kiln {
 namespace {

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <fstream>
 
+#include "common/numeric/difference.h"
 #include "schemas/onnx.pb.h"
 #include "vm-worker/onnx/importer.h"
-#include "common/numeric/difference.h"
 
 namespace kiln::testing {
 namespace {

@@ -2,6 +2,7 @@
 #include "common/base/check.h"
 #include "schemas/onnx.pb.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "vm-worker/onnx/file_weights.h"
 #include "vm-worker/onnx/model_file.h"
 #include "vm-worker/onnx/tensor_proto.h"
 
@@ -23,10 +24,11 @@ void Touch(const Result<Tensor>& tensor) {
 }  // namespace
 
 void TensorFile(std::span<const uint8_t> bytes) {
+  onnx::WeightFiles none;
   onnx::TensorProto dense;
-  if (onnx::ParseMessage(bytes, "tensor", dense)) Touch(onnx::ReadTensor(dense, {}));
+  if (onnx::ParseMessage(bytes, "tensor", dense)) Touch(onnx::ReadTensor(dense, none));
   onnx::SparseTensorProto sparse;
-  if (onnx::ParseMessage(bytes, "sparse tensor", sparse)) Touch(onnx::ReadSparseTensor(sparse, {}));
+  if (onnx::ParseMessage(bytes, "sparse tensor", sparse)) Touch(onnx::ReadSparseTensor(sparse, none));
 }
 
 }  // namespace kiln::fuzz

@@ -33,9 +33,9 @@ struct ShadowVerdict {
   std::string detail;  // the first difference: output, index, both values
 };
 
-// Runs the plan on the sample's inputs, outputs and temporaries at guard pages, and compares: integers and bool exactly,
-// floats within what the plan's numeric mode allows the ops before each output (common/numeric). A difference in an output behind a decision
-// (common/segment/decisions.h) leaves it undecided.
+// Runs the plan on the sample's inputs, outputs and temporaries at guard pages, and compares: integers and bool
+// exactly, floats within what the plan's numeric mode allows the ops before each output (common/numeric). A difference
+// in an output behind a decision (common/segment/decisions.h) leaves it undecided.
 ShadowVerdict CheckShadow(const ShadowSample& sample);
 
 // A background thread with a small bounded queue and a duty cycle. Thread-safe.

@@ -63,12 +63,12 @@ TEST(CompareCase, NamesTheFirstWrongStepWithNodeElementAndBothValues) {
     TensorOp first, second;
     size_t step;
     const char* detail;
-  } cases[] = {{TensorOp::kAbs, TensorOp::kNeg, 0, "element 2 is 3.000000, the interpreter gave 0.000000"},
-               {TensorOp::kRelu, TensorOp::kAbs, 1, "element 0 is 1.000000, the interpreter gave -1.000000"}};
+  } cases[] = {{TensorOp::kAbs, TensorOp::kNeg, 0, "differs at [0, 2]: 3, expected 0 (3 of 8 elements differ)"},
+               {TensorOp::kRelu, TensorOp::kAbs, 1, "differs at [0, 0]: 1, expected -1 (5 of 8 elements differ)"}};
   for (const auto& wrong : cases) {
     const auto difference = CompareCase({TwoSteps(wrong.first, wrong.second), {Input()}, {}});
     ASSERT_TRUE(difference.has_value() && difference->has_value());
-    EXPECT_THAT((*difference)->detail, HasSubstr("output 0: element"));
+    EXPECT_THAT((*difference)->detail, HasSubstr("output 0 differs at ["));
     ASSERT_TRUE((*difference)->step.has_value());
     EXPECT_EQ((*difference)->step->step, wrong.step);
     EXPECT_EQ((*difference)->step->node, static_cast<int32_t>(wrong.step));

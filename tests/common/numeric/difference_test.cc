@@ -8,7 +8,9 @@
 namespace kiln {
 namespace {
 
-Tensor Of(const Dims& dims, const std::vector<float>& values) { return Tensor::Of<float>(DType::kF32, dims, values); }
+Tensor Of(const Dims& dims, const std::vector<float>& values) {
+  return Tensor::Of<float>(DType::kF32, dims, values);
+}
 bool Agree(const Tensor& expected, const Tensor& actual, const ErrorBound& bound) {
   return !FirstDifference(expected.ref, actual.ref, bound).has_value();
 }

@@ -103,7 +103,8 @@ TEST(HostileModel, RefusesASparseTensorOfFewValuesAndGigabytesOfZeros) {
     *sparse.mutable_values() = FloatTensor("v", {2}, {1, 2});
     *sparse.mutable_indices() = IntTensor("i", {2}, {1, 3});
     sparse.add_dims(elements);
-    return ReadSparseTensor(sparse, {});
+    WeightFiles none;
+    return ReadSparseTensor(sparse, none);
   };
   ASSERT_TRUE(read(1 << 20).has_value());
   EXPECT_EQ(read(1 << 20)->ref.as<float>()[3], 2);
