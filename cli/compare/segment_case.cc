@@ -4,6 +4,7 @@
 #include <map>
 
 #include "common/bytecode/emit.h"
+#include "common/numeric/difference.h"
 #include "vm-worker/dispatch/plan_instance.h"
 #include "vm-worker/interp/interpreter.h"
 #include "vm-worker/tiering/shadow.h"
@@ -53,6 +54,7 @@ class FirstWrongStep final : public StepWatcher {
       : plan_(linked.plan()),
         nodes_(linked.segment().body.entry().regions[0].nodes),
         symbols_(symbols),
+        bounds_(ValueErrorBounds(linked.segment().body, symbols, linked.plan().numeric_mode)),
         expected_(expected) {}
 
   void AfterStep(size_t step, std::span<void* const> pointers) override {
@@ -120,7 +122,7 @@ class FirstWrongStep final : public StepWatcher {
         if (actual->elements() != it->second.ref.elements() || !actual->IsContiguous()) continue;
         actual = MakeRef(actual->dtype, it->second.ref.dims, actual->data);
       }
-      auto found = FirstDifference(it->second.ref, *actual, ToleranceOf(plan_.numeric_mode));
+      auto found = FirstDifference(it->second.ref, *actual, bounds_[static_cast<size_t>(value)]);
       if (!found) return std::nullopt;
       if (!difference) difference = std::move(found);
     }
@@ -130,6 +132,7 @@ class FirstWrongStep final : public StepWatcher {
   const Plan& plan_;
   const std::vector<Node>& nodes_;
   std::span<const int64_t> symbols_;
+  const std::vector<ErrorBound> bounds_;  // per value of the segment
   const std::map<ValueId, Tensor>& expected_;
   std::map<std::pair<StorageKind, int32_t>, size_t> touched_;  // storage -> the step that touched it first
   std::optional<StepDifference> found_;

@@ -15,9 +15,9 @@
 #include "cli/job/phases.h"
 #include "cli/job/text_lines.h"
 #include "common/base/clock.h"
+#include "common/numeric/difference.h"
 #include "vm-worker/interp/interpreter.h"
 #include "vm-worker/onnx/importer.h"
-#include "vm-worker/tiering/shadow.h"
 
 namespace kiln::cli {
 namespace {
@@ -222,6 +222,7 @@ Status Job::JoinWarm() {
 Status Job::Compare() {
   ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnx(flags_.model));
   ASSIGN_OR_RETURN(auto program, LoadedProgram::Load(std::move(imported.program)));
+  const std::vector<ErrorBound> bounds = OutputErrorBounds(program->program(), {}, NumericMode::kDefault);
   VmContext context;
   std::map<const TextLine*, Tensor> expected;
   for (const Answer& answer : answers_) {
@@ -231,9 +232,8 @@ Status Job::Compare() {
       ASSIGN_OR_RETURN(std::vector<Tensor> outputs, context.Run(*program, {&input, 1}));
       it = expected.emplace(answer.line, MakeContiguous(outputs[0].ref)).first;
     }
-    if (const auto difference =
-            FirstDifference(it->second.ref, answer.output.ref, ToleranceOf(NumericMode::kDefault))) {
-      if (mismatches_++ == 0) first_mismatch_ = answer.line->name + ": " + *difference;
+    if (const auto difference = FirstDifference(it->second.ref, answer.output.ref, bounds.at(0))) {
+      if (mismatches_++ == 0) first_mismatch_ = answer.line->name + " " + *difference;
     }
   }
   return {};

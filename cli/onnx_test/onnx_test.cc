@@ -41,7 +41,8 @@ std::optional<std::string> Compare(const LoadedCase& loaded, const DataSet& set,
   for (size_t i = 0; i < set.outputs.size(); ++i) {
     const size_t position = PositionOf(loaded.program, set.outputs[i].name, i);
     if (position >= actual.size()) return "output " + std::to_string(i) + " is missing";
-    if (auto difference = Difference(actual[position].ref, set.outputs[i].tensor.ref, tolerance)) {
+    if (auto difference = FirstDifference(set.outputs[i].tensor.ref, actual[position].ref,
+                                          tolerance.For(actual[position].ref.dtype))) {
       return "output " + std::to_string(position) + " '" + set.outputs[i].name + "' " + *difference;
     }
   }
@@ -51,7 +52,7 @@ std::optional<std::string> Compare(const LoadedCase& loaded, const DataSet& set,
 // Outputs of the dynamic form against those of the declared one.
 std::optional<std::string> CompareBits(const std::vector<Tensor>& actual, const std::vector<Tensor>& declared) {
   for (size_t i = 0; i < std::min(actual.size(), declared.size()); ++i) {
-    if (auto difference = BitDifference(actual[i].ref, declared[i].ref)) {
+    if (auto difference = FirstDifference(declared[i].ref, actual[i].ref, ErrorBound{})) {
       return "output " + std::to_string(i) + " with dynamic dims against declared ones " + *difference;
     }
   }
@@ -77,6 +78,13 @@ CaseResult NotLoaded(const VectorCase& test, const RunnerMode& mode, const Error
 }
 
 }  // namespace
+
+ErrorBound Tolerance::For(DType dtype) const {
+  const bool is_half = dtype == DType::kF16 || dtype == DType::kBF16;
+  return {.scope = ErrorScope::kElement,
+          .relative = is_half ? std::max(relative, half) : relative,
+          .tiny = is_half ? std::max(absolute, half) : absolute};
+}
 
 std::string_view OutcomeName(Outcome outcome) {
   switch (outcome) {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "cli/onnx_test/compare.h"
 #include "cli/onnx_test/program_runner.h"
 #include "cli/onnx_test/vector_case.h"
+#include "common/numeric/difference.h"
 
 namespace kiln::onnx_test {
 
@@ -21,6 +21,15 @@ struct CaseResult {
   std::string mode;  // of the runner
   Outcome outcome;
   std::string detail;  // the first failure (data set, output, element), or why it was skipped
+};
+
+// What vectors of another runtime are held to: |actual - expected| <= absolute + relative * |expected|.
+struct Tolerance {
+  double relative = 1e-3;
+  double absolute = 1e-5;
+  double half = 1e-2;  // both bounds for f16 and bf16, where it is larger
+
+  ErrorBound For(DType dtype) const;
 };
 
 struct TestOptions {

@@ -7,9 +7,9 @@
 #include <set>
 
 #include "cli/onnx_test/compiled_runner.h"
+#include "common/numeric/difference.h"
 #include "tests/support/random_program.h"
 #include "vm-worker/interp/interpreter.h"
-#include "vm-worker/tiering/shadow.h"
 
 namespace kiln {
 namespace {
@@ -64,8 +64,9 @@ void CompareProgram(onnx_test::CompiledServices& services, uint64_t seed, cli::S
       continue;
     }
     ASSERT_EQ(expected->size(), actual->size());
+    const std::vector<ErrorBound> bounds = OutputErrorBounds((*loaded)->program(), {}, NumericMode::kDefault);
     for (size_t i = 0; i < expected->size(); ++i) {
-      const auto difference = FirstDifference((*expected)[i].ref, (*actual)[i].ref, ToleranceOf(NumericMode::kDefault));
+      const auto difference = FirstDifference((*expected)[i].ref, (*actual)[i].ref, bounds[i]);
       EXPECT_FALSE(difference.has_value())
           << "seed " << seed << " round " << round << " output " << i << ": " << *difference;
     }

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <fstream>
 
+#include "common/numeric/difference.h"
 #include "schemas/onnx.pb.h"
 #include "vm-worker/onnx/importer.h"
-#include "vm-worker/tiering/shadow.h"
 
 namespace kiln::testing {
 namespace {
@@ -86,7 +86,8 @@ std::string SmallModel::Difference(int64_t rows, const Tensor& actual) {
   const Tensor x = Input(rows);
   auto expected = context_.Run(*program_, {&x.ref, 1});
   EXPECT_TRUE(expected.has_value());
-  return FirstDifference((*expected)[0].ref, actual.ref, ToleranceOf(NumericMode::kDefault)).value_or("");
+  const auto bounds = OutputErrorBounds(program_->program(), {}, NumericMode::kDefault);
+  return FirstDifference((*expected)[0].ref, actual.ref, bounds.at(0)).value_or("");
 }
 
 }  // namespace kiln::testing

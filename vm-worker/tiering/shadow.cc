@@ -1,9 +1,8 @@
 #include "vm-worker/tiering/shadow.h"
 
-#include <cmath>
-
 #include "common/base/clock.h"
 #include "common/native/guarded_memory.h"
+#include "common/numeric/difference.h"
 #include "common/segment/decisions.h"
 #include "vm-worker/dispatch/plan_instance.h"
 
@@ -23,51 +22,7 @@ class GuardedRunMemory final : public KernelMemory {
   std::vector<std::unique_ptr<GuardedMemory>> blocks_;
 };
 
-template <class T>
-double AsDouble(T value) {
-  if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>) {
-    return static_cast<double>(static_cast<float>(value));
-  } else {
-    return static_cast<double>(value);
-  }
-}
-
-std::string Describe(int64_t index, double expected, double actual) {
-  return "element " + std::to_string(index) + " is " + std::to_string(actual) + ", the interpreter gave " +
-         std::to_string(expected);
-}
-
 }  // namespace
-
-std::optional<std::string> FirstDifference(const TensorRef& expected, const TensorRef& actual, Tolerance tolerance) {
-  if (expected.dtype != actual.dtype || !(expected.dims == actual.dims))
-    return "shape " + actual.dims.ToString() + ", the interpreter gave " + expected.dims.ToString();
-  const Tensor dense_expected = MakeContiguous(expected), dense_actual = MakeContiguous(actual);
-  return DispatchDType(expected.dtype, [&]<class T>() -> std::optional<std::string> {
-    const T* a = dense_expected.ref.as<T>();
-    const T* b = dense_actual.ref.as<T>();
-    const int64_t count = expected.elements();
-    if constexpr (std::is_integral_v<T>) {
-      for (int64_t i = 0; i < count; ++i)
-        if (a[i] != b[i]) return Describe(i, AsDouble(a[i]), AsDouble(b[i]));
-      return std::nullopt;
-    } else {
-      const int64_t row = expected.rank() == 0 ? 1 : std::max<int64_t>(1, expected.dims.back());
-      double largest = 0;
-      for (int64_t i = 0; i < count; ++i) {
-        if (i % row == 0) {
-          largest = 0;
-          for (int64_t j = i; j < i + row; ++j)
-            if (std::isfinite(AsDouble(a[j]))) largest = std::max(largest, std::abs(AsDouble(a[j])));
-        }
-        const double x = AsDouble(a[i]), y = AsDouble(b[i]);
-        if ((std::isnan(x) && std::isnan(y)) || x == y) continue;
-        if (!(std::abs(x - y) <= tolerance.atol + tolerance.rtol * largest)) return Describe(i, x, y);
-      }
-      return std::nullopt;
-    }
-  });
-}
 
 ShadowVerdict CheckShadow(const ShadowSample& sample) {
   ShadowVerdict verdict{sample.plan, false, {}};
@@ -93,12 +48,12 @@ ShadowVerdict CheckShadow(const ShadowSample& sample) {
     verdict.detail = ran.error().message;
     return verdict;
   }
-  const Tolerance tolerance = ToleranceOf(sample.plan->plan().numeric_mode);
+  const std::vector<ErrorBound> bounds = OutputErrorBounds(segment.body, symbols, sample.plan->plan().numeric_mode);
   const std::vector<bool> behind_decision = OutputsBehindDecisions(segment);
   for (size_t i = 0; i < outputs.size(); ++i) {
     const TensorRef actual = MakeRef((*instance)->output_dtype(i), (*instance)->output_dims(i), outputs[i]);
-    if (auto difference = FirstDifference(sample.outputs[i].ref, actual, tolerance)) {
-      verdict.detail = "output " + std::to_string(i) + ": " + *difference;
+    if (auto difference = FirstDifference(sample.outputs[i].ref, actual, bounds[i])) {
+      verdict.detail = "output " + std::to_string(i) + " " + *difference;
       if (!behind_decision[i]) {
         verdict.undecided = false;
         return verdict;

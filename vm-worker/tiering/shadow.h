@@ -33,15 +33,10 @@ struct ShadowVerdict {
   std::string detail;  // the first difference: output, index, both values
 };
 
-// Runs the plan on the sample's inputs, outputs and temporaries at guard pages, and compares: bit for bit for integers
-// and bool, within the plan's numeric mode for floats. A difference in an output behind a decision
-// (common/segment/decisions.h) leaves it undecided.
+// Runs the plan on the sample's inputs, outputs and temporaries at guard pages, and compares: integers and bool
+// exactly, floats within what the plan's numeric mode allows the ops before each output (common/numeric). A difference
+// in an output behind a decision (common/segment/decisions.h) leaves it undecided.
 ShadowVerdict CheckShadow(const ShadowSample& sample);
-
-// The first difference between two tensors, as text; nothing when they agree. Floats agree when |x - y| <= atol + rtol
-// * m with m the largest magnitude of the row (innermost dim) of `expected`: errors of a sum or a softmax are relative
-// to its terms, not to the single result, which cancellation or a small probability may leave near zero.
-std::optional<std::string> FirstDifference(const TensorRef& expected, const TensorRef& actual, Tolerance tolerance);
 
 // A background thread with a small bounded queue and a duty cycle. Thread-safe.
 class ShadowRunner {
