@@ -55,8 +55,8 @@ const ValueId* Scope::Find(const std::string& name) const {
   return nullptr;
 }
 
-GraphImporter::GraphImporter(ModelProto& model, std::filesystem::path directory, ImportOptions options)
-    : model_(model), directory_(std::move(directory)), options_(options), builder_(model.graph().name()) {}
+GraphImporter::GraphImporter(ModelProto& model, WeightFiles files, ImportOptions options)
+    : model_(model), files_(std::move(files)), options_(options), builder_(model.graph().name()) {}
 
 Status GraphImporter::CollectOpsets() {
   for (const OperatorSetIdProto& import : model_.opset_import()) {
@@ -139,7 +139,7 @@ Status GraphImporter::AddInputs(GraphProto& graph, Scope& scope) {
 
 Result<Tensor> GraphImporter::ReadOnce(TensorProto& proto) {
   if (const auto found = tensors_.find(&proto); found != tensors_.end()) return found->second;
-  ASSIGN_OR_RETURN(Tensor tensor, ReadTensor(proto, directory_));
+  ASSIGN_OR_RETURN(Tensor tensor, ReadTensor(proto, files_));
   tensors_.emplace(&proto, tensor);
   return tensor;
 }
@@ -156,7 +156,7 @@ Status GraphImporter::AddInitializers(GraphProto& graph, Scope& scope) {
     add(proto.name(), *std::move(tensor));
   }
   for (SparseTensorProto& proto : *graph.mutable_sparse_initializer()) {
-    auto tensor = ReadSparseTensor(proto, directory_);
+    auto tensor = ReadSparseTensor(proto, files_);
     if (!tensor.has_value()) return FailIn("initializer", tensor.error());
     add(proto.values().name(), *std::move(tensor));
   }

@@ -1,13 +1,13 @@
 // Walks graphs, functions and nodes of one model and feeds the builder. Scopes map ONNX names to values.
 #pragma once
 
-#include <filesystem>
 #include <map>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "common/base/result.h"
+#include "vm-worker/onnx/file_weights.h"
 #include "vm-worker/onnx/importer.h"
 #include "vm-worker/onnx/rewrite.h"
 
@@ -40,7 +40,7 @@ struct Scope {
 class GraphImporter {
  public:
   // `model` is changed: tensor data moves out of it.
-  GraphImporter(ModelProto& model, std::filesystem::path directory, ImportOptions options);
+  GraphImporter(ModelProto& model, WeightFiles files, ImportOptions options);
 
   Result<ImportedModel> Run();
 
@@ -66,7 +66,7 @@ class GraphImporter {
   Result<ImportedModel> Finish(GraphProto& graph, const Scope& scope);
 
   ModelProto& model_;
-  std::filesystem::path directory_;
+  WeightFiles files_;
   ImportOptions options_;
   ProgramBuilder builder_;
   OpsetImports opsets_;

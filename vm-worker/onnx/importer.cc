@@ -7,10 +7,24 @@
 namespace kiln {
 namespace {
 
-Result<ImportedModel> Import(std::span<const uint8_t> bytes, std::string_view name,
-                             const std::filesystem::path& directory, const ImportOptions& options) {
+// Parses all but the weights where those stay in the file.
+Status ParseModel(std::span<const uint8_t> bytes, std::string_view name, onnx::WeightFiles& files,
+                  onnx::ModelProto& model) {
+  if (files.model() != nullptr) {
+    const std::optional<std::string> without = onnx::WithoutRawData(bytes);
+    if (without.has_value() &&
+        onnx::ParseMessage({reinterpret_cast<const uint8_t*>(without->data()), without->size()}, name, model))
+      return {};
+    model.Clear();
+    files.ForgetModel();
+  }
+  return onnx::ParseMessage(bytes, name, model);
+}
+
+Result<ImportedModel> Import(std::span<const uint8_t> bytes, std::string_view name, onnx::WeightFiles files,
+                             const ImportOptions& options) {
   onnx::ModelProto model;
-  RETURN_IF_ERROR(onnx::ParseMessage(bytes, name, model));
+  RETURN_IF_ERROR(ParseModel(bytes, name, files, model));
   if (!model.has_graph()) {
     return Fail(ErrorCode::kMalformed, std::string(name) + " has no graph: it is not an ONNX model, or it is damaged");
   }
@@ -19,7 +33,7 @@ Result<ImportedModel> Import(std::span<const uint8_t> bytes, std::string_view na
                                                " nodes; at most " + std::to_string(limits::kProgramNodesMax) +
                                                " are read");
   }
-  auto imported = onnx::GraphImporter(model, directory, options).Run();
+  auto imported = onnx::GraphImporter(model, std::move(files), options).Run();
   if (!imported.has_value()) return FailIn(name, imported.error());
   if (Status status = VerifyProgram(imported->program); !status.has_value()) return FailIn(name, status.error());
   return imported;
@@ -30,7 +44,7 @@ Result<ImportedModel> Import(std::span<const uint8_t> bytes, std::string_view na
 Result<ImportedModel> ImportOnnx(const std::filesystem::path& path, const ImportOptions& options) {
   ASSIGN_OR_RETURN(const std::shared_ptr<const onnx::MappedFile> file, onnx::MappedFile::Open(path));
   const std::filesystem::path parent = path.parent_path();
-  return Import(file->bytes(), path.string(), parent.empty() ? "." : parent, options);
+  return Import(file->bytes(), path.string(), onnx::WeightFiles(parent.empty() ? "." : parent, file), options);
 }
 
 Result<ImportedModel> ImportOnnxBytes(std::span<const uint8_t> bytes, std::string_view name,

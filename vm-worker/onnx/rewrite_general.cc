@@ -109,7 +109,10 @@ Result<Tensor> ConstantContent(NodeContext& node) {
   }
   const auto& [name, proto] = node.attributes.all().front();
   if (name == "value") return node.importer.ReadOnce(*proto->mutable_t());
-  if (name == "sparse_value") return ReadSparseTensor(*proto->mutable_sparse_tensor(), {});
+  if (name == "sparse_value") {
+    WeightFiles none;
+    return ReadSparseTensor(*proto->mutable_sparse_tensor(), none);
+  }
   if (name == "value_float") {
     const float value = proto->f();
     return Tensor::Of<float>(DType::kF32, Dims{}, std::span(&value, 1));

@@ -94,8 +94,31 @@ std::optional<int64_t> ParseCount(const std::string& text) {
   return value;
 }
 
+// Bytes [offset, offset + length) of a file as a tensor: in place where they are aligned for their type, else copied.
+// Bools are copied, to be normalised.
+Result<Tensor> TensorInFile(const std::shared_ptr<const MappedFile>& file, uint64_t offset, uint64_t length,
+                            DType dtype, const Dims& dims) {
+  const std::span<const uint8_t> data = file->bytes();
+  if (offset > data.size() || length > data.size() - offset) {
+    return Fail(ErrorCode::kMalformed, "ends at byte " + std::to_string(offset) + "+" + std::to_string(length) +
+                                           " of a file that has " + std::to_string(data.size()));
+  }
+  uint8_t* start = const_cast<uint8_t*>(data.data()) + offset;
+  Tensor tensor;
+  if (length > 0 && dtype != DType::kBool &&
+      reinterpret_cast<uintptr_t>(start) % static_cast<uintptr_t>(DTypeBytes(dtype)) == 0) {
+    tensor.buffer = Buffer::Wrap(start, length, file);
+    tensor.ref = MakeRef(dtype, dims, start);
+    return tensor;
+  }
+  tensor = Tensor::Allocate(dtype, dims);
+  if (length > 0) std::memcpy(tensor.ref.data, start, length);
+  NormaliseBools(tensor);
+  return tensor;
+}
+
 Result<Tensor> ReadExternal(const TensorProto& proto, DType dtype, const Dims& dims, int64_t bytes,
-                            const std::filesystem::path& directory) {
+                            WeightFiles& files) {
   std::string location;
   int64_t offset = 0;
   int64_t length = bytes;
@@ -111,31 +134,22 @@ Result<Tensor> ReadExternal(const TensorProto& proto, DType dtype, const Dims& d
     return Fail(ErrorCode::kMalformed, Describe(proto) + " has " + std::to_string(length) +
                                            " external bytes where its shape needs " + std::to_string(bytes));
   }
-  if (directory.empty()) {
+  if (!files.has_directory()) {
     return Fail(ErrorCode::kInvalidArgument, Describe(proto) + " keeps its data in '" + location +
                                                  "'; load the model from its file, not from bytes");
   }
-  ASSIGN_OR_RETURN(const std::filesystem::path path, ResolveExternalData(directory, location));
-  ASSIGN_OR_RETURN(std::shared_ptr<const MappedFile> file, MappedFile::Open(path));
-  const std::span<const uint8_t> data = file->bytes();
-  const std::optional<int64_t> end = CheckedAdd(offset, length);
-  if (!end || *end > static_cast<int64_t>(data.size())) {
-    return Fail(ErrorCode::kMalformed, Describe(proto) + " ends at byte " + std::to_string(offset) + "+" +
-                                           std::to_string(length) + " of " + path.string() + ", which has " +
-                                           std::to_string(data.size()));
-  }
-  uint8_t* start = const_cast<uint8_t*>(data.data()) + offset;
-  if (length > 0 && dtype != DType::kBool &&
-      reinterpret_cast<uintptr_t>(start) % static_cast<uintptr_t>(DTypeBytes(dtype)) == 0) {
-    Tensor tensor;
-    tensor.buffer = Buffer::Wrap(start, static_cast<size_t>(length), std::move(file));
-    tensor.ref = MakeRef(dtype, dims, start);
-    return tensor;
-  }
-  Tensor tensor = Tensor::Allocate(dtype, dims);
-  if (length > 0) std::memcpy(tensor.ref.data, start, static_cast<size_t>(length));
-  NormaliseBools(tensor);
+  ASSIGN_OR_RETURN(const std::shared_ptr<const MappedFile> file, files.External(location));
+  auto tensor = TensorInFile(file, static_cast<uint64_t>(offset), static_cast<uint64_t>(length), dtype, dims);
+  if (!tensor.has_value()) return FailIn(Describe(proto) + " in '" + location + "'", tensor.error());
   return tensor;
+}
+
+// The bytes its message must hold for its shape.
+Status CheckRawBytes(const TensorProto& proto, uint64_t held, int64_t bytes, const Dims& dims) {
+  if (held == static_cast<uint64_t>(bytes)) return {};
+  return Fail(ErrorCode::kMalformed, Describe(proto) + " has " + std::to_string(held) +
+                                         " bytes of data where its shape " + dims.ToString() + " needs " +
+                                         std::to_string(bytes));
 }
 
 }  // namespace
@@ -147,22 +161,24 @@ Result<DType> DTypeOfOnnx(int32_t data_type) {
               "element type number " + std::to_string(data_type) + " is not supported");
 }
 
-Result<Tensor> ReadTensor(TensorProto& proto, const std::filesystem::path& model_directory) {
+Result<Tensor> ReadTensor(TensorProto& proto, WeightFiles& files) {
   auto dtype = DTypeOfOnnx(proto.data_type());
   if (!dtype.has_value()) return FailIn(Describe(proto), dtype.error());
   ASSIGN_OR_RETURN(const Dims dims, ReadDims(proto));
   auto elements = CheckedElements(dims, *dtype);
   if (!elements.has_value()) return FailIn(Describe(proto), elements.error());
   const int64_t bytes = *elements * DTypeBytes(*dtype);
-  if (proto.data_location() == kExternalLocation) return ReadExternal(proto, *dtype, dims, bytes, model_directory);
+  if (proto.data_location() == kExternalLocation) return ReadExternal(proto, *dtype, dims, bytes, files);
 
+  if (proto.has_raw_offset() && files.model() != nullptr && !proto.has_raw_data()) {
+    RETURN_IF_ERROR(CheckRawBytes(proto, proto.raw_bytes(), bytes, dims));
+    auto tensor = TensorInFile(files.model(), proto.raw_offset(), proto.raw_bytes(), *dtype, dims);
+    if (!tensor.has_value()) return FailIn(Describe(proto), tensor.error());
+    return tensor;
+  }
   // Before any allocation: the message must hold as many values as the shape claims.
   if (proto.has_raw_data() && !(proto.raw_data().empty() && bytes > 0)) {
-    if (static_cast<int64_t>(proto.raw_data().size()) != bytes) {
-      return Fail(ErrorCode::kMalformed, Describe(proto) + " has " + std::to_string(proto.raw_data().size()) +
-                                             " bytes of data where its shape " + dims.ToString() + " needs " +
-                                             std::to_string(bytes));
-    }
+    RETURN_IF_ERROR(CheckRawBytes(proto, proto.raw_data().size(), bytes, dims));
     Tensor tensor = Tensor::Allocate(*dtype, dims);
     if (bytes > 0) std::memcpy(tensor.ref.data, proto.raw_data().data(), static_cast<size_t>(bytes));
     NormaliseBools(tensor);
@@ -181,9 +197,9 @@ Result<Tensor> ReadTensor(TensorProto& proto, const std::filesystem::path& model
   return tensor;
 }
 
-Result<Tensor> ReadSparseTensor(SparseTensorProto& proto, const std::filesystem::path& model_directory) {
-  ASSIGN_OR_RETURN(const Tensor values, ReadTensor(*proto.mutable_values(), model_directory));
-  ASSIGN_OR_RETURN(const Tensor indices, ReadTensor(*proto.mutable_indices(), model_directory));
+Result<Tensor> ReadSparseTensor(SparseTensorProto& proto, WeightFiles& files) {
+  ASSIGN_OR_RETURN(const Tensor values, ReadTensor(*proto.mutable_values(), files));
+  ASSIGN_OR_RETURN(const Tensor indices, ReadTensor(*proto.mutable_indices(), files));
   const std::string name = "sparse " + Describe(proto.values());
   if (proto.dims_size() > limits::kRankMax) return Fail(ErrorCode::kLimitExceeded, name + " has too many dims");
   Dims dims;
@@ -224,7 +240,8 @@ Result<NamedTensor> ReadTensorFile(const std::filesystem::path& path) {
   ASSIGN_OR_RETURN(const std::shared_ptr<const MappedFile> file, MappedFile::Open(path));
   TensorProto proto;
   RETURN_IF_ERROR(ParseMessage(file->bytes(), path.string(), proto));
-  auto tensor = ReadTensor(proto, {});
+  WeightFiles none;
+  auto tensor = ReadTensor(proto, none);
   if (!tensor.has_value()) return FailIn(path.string(), tensor.error());
   return NamedTensor{proto.name(), *std::move(tensor)};
 }

@@ -6,6 +6,7 @@
 
 #include "common/base/result.h"
 #include "common/tensor/tensor.h"
+#include "vm-worker/onnx/file_weights.h"
 
 namespace kiln::onnx {
 
@@ -15,12 +16,12 @@ class SparseTensorProto;
 // The dtype of a TensorProto.DataType number; Unsupported names types that have no row in dtypes.def.
 Result<DType> DTypeOfOnnx(int32_t data_type);
 
-// `model_directory`: where external data files lie; empty: none are allowed. Raw data is copied once into an aligned
-// buffer and released from the message; suitably aligned external data stays in its mapped file. Malformed when
-// the data does not agree with the dims.
-Result<Tensor> ReadTensor(TensorProto& proto, const std::filesystem::path& model_directory);
+// `files`: what the tensor's data may lie in. Data in files stays there where it is aligned for its type; what the
+// message holds is copied once into an aligned buffer and released from it. Malformed when the data does not agree with
+// the dims.
+Result<Tensor> ReadTensor(TensorProto& proto, WeightFiles& files);
 // Dense form of a sparse tensor (flat or tuple indices).
-Result<Tensor> ReadSparseTensor(SparseTensorProto& proto, const std::filesystem::path& model_directory);
+Result<Tensor> ReadSparseTensor(SparseTensorProto& proto, WeightFiles& files);
 
 struct NamedTensor {
   std::string name;

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 
@@ -355,6 +357,64 @@ TEST_F(ExternalData, ReportsWhatDoesNotFitTheFile) {
   EXPECT_EQ(Import("weights.bin", "0", "4").error().code, ErrorCode::kMalformed);
   EXPECT_EQ(Import("weights.bin", "-8", "8").error().code, ErrorCode::kMalformed);
   EXPECT_EQ(Import("absent.bin", "0", "8").error().code, ErrorCode::kNotFound);
+}
+
+// --- raw data in the model file ---
+
+// The file that the memory is a mapping of; "" for anonymous memory.
+std::string MappedFrom(const void* data) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long begin = 0, end = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx", &begin, &end) != 2) continue;
+    const auto address = reinterpret_cast<unsigned long>(data);
+    if (address < begin || address >= end) continue;
+    const size_t slash = line.find('/');
+    return slash == std::string::npos ? "" : line.substr(slash);
+  }
+  return "";
+}
+
+TEST(RawData, StaysInTheModelFileWhereItIsAligned) {
+  const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "kiln_raw_data.onnx";
+  std::vector<float> values(4096);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i) * 0.5f;
+  int in_file = 0;
+  for (size_t pad = 0; pad < 4; ++pad) {
+    TestModel model(13);
+    model.proto().set_producer_name(std::string(pad, 'x'));
+    model.Initializer(FloatTensor("w", {64, 64}, values)).Node("Identity", {"w"}, {"y"}).Output("y");
+    std::ofstream(path, std::ios::binary) << model.Bytes();
+    const auto imported = ImportOnnx(path);
+    ASSERT_TRUE(imported.has_value()) << ToString(imported.error());
+    const Tensor* result = ConstantOutput(imported->program, 0);
+    ASSERT_NE(result, nullptr);
+    EXPECT_TRUE(std::ranges::equal(result->values<float>(), values)) << pad;
+    in_file += MappedFrom(result->ref.data) == std::filesystem::canonical(path) ? 1 : 0;
+  }
+  EXPECT_EQ(in_file, 1) << "one of four byte offsets is aligned for f32; the others are copied";
+  std::filesystem::remove(path);
+}
+
+TEST(RawData, OfAFileIsCheckedAgainstTheShapeAndCannotBePointedElsewhere) {
+  const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "kiln_raw_data_wrong.onnx";
+  const auto import = [&](TensorProto tensor) {
+    TestModel model(13);
+    model.Initializer(tensor).Node("Identity", {"w"}, {"y"}).Output("y");
+    std::ofstream(path, std::ios::binary) << model.Bytes();
+    return ImportOnnx(path);
+  };
+  TensorProto tensor = FloatTensor("w", {64, 64}, std::vector<float>(4096));
+  tensor.mutable_raw_data()->resize(16380);
+  const auto shorter = import(tensor);
+  ASSERT_FALSE(shorter.has_value());
+  EXPECT_THAT(shorter.error().message, HasSubstr("16380 bytes of data where its shape [64, 64] needs 16384"));
+  tensor.clear_raw_data();
+  tensor.set_raw_offset(0);
+  tensor.set_raw_bytes(16384);
+  const auto pointed = import(tensor);
+  ASSERT_FALSE(pointed.has_value()) << "a file's own raw_offset is not obeyed";
+  std::filesystem::remove(path);
 }
 
 TEST(ImportOnnx, NamesTheFileThatCannotBeRead) {
