@@ -23,10 +23,11 @@ void Touch(const Result<Tensor>& tensor) {
 }  // namespace
 
 void TensorFile(std::span<const uint8_t> bytes) {
+  onnx::WeightFiles none;
   onnx::TensorProto dense;
-  if (onnx::ParseMessage(bytes, "tensor", dense)) Touch(onnx::ReadTensor(dense, {}));
+  if (onnx::ParseMessage(bytes, "tensor", dense)) Touch(onnx::ReadTensor(dense, none));
   onnx::SparseTensorProto sparse;
-  if (onnx::ParseMessage(bytes, "sparse tensor", sparse)) Touch(onnx::ReadSparseTensor(sparse, {}));
+  if (onnx::ParseMessage(bytes, "sparse tensor", sparse)) Touch(onnx::ReadSparseTensor(sparse, none));
 }
 
 }  // namespace kiln::fuzz
