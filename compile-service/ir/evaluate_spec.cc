@@ -1,4 +1,5 @@
 // The naive evaluator of kernel specs: one element at a time, straight from the definitions in kernel_spec.h.
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -230,6 +231,7 @@ class Evaluator {
   void Run(const LoopNestSpec& nest, int64_t begin, int64_t end);
   void Run(const ContractionSpec& c, int64_t begin, int64_t end);
   void Run(const WindowSpec& w, int64_t begin, int64_t end);
+  void Run(const RecurrentSpec& r, int64_t begin, int64_t end);
 
  private:
   // Where a program is evaluated.
@@ -238,6 +240,7 @@ class Evaluator {
     std::vector<int64_t> coordinates;
     const std::vector<Scalar>* stage_results = nullptr;
     Scalar accumulator;
+    const std::vector<Scalar>* sums = nullptr;  // of a recurrent stage, instead
   };
 
   int64_t Value(const SpecInt& value) const {
@@ -261,6 +264,8 @@ class Evaluator {
               const std::function<void()>& body);
   // Offset of an implicit matrix's element in the image; nullopt outside of it.
   std::optional<int64_t> ImplicitOffset(const ContractionSpec& c, int64_t base, int64_t m, int64_t k);
+  // One row at one time.
+  void RunStage(const RecurrentSpec& r, const RecurrentStage& stage, int64_t time, int64_t row);
   double ImplicitA(const ContractionSpec& c, int64_t base, int64_t m, int64_t k);
   int64_t ByteSum(const ContractionSpec& c, int64_t a_base, int64_t b_base, int64_t m, int64_t n);
 
@@ -289,7 +294,7 @@ Scalar Evaluator::Node(const ScalarProgram& program, int32_t at, const Point& po
     case ScalarOp::kStageResult:
       return (*point.stage_results)[index];
     case ScalarOp::kAccumulator:
-      return point.accumulator;
+      return point.sums ? (*point.sums)[index] : point.accumulator;
     case ScalarOp::kCoordinate:
       return {0, point.coordinates[index]};
     case ScalarOp::kArgument:
@@ -510,6 +515,48 @@ void Evaluator::Run(const WindowSpec& w, int64_t begin, int64_t end) {
         StoreAll(w.epilogue, w.stores, point);
       }
     }
+  }
+}
+
+void Evaluator::RunStage(const RecurrentSpec& r, const RecurrentStage& stage, int64_t time, int64_t row) {
+  std::vector<Scalar> sums(static_cast<size_t>(stage.gates));
+  Point point{&r.accesses, {time, row, 0}, nullptr, {}, &sums};
+  std::vector<float> input(static_cast<size_t>(r.units));
+  if (stage.gates > 0) {
+    const Access& access = r.accesses[static_cast<size_t>(stage.input)];
+    for (int64_t k = 0; k < r.units; ++k) {
+      const int64_t at[] = {time, row, k};
+      input[static_cast<size_t>(k)] = static_cast<float>(Factor(access, Offset(access, at)));
+    }
+  }
+  const int64_t width = int64_t{stage.vectors} * lanes_, step = stage.gates * width;
+  for (int64_t unit = 0; unit < r.units; ++unit) {
+    for (int64_t gate = 0; gate < stage.gates; ++gate) {
+      const float* column = static_cast<const float*>(pointers_[static_cast<size_t>(stage.panels)]) +
+                            unit / width * r.units * step + gate * width + unit % width;
+      double sum = 0;
+      for (int64_t k = 0; k < r.units; ++k)
+        sum += static_cast<double>(input[static_cast<size_t>(k)]) * static_cast<double>(column[k * step]);
+      sums[static_cast<size_t>(gate)] = Rounded(DType::kF32, sum);
+    }
+    point.coordinates[2] = unit;
+    StoreAll(stage.body, stage.stores, point);
+  }
+}
+
+void Evaluator::Run(const RecurrentSpec& r, int64_t begin, int64_t end) {
+  const int64_t rows = Value(r.rows), time = Value(r.time);
+  for (int64_t row = begin * r.tile_rows; row < std::min(rows, end * r.tile_rows); ++row) {
+    int64_t length = time;
+    if (r.lengths >= 0) {
+      length = static_cast<const int32_t*>(pointers_[static_cast<size_t>(r.lengths)])[row];
+      length = std::clamp<int64_t>(length, 0, time);
+    }
+    for (const RecurrentStage& stage : r.before) RunStage(r, stage, 0, row);
+    for (int64_t turn = 0; turn < length; ++turn)
+      for (const RecurrentStage& stage : r.steps) RunStage(r, stage, r.reversed ? length - 1 - turn : turn, row);
+    for (int64_t turn = length; turn < time; ++turn)
+      for (const RecurrentStage& stage : r.after) RunStage(r, stage, turn, row);
   }
 }
 

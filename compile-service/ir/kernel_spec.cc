@@ -11,6 +11,7 @@ namespace {
 constexpr size_t kDimsMax = 16, kAccessesMax = 128, kNodesMax = 4096, kStagesMax = 32, kStoresMax = 64;
 constexpr int32_t kPointersMax = 256, kArgumentsMax = 1024;
 constexpr int64_t kIntMax = int64_t{1} << 40;
+constexpr int32_t kUnitsMax = 8192;
 
 std::string_view OpName(ScalarOp op) {
   switch (op) {
@@ -61,6 +62,7 @@ class Verifier {
     size_t dims = 0;
     const std::vector<Access>* accesses = nullptr;
     std::optional<DType> accumulator;
+    int32_t accumulators = 1;  // of that type
     const LoopNestSpec* nest = nullptr;
   };
 
@@ -139,8 +141,8 @@ class Verifier {
       case ScalarOp::kStageResult:
         return CheckStageResult(program, node, around);
       case ScalarOp::kAccumulator:
-        return require(around.accumulator == node.type,
-                       "only epilogues have an accumulator, of type f32, or i32 for sums of bytes");
+        return require(around.accumulator == node.type && node.index >= 0 && node.index < around.accumulators,
+                       "no such sum: only epilogues have them, of type f32, or i32 for sums of bytes");
       case ScalarOp::kCoordinate:
         return require(node.type == DType::kI64 && node.index >= 0 && static_cast<size_t>(node.index) < around.dims,
                        "must be i64 and name a loop dim");
@@ -238,7 +240,7 @@ class Verifier {
     RETURN_IF_ERROR(CheckAccesses(nest.accesses, dims));
     if (nest.stages.empty() || nest.stages.size() > kStagesMax)
       return Invalid("a loop nest has between 1 and 32 stages");
-    RETURN_IF_ERROR(CheckProgram(nest.body, {dims, &nest.accesses, std::nullopt, &nest}));
+    RETURN_IF_ERROR(CheckProgram(nest.body, {dims, &nest.accesses, std::nullopt, 0, &nest}));
     for (size_t i = 0; i < nest.stages.size(); ++i) {
       if (Status status = CheckStage(nest, i); !status) return FailIn("stage " + std::to_string(i), status.error());
     }
@@ -337,8 +339,8 @@ class Verifier {
     if (c.conv && c.zeros == -1 && (c.conv->pad_top != 0 || c.conv->pad_left != 0))
       return Invalid("a convolution with padding needs a pointer to zeros");
     RETURN_IF_ERROR(CheckAccesses(c.accesses, batch + 2));
-    RETURN_IF_ERROR(
-        CheckProgram(c.epilogue, {batch + 2, &c.accesses, IsFloat(c.a.storage) ? DType::kF32 : DType::kI32, nullptr}));
+    RETURN_IF_ERROR(CheckProgram(
+        c.epilogue, {batch + 2, &c.accesses, IsFloat(c.a.storage) ? DType::kF32 : DType::kI32, 1, nullptr}));
     return CheckStores(c.stores, c.accesses, c.epilogue);
   }
 
@@ -352,8 +354,55 @@ class Verifier {
     RETURN_IF_ERROR(CheckAccess(w.input, 0));
     if (w.weights) RETURN_IF_ERROR(CheckAccess(*w.weights, 2));
     RETURN_IF_ERROR(CheckAccesses(w.accesses, 4));
-    RETURN_IF_ERROR(CheckProgram(w.epilogue, {4, &w.accesses, DType::kF32, nullptr}));
+    RETURN_IF_ERROR(CheckProgram(w.epilogue, {4, &w.accesses, DType::kF32, 1, nullptr}));
     return CheckStores(w.stores, w.accesses, w.epilogue);
+  }
+
+  Status Check(const RecurrentSpec& r) {
+    RETURN_IF_ERROR(CheckInt(r.time, "time", 0));
+    RETURN_IF_ERROR(CheckInt(r.rows, "row count", 0));
+    if (r.units < 1 || r.units > kUnitsMax) return Invalid("a recurrent kernel has between 1 and 8192 units");
+    if (r.tile_rows < 1 || r.tile_rows > 32) return Invalid("a recurrent kernel works on 1 to 32 rows at a time");
+    if (r.lengths != -1) {
+      RETURN_IF_ERROR(CheckPointer(r.lengths));
+      if (r.tile_rows != 1) return Invalid("rows of different lengths are worked on one at a time");
+    }
+    RETURN_IF_ERROR(CheckAccesses(r.accesses, 3));
+    for (const auto* stages : {&r.before, &r.steps, &r.after}) {
+      if (stages->size() > kStagesMax) return Invalid("a time step has at most 32 stages");
+      for (const RecurrentStage& stage : *stages) RETURN_IF_ERROR(CheckRecurrentStage(r, stage, stages == &r.before));
+    }
+    return {};
+  }
+
+  Status CheckRecurrentStage(const RecurrentSpec& r, const RecurrentStage& stage, bool before) {
+    const int64_t blocks = int64_t{stage.gates} * stage.vectors;
+    if (stage.gates < 0 || stage.gates > 8 || stage.vectors < 1 || stage.vectors > 24 || blocks > 24)
+      return Invalid("a stage has at most 8 gates, and 24 vectors of sums");
+    RETURN_IF_ERROR(CheckProgram(stage.body, {3, &r.accesses, DType::kF32, stage.gates, nullptr}));
+    RETURN_IF_ERROR(CheckStores(stage.stores, r.accesses, stage.body));
+    if (stage.gates > 0) {
+      if (before) return Invalid("what runs before time has no products");
+      RETURN_IF_ERROR(CheckPointer(stage.panels));
+      if (stage.input < 0 || static_cast<size_t>(stage.input) >= r.accesses.size())
+        return Invalid("a product reads access " + std::to_string(stage.input));
+    }
+    for (const Store& store : stage.stores) {
+      const Access& written = r.accesses[static_cast<size_t>(store.access)];
+      if (r.units > 1 && written.strides[2] == SpecInt::Const(0)) return Invalid("all units are stored to one element");
+      if (stage.gates == 0) continue;
+      const Access& input = r.accesses[static_cast<size_t>(stage.input)];
+      if (input.storage != DType::kF32) return Invalid("the factors of a recurrent product must be f32");
+      if (written.pointer == input.pointer) return Invalid("a stage stores to what its products read");
+    }
+    if (!before) return {};
+    for (const ScalarNode& node : stage.body)
+      if (node.op == ScalarOp::kLoad && r.accesses[static_cast<size_t>(node.index)].strides[0] != SpecInt::Const(0))
+        return Invalid("what runs before time may not move over time");
+    for (const Store& store : stage.stores)
+      if (r.accesses[static_cast<size_t>(store.access)].strides[0] != SpecInt::Const(0))
+        return Invalid("what runs before time may not move over time");
+    return {};
   }
 
   const KernelSpec& spec_;
@@ -395,6 +444,8 @@ int64_t RangeOf(const KernelSpec& spec, std::span<const int64_t> dims, int f32_l
     const int64_t panels = (ValueOf(c->n, dims) + width - 1) / width;
     return Product(c->batch, dims) * panels * ((ValueOf(c->m, dims) + c->tile.mr - 1) / c->tile.mr);
   }
+  if (const auto* recurrent = std::get_if<RecurrentSpec>(&spec.kernel))
+    return (ValueOf(recurrent->rows, dims) + recurrent->tile_rows - 1) / recurrent->tile_rows;
   const auto& window = std::get<WindowSpec>(spec.kernel);
   return ValueOf(window.images, dims) * ValueOf(window.geometry.out_height, dims);
 }

@@ -1,8 +1,9 @@
 // KernelSpec: the canonical description of one fused kernel, and all that code generation is given.
 //
-// Three shapes of kernel cover the CPU backend: LoopNest (element-wise chains, reductions, softmax, normalisations,
-// copies), Contraction (matmul, gemm, convolution as implicit gemm, with an epilogue) and Window (depthwise
-// convolution, pooling). Each has a ScalarProgram for its arithmetic and Accesses for its memory. A spec holds no
+// Four shapes of kernel cover the CPU backend: LoopNest (element-wise chains, reductions, softmax, normalisations,
+// copies), Contraction (matmul, gemm, convolution as implicit gemm, with an epilogue), Window (depthwise convolution,
+// pooling) and Recurrent (LSTM, GRU, RNN over time). Each has ScalarPrograms for its arithmetic and Accesses for its
+// memory. A spec holds no
 // names, addresses or sizes other than those the code gains from; every other extent or stride is an argument
 // (`dims[i]` of the kernel ABI). Equal specs give equal kernels.
 //
@@ -159,8 +160,35 @@ struct WindowSpec {
   bool operator==(const WindowSpec&) const = default;
 };
 
+// One part of a time step: products of a row of state with packed weights, and the arithmetic behind them, for every
+// unit. What a stage stores is seen by the next one; it never stores to what its products read.
+struct RecurrentStage {
+  int32_t gates = 0;    // sums per unit, kAccumulator `index` 0..gates - 1; 0: no product
+  int32_t vectors = 1;  // of units in one block
+  int32_t input = -1;   // access (f32) whose row, over all units, is multiplied
+  int32_t panels = -1;  // pointer: f32 [blocks][units][gates][vectors * lanes], columns beyond the units zero
+  ScalarProgram body;
+  std::vector<Store> stores;
+  bool operator==(const RecurrentStage&) const = default;
+};
+
+// for rows in tiles: `before`; for each of the row's steps: `steps`, at its time; for each turn behind: `after`.
+// A row has clamp(lengths[row], 0, time) steps, `time` without lengths; step i is at time i, or the row's steps - 1 - i
+// when `reversed`; turn i of `after` is at time i. Access strides: time, row, unit; those of `before` do not move over
+// time. Range: ceil(rows / tile_rows).
+struct RecurrentSpec {
+  SpecInt time, rows;
+  int32_t units = 1;
+  int32_t tile_rows = 1;
+  bool reversed = false;
+  int32_t lengths = -1;  // pointer to `rows` i32 (tile_rows is 1 then)
+  std::vector<Access> accesses;
+  std::vector<RecurrentStage> before, steps, after;
+  bool operator==(const RecurrentSpec&) const = default;
+};
+
 struct KernelSpec {
-  std::variant<LoopNestSpec, ContractionSpec, WindowSpec> kernel;
+  std::variant<LoopNestSpec, ContractionSpec, WindowSpec, RecurrentSpec> kernel;
   int32_t pointers = 0;  // number of pointer arguments
   int32_t dims = 0;      // number of dims arguments
   bool operator==(const KernelSpec&) const = default;

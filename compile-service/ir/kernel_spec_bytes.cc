@@ -158,6 +158,19 @@ void Field(S& stream, T& value) {
     List(stream, value.accesses);
     List(stream, value.epilogue);
     List(stream, value.stores);
+  } else if constexpr (std::is_same_v<Type, RecurrentStage>) {
+    for (auto* number : {&value.gates, &value.vectors, &value.input, &value.panels}) stream.Put(*number);
+    List(stream, value.body);
+    List(stream, value.stores);
+  } else if constexpr (std::is_same_v<Type, RecurrentSpec>) {
+    Field(stream, value.time);
+    Field(stream, value.rows);
+    stream.Put(value.units);
+    stream.Put(value.tile_rows);
+    stream.Put(value.reversed);
+    stream.Put(value.lengths);
+    List(stream, value.accesses);
+    for (auto* stages : {&value.before, &value.steps, &value.after}) List(stream, *stages);
   } else {
     static_assert(std::is_same_v<Type, WindowSpec>);
     Field(stream, value.images);
@@ -201,6 +214,9 @@ Result<KernelSpec> DecodeSpec(std::span<const uint8_t> bytes) {
       break;
     case 2:
       Field(reader, spec.kernel.emplace<WindowSpec>());
+      break;
+    case 3:
+      Field(reader, spec.kernel.emplace<RecurrentSpec>());
       break;
     default:
       return Fail(ErrorCode::kMalformed, "kernel spec has an unknown kind");

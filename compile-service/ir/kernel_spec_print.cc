@@ -57,6 +57,8 @@ std::string Text(const ScalarNode& node) {
   for (int32_t operand : {node.a, node.b, node.c})
     if (operand >= 0) text += fmt::format(" %{}", operand);
   switch (node.op) {
+    case ScalarOp::kAccumulator:
+      return node.index == 0 ? text : text + fmt::format(" #{}", node.index);
     case ScalarOp::kConstant:
       return text + (IsFloat(node.type) ? fmt::format(" {}", node.number) : fmt::format(" {}", node.integer));
     case ScalarOp::kLoad:
@@ -115,6 +117,26 @@ struct Printer {
     text += fmt::format("  input: {}\n", Text(w.input));
     if (w.weights) text += fmt::format("  weights: {}\n", Text(*w.weights));
     return text + Lines(w.accesses, w.epilogue) + Lines(w.stores);
+  }
+
+  std::string operator()(const RecurrentSpec& r) const {
+    std::string text = fmt::format("recurrent time {}{} rows {} (tile {}) units {}\n", Text(r.time),
+                                   r.reversed ? " reversed" : "", Text(r.rows), r.tile_rows, r.units);
+    if (r.lengths >= 0) text += fmt::format("  lengths: pointer {}\n", r.lengths);
+    text += Lines(r.accesses, {});
+    const auto add = [&](const char* name, const std::vector<RecurrentStage>& stages) {
+      for (const RecurrentStage& stage : stages) {
+        text += fmt::format("  {}:", name);
+        if (stage.gates > 0)
+          text += fmt::format(" {} gates x {} vectors of #{} with panels {}", stage.gates, stage.vectors, stage.input,
+                              stage.panels);
+        text += "\n" + Lines({}, stage.body) + Lines(stage.stores);
+      }
+    };
+    add("before", r.before);
+    add("step", r.steps);
+    add("after", r.after);
+    return text;
   }
 };
 

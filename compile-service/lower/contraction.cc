@@ -208,18 +208,13 @@ Result<RightSide> ByteRightSideOf(PlanBuilder& b, GraphValueId id, const Product
                    true};
 }
 
-}  // namespace
-
-Status EmitProduct(PlanBuilder& b, const Group& group) {
-  const GraphNode node = b.graph().nodes[static_cast<size_t>(group.nodes.front())];
-  const std::optional<ByteProduct> bytes = ByteProductOf(b.graph(), node);
-  const GraphValueId right = bytes ? bytes->b : node.inputs[1];
-  GroupBody body(b, group, group.dims);
+// The factors of a product over the group's dims.
+Result<Product> ProductOf(PlanBuilder& b, const Group& group, GraphValueId left, GraphValueId right, bool bytes) {
   const size_t rank = group.dims.size();
   Product product;
   for (size_t i = 0; i + 1 < rank; ++i) product.row_dims.push_back(i);
   product.column = rank - 1;
-  const GraphValue a = b.graph().value(node.inputs[0]);
+  const GraphValue a = b.graph().value(left);
   const std::vector<Dim> b_dims = b.graph().value(right).dims;
   product.k = a.dims.back();
   // With one B for all, every row of A is a row of the product; otherwise each matrix has its own.
@@ -231,9 +226,9 @@ Status EmitProduct(PlanBuilder& b, const Group& group) {
     ASSIGN_OR_RETURN(product.b, RightSideOf(b, right, group.dims, &product));
   }
 
-  ASSIGN_OR_RETURN(Place place, b.PlaceOf(node.inputs[0]));
+  ASSIGN_OR_RETURN(Place place, b.PlaceOf(left));
   if (bytes && !b.symbols().ProvenEqual(place.strides.back(), kOne)) {
-    ASSIGN_OR_RETURN(place, b.RowMajorPlace(node.inputs[0]));
+    ASSIGN_OR_RETURN(place, b.RowMajorPlace(left));
   }
   product.a_k = bytes ? kOne : place.strides.back();
   std::vector<Dim> row_space(group.dims.begin(), group.dims.end() - 1);
@@ -243,7 +238,18 @@ Status EmitProduct(PlanBuilder& b, const Group& group) {
   ASSIGN_OR_RETURN(product.a, b.Broadcast(row_place, a.dtype, a_rows, row_space));
   product.a.place = place;
   product.a.dims = a.dims;
+  return product;
+}
 
+}  // namespace
+
+Status EmitProduct(PlanBuilder& b, const Group& group) {
+  const GraphNode node = b.graph().nodes[static_cast<size_t>(group.nodes.front())];
+  const std::optional<ByteProduct> bytes = ByteProductOf(b.graph(), node);
+  const GraphValueId right = bytes ? bytes->b : node.inputs[1];
+  GroupBody body(b, group, group.dims);
+  const size_t rank = group.dims.size();
+  ASSIGN_OR_RETURN(const Product product, ProductOf(b, group, node.inputs[0], right, bytes.has_value()));
   int32_t sum = 0;
   if (bytes) {
     ASSIGN_OR_RETURN(const GraphValueId weights, SignedWeights(b, right));
@@ -254,6 +260,20 @@ Status EmitProduct(PlanBuilder& b, const Group& group) {
   RETURN_IF_ERROR(AddEpilogue(b, group, body, sum));
   ASSIGN_OR_RETURN(std::vector<ir::Store> stores, body.StoreEscaping(RowMajor(static_cast<int>(rank))));
   return EmitRows(b, group, body, product, std::move(stores), bytes ? "byte matmul" : "matmul");
+}
+
+Status EmitProjection(PlanBuilder& b, const Group& group, GraphValueId x, GraphValueId weights, GraphValueId bias,
+                      const Place& out) {
+  GroupBody body(b, group, group.dims);
+  ASSIGN_OR_RETURN(const Product product, ProductOf(b, group, x, weights, false));
+  int32_t sum = body.scalars().Add({ir::ScalarOp::kAccumulator, DType::kF32});
+  if (bias >= 0) {
+    ASSIGN_OR_RETURN(const int32_t added, body.Scalar(bias));
+    sum = body.scalars().Op(ir::ScalarOp::kAdd, DType::kF32, sum, added);
+  }
+  ASSIGN_OR_RETURN(Operand stored, b.Broadcast(out, DType::kF32, group.dims, group.dims));
+  const std::vector<ir::Store> stores{{body.AddOperand(std::move(stored)), sum}};
+  return EmitRows(b, group, body, product, stores, "inputs");
 }
 
 namespace {

@@ -16,7 +16,13 @@ Status EmitConvolution(PlanBuilder& builder, const Group& group);
 Status EmitWindow(PlanBuilder& builder, const Group& group);
 Status EmitCopies(PlanBuilder& builder, const Group& group);
 Status EmitShape(PlanBuilder& builder, const Group& group);
+Status EmitRecurrent(PlanBuilder& builder, const Group& group);
 Status EmitReference(PlanBuilder& builder, const Group& group);
+
+// x * weights + bias into `out`, row-major, of the group's dims; `weights` [k, n] and `bias` [n] are prepacked, -1:
+// none.
+Status EmitProjection(PlanBuilder& builder, const Group& group, ir::GraphValueId x, ir::GraphValueId weights,
+                      ir::GraphValueId bias, const Place& out);
 
 // Geometry of a channels-last image at `place`.
 ir::WindowGeometry GeometryOf(const WindowShape& shape, const Place& place, const std::vector<Dim>& in,

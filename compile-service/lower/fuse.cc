@@ -50,7 +50,8 @@ class Fuser {
   Group& group(int32_t g) { return groups_[static_cast<size_t>(g)]; }
 
   void Place(int32_t n, const GraphNode& node) {
-    const std::vector<Dim>& dims = graph_.value(node.outputs[0]).dims;
+    const auto made = std::ranges::find_if(node.outputs, [](GraphValueId output) { return output >= 0; });
+    const std::vector<Dim>& dims = graph_.value(*made).dims;
     if (reference_.contains(n)) return Start(GroupKind::kReference, n, dims);
     if (IsScalarNode(graph_, node)) {
       if (!JoinScalar(n)) Start(GroupKind::kElementwise, n, dims);
@@ -75,6 +76,7 @@ class Fuser {
     }
     if (node.op == TensorOp::kShapeVector) return Start(GroupKind::kShape, n, dims);
     if (IsCopies(node)) return Start(GroupKind::kCopies, n, dims);
+    if (OpInfo(node.op).family == OpFamily::kRecurrent) return Start(GroupKind::kRecurrent, n, dims);
     Start(GroupKind::kReference, n, dims);
   }
 
@@ -182,6 +184,7 @@ class Fuser {
       }
       case GroupKind::kCopies:
       case GroupKind::kShape:
+      case GroupKind::kRecurrent:
       case GroupKind::kReference:
         return false;
     }

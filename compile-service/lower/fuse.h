@@ -18,6 +18,7 @@ enum class GroupKind : uint8_t {
   kWindow,       // depthwise Conv or pooling with an epilogue
   kCopies,       // Concat, Pad
   kShape,        // ShapeVector
+  kRecurrent,    // LSTM, GRU, RNN
   kReference,    // the node's reference kernel
 };
 

@@ -31,6 +31,8 @@ Status EmitGroup(PlanBuilder& builder, const Group& group) {
       return EmitCopies(builder, group);
     case GroupKind::kShape:
       return EmitShape(builder, group);
+    case GroupKind::kRecurrent:
+      return EmitRecurrent(builder, group);
     case GroupKind::kReference:
       return EmitReference(builder, group);
   }
@@ -45,8 +47,7 @@ Status EmitOrRefer(PlanBuilder& builder, const Group& group, Coverage& coverage)
   std::vector<int32_t> nodes = group.nodes;
   std::ranges::sort(nodes);
   for (int32_t n : nodes) {
-    const std::vector<Dim> dims = builder.graph().value(builder.graph().nodes[static_cast<size_t>(n)].outputs[0]).dims;
-    RETURN_IF_ERROR(EmitReference(builder, {GroupKind::kReference, {n}, dims, {}}));
+    RETURN_IF_ERROR(EmitReference(builder, {GroupKind::kReference, {n}, {}, {}}));
   }
   return {};
 }

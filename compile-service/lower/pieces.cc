@@ -18,6 +18,7 @@ bool StoresParts(GroupKind kind, int axis) {
     case GroupKind::kRow:
     case GroupKind::kProduct:
     case GroupKind::kCopies:
+    case GroupKind::kRecurrent:
       return true;
     case GroupKind::kConvolution:
     case GroupKind::kWindow:

@@ -17,8 +17,6 @@ Result<bool> TurnTransposed(ir::Graph& graph);
 // Rewrites composite ops into views, element-wise ops, reductions and contractions (Softmax, LayerNormalization, Gemm,
 // Split…).
 Result<bool> Decompose(ir::Graph& graph);
-// LSTM and GRU over a short constant number of time steps, step by step: products and element-wise gates.
-Result<bool> UnrollRecurrent(ir::Graph& graph);
 // ConvTranspose as a convolution that makes the outputs of all phases of its stride, moved apart by views.
 Result<bool> TransposedConvolutions(ir::Graph& graph);
 // Element-wise work on a reshaped tensor moves in front of the reshape, to where the tensor is made.

@@ -16,7 +16,6 @@ constexpr Pass kPasses[] = {
     {"turn transposed", TurnTransposed, true},
     {"decompose", Decompose, true},
     {"transposed convolutions", TransposedConvolutions, true},
-    {"unroll recurrent", UnrollRecurrent, true},
     {"remove identities", RemoveIdentities, true},
     {"share common", ShareCommon, true},
     {"sink reshapes", SinkReshapes, true},

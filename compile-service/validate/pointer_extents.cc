@@ -1,6 +1,7 @@
 #include "compile-service/validate/pointer_extents.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "common/base/checked_math.h"
 
@@ -143,6 +144,25 @@ Status AddWindow(const ir::WindowSpec& spec, ExtentBuilder& builder) {
   return builder.AddAll(spec.accesses, trips, spec.stores);
 }
 
+Status AddRecurrent(const ir::RecurrentSpec& spec, ExtentBuilder& builder, int f32_lanes) {
+  const int64_t rows = builder.Value(spec.rows);
+  const int64_t trips[] = {builder.Value(spec.time), rows, spec.units};
+  if (spec.lengths >= 0) RETURN_IF_ERROR(builder.Merge(spec.lengths, DType::kI32, 0, rows, false));
+  std::vector<bool> written(spec.accesses.size());
+  for (const auto* stages : {&spec.before, &spec.steps, &spec.after}) {
+    for (const ir::RecurrentStage& stage : *stages) {
+      for (const ir::Store& store : stage.stores) written[static_cast<size_t>(store.access)] = true;
+      if (stage.gates == 0) continue;
+      const int64_t width = int64_t{stage.vectors} * f32_lanes;
+      const int64_t blocks = (spec.units + width - 1) / width;
+      RETURN_IF_ERROR(builder.Merge(stage.panels, DType::kF32, 0, blocks * spec.units * stage.gates * width, false));
+      builder.at(stage.panels).size = 1 / std::sqrt(static_cast<double>(spec.units));
+    }
+  }
+  for (size_t i = 0; i < spec.accesses.size(); ++i) RETURN_IF_ERROR(builder.Add(spec.accesses[i], trips, written[i]));
+  return {};
+}
+
 }  // namespace
 
 Result<std::vector<PointerExtent>> PointerExtents(const ir::KernelSpec& spec, std::span<const int64_t> dims,
@@ -155,6 +175,8 @@ Result<std::vector<PointerExtent>> PointerExtents(const ir::KernelSpec& spec, st
   if (const auto* product = std::get_if<ir::ContractionSpec>(&spec.kernel))
     RETURN_IF_ERROR(AddContraction(*product, builder, f32_lanes));
   if (const auto* window = std::get_if<ir::WindowSpec>(&spec.kernel)) RETURN_IF_ERROR(AddWindow(*window, builder));
+  if (const auto* recurrent = std::get_if<ir::RecurrentSpec>(&spec.kernel))
+    RETURN_IF_ERROR(AddRecurrent(*recurrent, builder, f32_lanes));
   return builder.Take();
 }
 
@@ -170,6 +192,12 @@ int64_t UnitCost(const ir::KernelSpec& spec, std::span<const int64_t> dims, int 
     const int64_t width = std::min<int64_t>(builder.Value(product->n), int64_t{product->tile.nv} * f32_lanes);
     return std::max<int64_t>(
         1, product->tile.mr * width * (builder.Value(product->k) + static_cast<int64_t>(product->epilogue.size())));
+  }
+  if (const auto* recurrent = std::get_if<ir::RecurrentSpec>(&spec.kernel)) {
+    int64_t unit = 1;
+    for (const ir::RecurrentStage& stage : recurrent->steps)
+      unit += int64_t{stage.gates} * recurrent->units + static_cast<int64_t>(stage.body.size()) * 4;
+    return std::max<int64_t>(1, builder.Value(recurrent->time) * recurrent->tile_rows * recurrent->units * unit);
   }
   const auto& window = std::get<ir::WindowSpec>(spec.kernel);
   const int64_t taps = int64_t{window.geometry.kernel_h} * window.geometry.kernel_w;

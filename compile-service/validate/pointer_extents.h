@@ -16,6 +16,8 @@ struct PointerExtent {
   int64_t elements = 0;  // in all; the kernel touches [pointer - before, pointer - before + elements)
   bool written = false;
   bool zeros = false;  // must hold zeros (the border row of convolutions)
+  // Weights of a recurrence: of this size at most, or rounding errors would grow over time without bound.
+  double size = 1;
 };
 
 // Fails when an address overflows, or a pointer is used under two dtypes. Invariant operands (strides 0) count as read

@@ -14,6 +14,7 @@
 #include "compile-service/codegen/llvm/llvm_target.h"
 #include "compile-service/codegen/llvm/loop_nest.h"
 #include "compile-service/codegen/llvm/mini_linker.h"
+#include "compile-service/codegen/llvm/recurrent.h"
 #include "compile-service/codegen/llvm/window.h"
 #include "generated_codegen_id.h"
 
@@ -26,6 +27,7 @@ struct Emit {
   void operator()(const ir::LoopNestSpec& spec) { EmitLoopNest(frame, spec); }
   void operator()(const ir::ContractionSpec& spec) { EmitContraction(frame, spec); }
   void operator()(const ir::WindowSpec& spec) { EmitWindow(frame, spec); }
+  void operator()(const ir::RecurrentSpec& spec) { EmitRecurrent(frame, spec); }
 };
 
 int64_t MicrosecondsSince(std::chrono::steady_clock::time_point start) {

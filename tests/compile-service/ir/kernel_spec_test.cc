@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
 
 #include "tests/support/random_loop_nest.h"
@@ -87,10 +88,61 @@ KernelSpec ByteMatMul() {
   return spec;
 }
 
+// h' = tanh(h R + x) over 5 units, rows of different lengths, the last step first.
+KernelSpec Rnn() {
+  ir::RecurrentSpec r;
+  r.time = SpecInt::Argument(0);
+  r.rows = SpecInt::Argument(1);
+  r.units = 5;
+  r.reversed = true;
+  r.lengths = 4;
+  r.accesses = {
+      {0, DType::kF32, Consts({10, 5, 1})}, {1, DType::kF32, Consts({0, 5, 1})}, {2, DType::kF32, Consts({0, 5, 1})}};
+  ProgramBuilder p;
+  ir::RecurrentStage start;
+  const int32_t zero = p.Number(0);
+  start.body = p.Take();
+  start.stores = {{1, zero}};
+  p = {};
+  ir::RecurrentStage product;
+  product.gates = 1;
+  product.input = 1;
+  product.panels = 3;
+  const int32_t accumulator = p.Accumulator();
+  const int32_t h = p.Op(ScalarOp::kTanh, p.Op(ScalarOp::kAdd, accumulator, p.Load(0)));
+  product.body = p.Take();
+  product.stores = {{2, h}};
+  p = {};
+  ir::RecurrentStage copy;
+  const int32_t work = p.Load(2);
+  copy.body = p.Take();
+  copy.stores = {{1, work}};
+  r.before = {start};
+  r.steps = {product, copy};
+  return {r, 5, 2};
+}
+
 std::vector<KernelSpec> Examples() {
-  std::vector<KernelSpec> specs = {MatMul(), AveragePool(false), AveragePool(true), Convolution(), ByteMatMul()};
+  std::vector<KernelSpec> specs = {MatMul(), AveragePool(false), AveragePool(true), Convolution(), ByteMatMul(), Rnn()};
   for (uint64_t seed = 0; seed < 40; ++seed) specs.push_back(testing::RandomLoopNest(seed, 8).Make().spec);
   return specs;
+}
+
+TEST(KernelSpec, RecurrentSpecsThatWouldReadWhatTheyStoreAreRefused) {
+  const KernelSpec good = Rnn();
+  EXPECT_TRUE(ir::VerifySpec(good).has_value());
+  const auto refused = [&](const std::function<void(ir::RecurrentSpec&)>& change) {
+    KernelSpec spec = good;
+    change(std::get<ir::RecurrentSpec>(spec.kernel));
+    return !ir::VerifySpec(spec).has_value();
+  };
+  EXPECT_TRUE(refused([](auto& r) { r.steps[0].stores[0].access = 1; }));  // the row that is multiplied
+  EXPECT_TRUE(refused([](auto& r) { r.steps[0].panels = 7; }));
+  EXPECT_TRUE(refused([](auto& r) { r.steps[0].input = 3; }));
+  EXPECT_TRUE(refused([](auto& r) { r.steps[0].body[0].index = 1; }));  // a gate that is not summed
+  EXPECT_TRUE(refused([](auto& r) { r.tile_rows = 4; }));               // with lengths
+  EXPECT_TRUE(refused([](auto& r) { r.units = 0; }));
+  EXPECT_TRUE(refused([](auto& r) { r.before[0] = r.steps[0]; }));
 }
 
 TEST(KernelSpec, BytesComeBackAsTheSameSpec) {
