@@ -1,12 +1,20 @@
 #include "cache-store/store/rocksdb_store.h"
 
+#include <fcntl.h>
 #include <rocksdb/cache.h>
 #include <rocksdb/db.h>
+#include <rocksdb/env.h>
 #include <rocksdb/options.h>
 #include <rocksdb/table.h>
 #include <rocksdb/write_batch.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
 
 namespace kiln::store {
 namespace {
@@ -33,10 +41,35 @@ std::unexpected<Error> FailRocks(std::string_view what, const rocksdb::Status& s
   return Fail(code, std::string(what) + ": " + status.ToString());
 }
 
+// RocksDB's own log as lines of ours. Its default is a file beside the data, and on a full disk the library ends the
+// process when it adds a line to a file whose last write failed.
+class LogLines final : public rocksdb::Logger {
+ public:
+  LogLines() : rocksdb::Logger(rocksdb::WARN_LEVEL) {}
+  using rocksdb::Logger::Logv;
+  void Logv(const char* format, va_list arguments) override { Logv(rocksdb::WARN_LEVEL, format, arguments); }
+  void Logv(const rocksdb::InfoLogLevel level, const char* format, va_list arguments) override {
+    if (level < GetInfoLogLevel()) return;
+    char line[1024];
+    std::vsnprintf(line, sizeof line, format, arguments);
+    spdlog::warn("rocksdb: {}", line);
+  }
+};
+
+Status SyncFile(const std::string& path, int flags) {
+  const int file = ::open(path.c_str(), flags | O_CLOEXEC);
+  if (file < 0 && errno == ENOENT) return {};
+  const bool synced = file >= 0 && ::fdatasync(file) == 0;
+  const int error = errno;
+  if (file >= 0) ::close(file);
+  if (!synced) return Fail(ErrorCode::kIoError, "cannot sync " + path + ": " + std::strerror(error));
+  return {};
+}
+
 class RocksDbStore final : public KvStore {
  public:
-  RocksDbStore(std::unique_ptr<rocksdb::DB> db, std::vector<rocksdb::ColumnFamilyHandle*> handles)
-      : db_(std::move(db)), handles_(std::move(handles)) {}
+  RocksDbStore(std::string path, std::unique_ptr<rocksdb::DB> db, std::vector<rocksdb::ColumnFamilyHandle*> handles)
+      : path_(std::move(path)), db_(std::move(db)), handles_(std::move(handles)) {}
 
   ~RocksDbStore() override {
     for (rocksdb::ColumnFamilyHandle* handle : handles_) (void)db_->DestroyColumnFamilyHandle(handle);
@@ -66,10 +99,16 @@ class RocksDbStore final : public KvStore {
     return {};
   }
 
+  // The write-ahead logs to the disk, past RocksDB: its SyncWAL ends the process when the last write of a log failed,
+  // as it does on a full disk. A write that returned is in its log, as far as the operating system is concerned; a log
+  // that is gone has been made a table, which RocksDB syncs.
   Status Sync() override {
-    const rocksdb::Status status = db_->SyncWAL();
-    if (!status.ok()) return FailRocks("cannot sync", status);
-    return {};
+    std::error_code failed;
+    for (std::filesystem::directory_iterator entry(path_, failed), end; !failed && entry != end;
+         entry.increment(failed))
+      if (entry->path().extension() == ".log") RETURN_IF_ERROR(SyncFile(entry->path(), O_RDONLY));
+    if (failed) return Fail(ErrorCode::kIoError, "cannot list " + path_ + ": " + failed.message());
+    return SyncFile(path_, O_RDONLY | O_DIRECTORY);
   }
 
   Status Scan(Space space, std::string_view prefix, const Visitor& visit) const override {
@@ -91,6 +130,7 @@ class RocksDbStore final : public KvStore {
   // The first handle is RocksDB's own "default" family, which stays empty.
   rocksdb::ColumnFamilyHandle* Handle(Space space) const { return handles_[1 + static_cast<size_t>(space)]; }
 
+  const std::string path_;
   std::unique_ptr<rocksdb::DB> db_;
   std::vector<rocksdb::ColumnFamilyHandle*> handles_;
 };
@@ -116,8 +156,7 @@ Result<std::unique_ptr<KvStore>> OpenRocksDbStore(const std::string& path) {
   options.max_background_jobs = kBackgroundJobs;
   options.db_write_buffer_size = kWriteBuffersTotalBytes;
   options.max_total_wal_size = kWalBytesMax;
-  options.info_log_level = rocksdb::WARN_LEVEL;
-  options.keep_log_file_num = 4;
+  options.info_log = std::make_shared<LogLines>();
   const rocksdb::ColumnFamilyOptions family = FamilyOptions();
   std::vector<rocksdb::ColumnFamilyDescriptor> families{{rocksdb::kDefaultColumnFamilyName, family}};
   for (int i = 0; i < kSpaceCount; ++i) families.emplace_back(std::string(SpaceName(static_cast<Space>(i))), family);
@@ -129,7 +168,7 @@ Result<std::unique_ptr<KvStore>> OpenRocksDbStore(const std::string& path) {
       return Fail(ErrorCode::kBusy, "store '" + path + "' is open in another process: " + status.ToString());
     return FailRocks("cannot open store '" + path + "'", status);
   }
-  return std::make_unique<RocksDbStore>(std::unique_ptr<rocksdb::DB>(db), std::move(handles));
+  return std::make_unique<RocksDbStore>(path, std::unique_ptr<rocksdb::DB>(db), std::move(handles));
 }
 
 }  // namespace kiln::store

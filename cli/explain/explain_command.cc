@@ -5,12 +5,14 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <thread>
 
 #include "cli/commands.h"
 #include "cli/explain/render.h"
 #include "cli/fleet/embedded_fleet.h"
 #include "cli/run_inputs.h"
+#include "common/compile_api/disassemble.h"
 #include "common/worker_api/explain.h"
 
 namespace kiln::cli {
@@ -24,7 +26,8 @@ constexpr int64_t kLiveWaitMs = 2'000;  // for traffic of others to be measured
 
 struct ExplainFlags {
   std::string model;
-  std::string worker, keys;
+  std::string worker, keys, compile;
+  std::optional<std::string> kernel;  // to disassemble; empty: the one that takes the most time
   InputFlags inputs;
   int runs = 30;
   int64_t deadline_ms = 60'000;
@@ -57,8 +60,21 @@ struct Runner {
   }
 };
 
+// The reply again, with a kernel's code, as text: the compile service knows how to read it.
+Result<std::string> Listing(const ExplainFlags& flags, RpcClient& worker, RpcClient& compile, ExplainReply reply) {
+  ExplainRequest request = flags.request;
+  request.code = flags.kernel->empty() ? HottestKernel(reply) : *flags.kernel;
+  if (request.code.empty())
+    return Fail(ErrorCode::kNotFound,
+                "no step of a plan was measured, so there is no kernel to show; name one (--plan)");
+  ASSIGN_OR_RETURN(const ExplainReply with_code, CallExplain(worker, request, kExplainDeadlineMs));
+  reply.kernel = with_code.kernel;
+  ASSIGN_OR_RETURN(const std::string listing, DisassembleSync(compile, with_code.code, kExplainDeadlineMs));
+  return RenderKernel(reply, listing);
+}
+
 // A worker of our own answers `runs` requests, and further ones while plans are on their way.
-Result<ExplainReply> ExplainEmbedded(ExplainFlags flags, Loop& loop, const std::string& directory) {
+Result<std::string> ExplainEmbedded(ExplainFlags flags, Loop& loop, const std::string& directory) {
   const std::string path = std::filesystem::absolute(flags.model).string();
   flags.request.model = std::filesystem::path(path).stem().string();
   ASSIGN_OR_RETURN(auto fleet, EmbeddedFleet::Start({directory, "memory", 2, {}}));
@@ -83,31 +99,43 @@ Result<ExplainReply> ExplainEmbedded(ExplainFlags flags, Loop& loop, const std::
     ASSIGN_OR_RETURN([[maybe_unused]] ExplainReply armed, CallExplain(*worker, flags.request, kExplainDeadlineMs));
   }
   RETURN_IF_ERROR(runner.Run(kMeasuredRuns));
-  return CallExplain(*worker, flags.request, kExplainDeadlineMs);
+  ASSIGN_OR_RETURN(const ExplainReply reply, CallExplain(*worker, flags.request, kExplainDeadlineMs));
+  std::string text = Render(reply, flags.render);
+  if (!flags.kernel) return text;
+  ASSIGN_OR_RETURN(auto compile, ConnectTool(loop, fleet->CompileEndpoint(), "", "compile"));
+  ASSIGN_OR_RETURN(const std::string listing, Listing(flags, *worker, *compile, reply));
+  return text + listing;
 }
 
-Result<ExplainReply> ExplainWorker(ExplainFlags flags, Loop& loop) {
+Result<std::string> ExplainWorker(ExplainFlags flags, Loop& loop) {
   flags.request.model = flags.model;
   ASSIGN_OR_RETURN(auto worker, ConnectTool(loop, flags.worker, flags.keys, "worker"));
   ASSIGN_OR_RETURN(ExplainReply reply, CallExplain(*worker, flags.request, kExplainDeadlineMs));
-  if (!flags.request.plans) return reply;
+  if (!flags.request.plans) return Render(reply, flags.render);
   std::this_thread::sleep_for(std::chrono::milliseconds(kLiveWaitMs));
-  return CallExplain(*worker, flags.request, kExplainDeadlineMs);
+  ASSIGN_OR_RETURN(reply, CallExplain(*worker, flags.request, kExplainDeadlineMs));
+  std::string text = Render(reply, flags.render);
+  if (!flags.kernel) return text;
+  ASSIGN_OR_RETURN(auto compile, ConnectTool(loop, flags.compile, flags.keys, "compile"));
+  ASSIGN_OR_RETURN(const std::string listing, Listing(flags, *worker, *compile, std::move(reply)));
+  return text + listing;
 }
 
 Result<int> Explain(const ExplainFlags& flags) {
   ASSIGN_OR_RETURN(auto loop, Loop::Start("kiln-explain"));
-  Result<ExplainReply> reply = Fail(ErrorCode::kInternal, "not asked");
+  Result<std::string> text = Fail(ErrorCode::kInternal, "not asked");
+  if (!flags.worker.empty() && flags.kernel && flags.compile.empty())
+    return Fail(ErrorCode::kInvalidArgument, "--asm with --worker needs --compile: the compile service reads the code");
   if (flags.worker.empty()) {
     const auto directory = std::filesystem::temp_directory_path() / ("kiln-explain-" + std::to_string(getpid()));
-    reply = ExplainEmbedded(flags, *loop, directory.string());
+    text = ExplainEmbedded(flags, *loop, directory.string());
     std::error_code ignored;
     std::filesystem::remove_all(directory, ignored);
   } else {
-    reply = ExplainWorker(flags, *loop);
+    text = ExplainWorker(flags, *loop);
   }
-  if (!reply.has_value()) return std::unexpected(reply.error());
-  fmt::print("{}", Render(*reply, flags.render));
+  if (!text.has_value()) return std::unexpected(text.error());
+  fmt::print("{}", *text);
   return 0;
 }
 
@@ -132,9 +160,16 @@ void AddExplainCommand(CLI::App& app, Action& action) {
   command->add_option("--segment", flags->request.segment, "only this segment: its index or the beginning of its id");
   command->add_option("--node", flags->request.node, "only the segments with this node of the model");
   command->add_flag("--plan", flags->request.plans, "the steps of plans with the time each took on real calls");
+  command
+      ->add_option("--asm", flags->kernel,
+                   "the code of the kernel whose id begins so (--plan lists them), annotated; alone: of the one that "
+                   "takes the most time")
+      ->expected(0, 1);
+  command->add_option("--compile", flags->compile, "with --worker and --asm: compile service that reads the code");
   command->add_flag("--all", flags->render.all, "segments of little weight, too");
   command->callback([flags, &action] {
     flags->render.plans = flags->request.plans;
+    flags->request.plans |= flags->kernel.has_value();
     flags->render.all |= !flags->request.segment.empty() || !flags->request.node.empty();
     action = [flags] { return Explain(*flags); };
   });

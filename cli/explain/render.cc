@@ -106,11 +106,22 @@ void RenderSteps(std::string& text, const ExplainedSegment& segment, const Expla
         step.kernel.empty() ? "REFERENCE " + step.op : step.label + " [" + step.kernel.substr(0, 8) + "]";
     text += fmt::format("      {:>4} {:>9} {:>6.1f}%  {} ({}){}\n", i, time, share, what, step.dims,
                         step.nodes.empty() ? "" : ": " + StepNodes(segment, step));
+    if (!step.operands.empty()) text += fmt::format("{:>28}{}\n", "", step.operands);
   }
 }
 
+// Of the plans that refuse the last interpreted call, the one with the fewest conditions against it.
+const ExplainedPlan* NearestPlan(const ExplainedSegment& segment) {
+  const ExplainedPlan* nearest = nullptr;
+  for (const ExplainedPlan& plan : segment.plans)
+    if (!plan.mismatch.empty() && (nearest == nullptr || plan.mismatch.size() < nearest->mismatch.size()))
+      nearest = &plan;
+  return segment.plans.size() > 1 ? nearest : nullptr;
+}
+
 void RenderPlan(std::string& text, const ExplainedSegment& segment, const ExplainedPlan& plan, bool steps) {
-  text += fmt::format("    plan {}  {}; {}; {} in {} generated steps", plan.key.substr(0, 12), plan.state, plan.target,
+  text += fmt::format("    plan {}  {}{}; {}; {} in {} generated steps", plan.key.substr(0, 12), plan.state,
+                      &plan == NearestPlan(segment) ? ", the nearest to the last interpreted call" : "", plan.target,
                       Counted(plan.kernels, "kernel"), plan.generated_steps);
   text += plan.reference_steps > 0 ? fmt::format(", {}\n", Counted(plan.reference_steps, "reference step")) : "\n";
   if (!plan.guard.empty()) {
@@ -170,6 +181,7 @@ std::string Render(const ExplainReply& reply, const RenderOptions& options) {
   }
   std::string text = fmt::format("{}: {}, {} of them with a plan; {} in segments so far\n", reply.model,
                                  Counted(reply.segments.size(), "segment"), by_plan, Time(static_cast<double>(total)));
+  if (!reply.host.empty()) text += fmt::format("  plans are made for {}\n", reply.host);
   std::vector<const ExplainedSegment*> order;
   for (const ExplainedSegment& segment : reply.segments) order.push_back(&segment);
   std::ranges::stable_sort(order, [](const auto* a, const auto* b) { return TotalNs(*a) > TotalNs(*b); });
@@ -190,6 +202,30 @@ std::string Render(const ExplainReply& reply, const RenderOptions& options) {
                         OpsText(reply.outside));
   RenderLedger(text, reply);
   return text;
+}
+
+std::string HottestKernel(const ExplainReply& reply) {
+  std::map<std::string, uint64_t> times;
+  for (const ExplainedSegment& segment : reply.segments)
+    for (const ExplainedPlan& plan : segment.plans)
+      for (const ExplainedStep& step : plan.steps)
+        if (!step.kernel.empty()) times[step.kernel] += step.ns;
+  const auto most = std::ranges::max_element(times, {}, [](const auto& entry) { return entry.second; });
+  return most == times.end() || most->second == 0 ? "" : most->first;
+}
+
+std::string RenderKernel(const ExplainReply& reply, const std::string& listing) {
+  std::string text = fmt::format("\nkernel {}\n", reply.kernel);
+  for (const ExplainedSegment& segment : reply.segments)
+    for (const ExplainedPlan& plan : segment.plans)
+      for (size_t i = 0; i < plan.steps.size(); ++i) {
+        const ExplainedStep& step = plan.steps[i];
+        if (step.kernel != reply.kernel) continue;
+        text += fmt::format("  segment {}, plan {}, step {}: {} ({}): {}\n    {}\n", segment.index,
+                            plan.key.substr(0, 12), i, step.label, step.dims, StepNodes(segment, step), step.operands);
+        if (plan.timed_calls > 0) text += fmt::format("    {} each\n", Time(Each(step.ns, plan.timed_calls)));
+      }
+  return text + "  " + listing;
 }
 
 }  // namespace kiln::cli

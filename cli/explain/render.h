@@ -14,4 +14,9 @@ struct RenderOptions {
 
 std::string Render(const ExplainReply& reply, const RenderOptions& options);
 
+// The kernel that took the most measured time; "" when nothing was measured.
+std::string HottestKernel(const ExplainReply& reply);
+// What the kernel of reply.code computes and where, then its listing.
+std::string RenderKernel(const ExplainReply& reply, const std::string& listing);
+
 }  // namespace kiln::cli

@@ -158,6 +158,7 @@ void RpcClient::Core::TrySend(uint64_t id) {
     case SendOutcome::kWouldBlock:
       waiting.push_front(id);
       return;
+    case SendOutcome::kUnread:
     case SendOutcome::kNoRoute:
     case SendOutcome::kFailed:
       Complete(id, std::unexpected(RpcFailure{{ErrorCode::kUnavailable, "cannot send to " + options.endpoint,

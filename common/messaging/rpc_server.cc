@@ -253,7 +253,8 @@ Result<std::unique_ptr<RpcServer>> RpcServer::Listen(Loop& loop, RpcServerOption
       const SocketLimits bounds{.part_bytes_max = core->options.part_bytes_max,
                                 .message_bytes_max = limits::kEnvelopeBytesMax,
                                 .parts_max = limits::kMessagePartsMax,
-                                .queue_messages = core->options.peer_queue_messages};
+                                .queue_messages = core->options.peer_queue_messages,
+                                .unread_bytes_max = core->options.peer_unread_bytes};
       ASSIGN_OR_RETURN(core->socket, Socket::Open(loop, ZMQ_ROUTER, bounds));
       RETURN_IF_ERROR(core->socket->SetInt(ZMQ_ROUTER_MANDATORY, 1));
       RETURN_IF_ERROR(core->socket->SetInt(ZMQ_HEARTBEAT_IVL, limits::kHeartbeatIntervalMs));
@@ -311,7 +312,8 @@ RpcServerStats RpcServer::Stats() const {
           .busy = core.busy,
           .expired = core.expired,
           .replies_dropped = core.replies_dropped,
-          .pending = core.pending_count};
+          .pending = core.pending_count,
+          .unread_bytes = core.socket == nullptr ? 0 : core.socket->unread_bytes()};
 }
 
 }  // namespace kiln

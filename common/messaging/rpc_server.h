@@ -58,6 +58,7 @@ struct RpcServerOptions {
   size_t part_bytes_max = limits::kEnvelopeBytesMax;
   // Unsent replies per peer inside ZeroMQ; beyond it a peer that does not read loses replies.
   int peer_queue_messages = 256;
+  size_t peer_unread_bytes = size_t{128} << 20;
   // Op-table agreement; `table_compatible` is asked when a request carries a prefix. Empty: not checked.
   TablePrefix table;
   std::function<bool(TablePrefix peer)> table_compatible;
@@ -69,6 +70,7 @@ struct RpcServerOptions {
 struct RpcServerStats {
   uint64_t requests = 0, malformed = 0, refused = 0, busy = 0, expired = 0, replies_dropped = 0;
   size_t pending = 0;
+  size_t unread_bytes = 0;  // of replies that peers have not taken yet
 };
 
 // Thread-safe. Destroy before the loop.

@@ -6,7 +6,9 @@
 #include <zmq.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <map>
 
 #include "common/base/check.h"
 #include "common/messaging/loop_impl.h"
@@ -21,6 +23,8 @@ constexpr int kMessagesPerTurn = 64;
 // Room for the peer's identity and for the envelope around a payload, error text included.
 constexpr size_t kEnvelopeRoomBytes = 4096;
 constexpr size_t kFramesBesidesBlobs = 2;
+// Peers whose unread bytes are kept account of before those without any are forgotten.
+constexpr size_t kAccountsKept = 1024;
 
 std::unexpected<Error> FailZmq(const std::string& what) {
   return Fail(ErrorCode::kIoError, what + ": " + zmq_strerror(zmq_errno()));
@@ -47,8 +51,31 @@ bool SomeoneListensOn(const std::string& path) {
   return answered;
 }
 
+// Bytes in ZeroMQ's hands: of one peer, and of all peers of its socket. Freed on ZeroMQ's own threads.
+struct Unread {
+  explicit Unread(std::shared_ptr<std::atomic<size_t>> sum) : all(std::move(sum)) {}
+  void Add(size_t bytes) {
+    own += bytes;
+    *all += bytes;
+  }
+  void Take(size_t bytes) {
+    own -= bytes;
+    *all -= bytes;
+  }
+  std::atomic<size_t> own{0};
+  std::shared_ptr<std::atomic<size_t>> all;
+};
+
+struct HeldBytes {
+  Bytes bytes;
+  std::shared_ptr<Unread> account;  // may be null
+  size_t counted;
+};
+
 void FreeBytes(void*, void* hint) {
-  delete static_cast<Bytes*>(hint);
+  auto* held = static_cast<HeldBytes*>(hint);
+  if (held->account != nullptr) held->account->Take(held->counted);
+  delete held;
 }
 
 }  // namespace
@@ -62,6 +89,14 @@ struct Socket::Impl : std::enable_shared_from_this<Socket::Impl> {
     size_t size = sizeof events;
     if (zmq_getsockopt(socket, ZMQ_EVENTS, &events, &size) != 0) return 0;
     return events;
+  }
+
+  // Of the peer of that identity; peers with nothing unread are forgotten when there are many.
+  std::shared_ptr<Unread> AccountOf(const Bytes& identity) {
+    if (unread.size() >= kAccountsKept) std::erase_if(unread, [](const auto& peer) { return peer.second->own == 0; });
+    std::shared_ptr<Unread>& account = unread[identity];
+    if (account == nullptr) account = std::make_shared<Unread>(unread_total);
+    return account;
   }
 
   void SchedulePump() {
@@ -132,6 +167,8 @@ struct Socket::Impl : std::enable_shared_from_this<Socket::Impl> {
   void* socket;
   boost::asio::posix::stream_descriptor descriptor;
   SocketLimits limits;
+  std::map<Bytes, std::shared_ptr<Unread>> unread;  // by identity
+  const std::shared_ptr<std::atomic<size_t>> unread_total = std::make_shared<std::atomic<size_t>>(0);
   std::function<void(SocketMessage)> on_message;
   std::function<void()> on_writable;
   bool started = false, waiting = false, pump_posted = false, blocked = false;
@@ -253,15 +290,27 @@ Status Socket::CheckBounds(const Bytes& payload, const std::vector<Bytes>& blobs
   return {};
 }
 
+size_t Socket::unread_bytes() const {
+  return *impl_->unread_total;
+}
+
 SendOutcome Socket::Send(std::vector<Bytes>& frames) {
+  std::shared_ptr<Unread> account;
+  if (impl_->limits.unread_bytes_max > 0) {
+    account = impl_->AccountOf(frames[0]);
+    if (account->own > impl_->limits.unread_bytes_max) return SendOutcome::kUnread;
+  }
   for (size_t i = 0; i < frames.size(); ++i) {
-    auto* bytes = new Bytes(std::move(frames[i]));
+    const size_t size = frames[i].size();
+    auto* held = new HeldBytes{std::move(frames[i]), account, size};
+    if (account != nullptr) account->Add(size);
     zmq_msg_t part;
-    zmq_msg_init_data(&part, bytes->data(), bytes->size(), FreeBytes, bytes);
+    zmq_msg_init_data(&part, held->bytes.data(), size, FreeBytes, held);
     const int flags = ZMQ_DONTWAIT | (i + 1 < frames.size() ? ZMQ_SNDMORE : 0);
     if (zmq_msg_send(&part, impl_->socket, flags) >= 0) continue;
     const int error = zmq_errno();
-    if (i == 0) frames[0] = std::move(*bytes);  // the buffer goes back; closing the part frees only its empty holder
+    if (i == 0)
+      frames[0] = std::move(held->bytes);  // the buffer goes back; closing the part frees only its empty holder
     zmq_msg_close(&part);
     impl_->SchedulePump();
     if (i > 0) return SendOutcome::kFailed;  // ZeroMQ drops the rest of a message whose pipe went away

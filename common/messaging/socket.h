@@ -24,13 +24,17 @@ struct SocketMessage {
   bool too_large = false;  // more parts or bytes than allowed; frames hold only the first ones
 };
 
-enum class SendOutcome : uint8_t { kSent, kWouldBlock, kNoRoute, kFailed };
+// kUnread: the peer has too much to read already.
+enum class SendOutcome : uint8_t { kSent, kWouldBlock, kNoRoute, kFailed, kUnread };
 
 struct SocketLimits {
   size_t part_bytes_max;
   size_t message_bytes_max;
   size_t parts_max;
   int queue_messages;  // per peer and direction, inside ZeroMQ
+  // Of sockets that send to peers by identity (ROUTER): bytes that one peer may leave unread before more is refused. 0:
+  // none.
+  size_t unread_bytes_max = 0;
 };
 
 class Socket {
@@ -49,8 +53,12 @@ class Socket {
   // Whether the peer, with the same limits, takes this message: LimitExceeded names sizes and limit. A larger one would
   // cost the connection, and with it every other call.
   Status CheckBounds(const Bytes& payload, const std::vector<Bytes>& blobs) const;
-  // All frames or none. Consumes the frames unless the outcome is kWouldBlock.
+  // All frames or none. Consumes the frames unless the outcome is kWouldBlock or kUnread.
   SendOutcome Send(std::vector<Bytes>& frames);
+
+  // Bytes sent and not yet handed to the operating system, of all peers; counted where unread_bytes_max is set. Any
+  // thread.
+  size_t unread_bytes() const;
 
   // A socket that delivers the connection events of this one (two frames each: event and address). Must outlive this
   // one.

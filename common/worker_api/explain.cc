@@ -62,7 +62,7 @@ Offset<fbs::ExplainedPlan> EncodePlanOf(FlatBufferBuilder& builder, const Explai
   const auto steps = EncodeList(builder, plan.steps, [&](const ExplainedStep& step) {
     return fbs::CreateExplainedStep(builder, builder.CreateString(step.label), builder.CreateString(step.kernel),
                                     builder.CreateString(step.op), builder.CreateString(step.dims),
-                                    builder.CreateVector(step.nodes), step.ns);
+                                    builder.CreateVector(step.nodes), step.ns, builder.CreateString(step.operands));
   });
   return fbs::CreateExplainedPlan(builder, builder.CreateString(plan.key), builder.CreateString(plan.state),
                                   builder.CreateString(plan.target), builder.CreateVectorOfStrings(plan.guard),
@@ -89,7 +89,8 @@ ExplainedPlan DecodePlanOf(const fbs::ExplainedPlan& from) {
   if (from.steps() != nullptr)
     for (const fbs::ExplainedStep* step : *from.steps()) {
       ExplainedStep& to = plan.steps.emplace_back();
-      to = {Text(step->label()), Text(step->kernel()), Text(step->op()), Text(step->dims()), {}, step->ns()};
+      to = {Text(step->label()), Text(step->kernel()),  Text(step->op()), Text(step->dims()), {},
+            step->ns(),          Text(step->operands())};
       if (step->nodes() != nullptr) to.nodes.assign(step->nodes()->begin(), step->nodes()->end());
     }
   return plan;
@@ -154,14 +155,14 @@ Message Encode(const ExplainRequest& request) {
   FlatBufferBuilder builder(256);
   builder.Finish(fbs::CreateExplainRequest(builder, builder.CreateString(request.model),
                                            builder.CreateString(request.segment), builder.CreateString(request.node),
-                                           request.plans));
+                                           request.plans, builder.CreateString(request.code)));
   return {FinishedBytes(builder), {}};
 }
 
 Status Decode(const Message& message, ExplainRequest& request) {
   ASSIGN_OR_RETURN(const fbs::ExplainRequest* root,
                    VerifiedRoot<fbs::ExplainRequest>(message.payload, "explain request"));
-  request = {Text(root->model()), Text(root->segment()), Text(root->node()), root->plans()};
+  request = {Text(root->model()), Text(root->segment()), Text(root->node()), root->plans(), Text(root->code())};
   return {};
 }
 
@@ -171,13 +172,18 @@ Message Encode(const ExplainReply& reply) {
                                    [&](const ExplainedSegment& segment) { return EncodeSegmentOf(builder, segment); });
   const auto outside = EncodeNodes(builder, reply.outside);
   const auto misses = EncodeMisses(builder, reply.misses);
-  builder.Finish(fbs::CreateExplainReply(builder, builder.CreateString(reply.model), segments, outside, misses));
+  builder.Finish(fbs::CreateExplainReply(builder, builder.CreateString(reply.model), segments, outside, misses,
+                                         builder.CreateString(reply.host), builder.CreateString(reply.kernel),
+                                         builder.CreateVector(reply.code)));
   return {FinishedBytes(builder), {}};
 }
 
 Status Decode(const Message& message, ExplainReply& reply) {
   ASSIGN_OR_RETURN(const fbs::ExplainReply* root, VerifiedRoot<fbs::ExplainReply>(message.payload, "explain reply"));
-  reply = {Text(root->model()), {}, DecodeNodes(root->outside()), DecodeMisses(root->misses())};
+  reply = {Text(root->model()),  {}, DecodeNodes(root->outside()), DecodeMisses(root->misses()), Text(root->host()),
+           Text(root->kernel()), {}};
+  const auto code = BytesOf(root->code());
+  reply.code.assign(code.begin(), code.end());
   if (root->segments() != nullptr)
     for (const fbs::ExplainedSegment* segment : *root->segments()) {
       reply.segments.push_back(DecodeSegmentOf(*segment));

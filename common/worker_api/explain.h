@@ -14,9 +14,10 @@ class RpcClient;
 
 struct ExplainRequest {
   std::string model;
-  std::string segment;  // index, or the beginning of an id; empty: all
-  std::string node;     // only segments that hold a node of this name; empty: all
-  bool plans = false;   // with the steps of plans; the next calls of the segments chosen measure them
+  std::string segment;    // index, or the beginning of an id; empty: all
+  std::string node;       // only segments that hold a node of this name; empty: all
+  bool plans = false;     // with the steps of plans; the next calls of the segments chosen measure them
+  std::string code = {};  // the beginning of a kernel id: with that kernel's code
 };
 
 struct ExplainedNode {
@@ -31,6 +32,7 @@ struct ExplainedStep {
   std::string dims;             // kernel arguments: numbers at the measured shape, else over the model's symbols
   std::vector<uint32_t> nodes;  // indices into ExplainedSegment::nodes
   uint64_t ns = 0;
+  std::string operands;  // memory it works on, and how that is laid out
 };
 
 struct ExplainedPlan {
@@ -70,6 +72,9 @@ struct ExplainReply {
   std::vector<ExplainedSegment> segments;
   std::vector<ExplainedNode> outside;  // nodes of no segment: always interpreted
   std::vector<ExplainedMiss> misses;
+  std::string host;           // the target that plans are asked for, and what keeps the host from the next better one
+  std::string kernel;         // id of `code`; empty: none was asked for
+  std::vector<uint8_t> code;  // kernel_blob.h
 };
 
 Message Encode(const ExplainRequest& request);

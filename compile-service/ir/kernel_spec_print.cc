@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "compile-service/ir/kernel_spec.h"
+#include "compile-service/ir/spec_form.h"
 
 namespace kiln::ir {
 
@@ -119,6 +120,23 @@ struct Printer {
 };
 
 }  // namespace
+
+std::string SpecForm(const KernelSpec& spec) {
+  struct Form {
+    std::string operator()(const LoopNestSpec& nest) const {
+      const size_t reduced = nest.reduce.size() + (nest.reduce_inner ? 1 : 0);
+      const size_t plain = nest.outer.size() + (nest.reduce_inner ? 0 : 1);
+      return fmt::format("loops {}", plain) + (reduced > 0 ? fmt::format(" + {} reduced", reduced) : "");
+    }
+    std::string operator()(const ContractionSpec& c) const {
+      return fmt::format("tile {}x{}, b in {}", c.tile.mr, c.tile.nv, c.b_panels ? "panels" : "rows");
+    }
+    std::string operator()(const WindowSpec& w) const {
+      return fmt::format("window {}x{}", w.geometry.kernel_h, w.geometry.kernel_w);
+    }
+  };
+  return std::visit(Form{}, spec.kernel);
+}
 
 std::string PrintSpec(const KernelSpec& spec) {
   return fmt::format("kernel pointers {} dims {}\n", spec.pointers, spec.dims) + std::visit(Printer{}, spec.kernel);

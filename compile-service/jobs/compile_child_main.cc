@@ -7,6 +7,7 @@
 
 #include "common/compile_api/compile_api.h"
 #include "common/segment/segment.h"
+#include "compile-service/codegen/disassembler/disassembler.h"
 #include "compile-service/codegen/llvm/kernel_compiler.h"
 #include "compile-service/jobs/job_codec.h"
 #include "compile-service/jobs/trial_dims.h"
@@ -67,6 +68,17 @@ Result<Frame> CompileKernel(const Frame& frame, Compilers& compilers) {
   return ToFrame(CompileKernelAnswer{std::move(code.bytes)});
 }
 
+Result<Frame> Disassemble(const Frame& frame) {
+  ASSIGN_OR_RETURN(const std::string listing, codegen::Disassemble(frame.payload));
+  return ListingFrame(listing);
+}
+
+Result<Frame> Do(const Frame& job, Compilers& compilers) {
+  if (job.kind == static_cast<uint8_t>(JobKind::kLower)) return Lower(job);
+  if (job.kind == static_cast<uint8_t>(JobKind::kDisassemble)) return Disassemble(job);
+  return CompileKernel(job, compilers);
+}
+
 int Main() {
   mallopt(M_MMAP_THRESHOLD, 64 << 20);
   mallopt(M_TRIM_THRESHOLD, 128 << 20);
@@ -78,8 +90,7 @@ int Main() {
   for (;;) {
     Result<Frame> job = ReadFrame(kChildSocket, -1);
     if (!job.has_value()) return 0;  // the parent is gone or done with us
-    Result<Frame> answer =
-        job->kind == static_cast<uint8_t>(JobKind::kLower) ? Lower(*job) : CompileKernel(*job, compilers);
+    Result<Frame> answer = Do(*job, compilers);
     if (!WriteFrame(kChildSocket, answer.has_value() ? *answer : FailedFrame(answer.error())).has_value()) return 0;
   }
 }

@@ -79,6 +79,22 @@ Frame LowerFrame(std::vector<uint8_t> compile_request) {
   return {static_cast<uint8_t>(JobKind::kLower), std::move(compile_request)};
 }
 
+Frame DisassembleFrame(std::vector<uint8_t> code) {
+  return {static_cast<uint8_t>(JobKind::kDisassemble), std::move(code)};
+}
+
+Frame ListingFrame(std::string_view text) {
+  ByteWriter writer;
+  writer.Text(text);
+  return MakeFrame(JobKind::kDisassemble, writer);
+}
+
+Result<std::string> ListingFrom(const Frame& frame) {
+  RETURN_IF_ERROR(Expect(frame, JobKind::kDisassemble));
+  ByteReader reader(frame.payload);
+  return Finish(reader, reader.Text(kFrameBytesMax));
+}
+
 Frame ToFrame(const LowerAnswer& answer) {
   ByteWriter writer;
   PutDigest(writer, answer.codegen_id);

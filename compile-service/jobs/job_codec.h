@@ -51,6 +51,11 @@ struct ValidateAnswer {
   uint32_t trials = 0;  // calls compared; 0: nothing could be executed here
 };
 
+// The kernel's code; the answer is a listing.
+Frame DisassembleFrame(std::vector<uint8_t> code);
+Frame ListingFrame(std::string_view text);
+Result<std::string> ListingFrom(const Frame& frame);
+
 Frame FailedFrame(const Error& error);
 Frame LowerFrame(std::vector<uint8_t> compile_request);
 Frame ToFrame(const LowerAnswer& answer);

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "compile-service/ir/spec_form.h"
 #include "compile-service/lower/emit.h"
 
 namespace kiln::lower {
@@ -246,6 +247,7 @@ Status PlanBuilder::AddKernel(ir::KernelSpec spec, std::vector<int32_t> pointers
   spec.pointers = static_cast<int32_t>(pointers.size());
   spec.dims = static_cast<int32_t>(arguments.dims.size());
   if (Status status = ir::VerifySpec(spec); !status) return FailIn("kernel for " + text.label, status.error());
+  text.label += "; " + ir::SpecForm(spec);
   auto found = std::find(specs_.begin(), specs_.end(), spec);
   if (found == specs_.end()) found = specs_.insert(specs_.end(), std::move(spec));
   const auto kernel = static_cast<int32_t>(found - specs_.begin());

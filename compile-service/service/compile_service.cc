@@ -2,6 +2,10 @@
 
 #include <spdlog/spdlog.h>
 
+#include "common/artifact/kernel_blob.h"
+#include "common/compile_api/disassemble.h"
+#include "compile-service/jobs/job_codec.h"
+
 namespace kiln {
 namespace {
 
@@ -38,7 +42,18 @@ CompileService::~CompileService() {
 void CompileService::RegisterOn(RpcServer& server) {
   server.Register(static_cast<uint16_t>(CompileMethod::kCompile), kAnyRole,
                   [this](const RequestContext& context, Message message, Replier reply) {
-                    Enqueue(context, std::move(message), reply);
+                    Result<CompileRequest> request = DecodeCompileRequest(message);
+                    if (!request.has_value()) return reply.Fail(request.error());
+                    const Digest key = request->Key();
+                    Enqueue(context, {std::move(*request), {}, key}, reply);
+                  });
+  server.Register(static_cast<uint16_t>(CompileMethod::kDisassemble), kAnyRole,
+                  [this](const RequestContext& context, Message message, Replier reply) {
+                    Result<std::vector<uint8_t>> code = DecodeDisassembleRequest(message);
+                    if (!code.has_value()) return reply.Fail(code.error());
+                    if (const auto blob = ParseKernelBlob(*code); !blob.has_value()) return reply.Fail(blob.error());
+                    const Digest key = FieldHasher("kiln.disassemble-request.v1").Bytes(*code).Finish();
+                    Enqueue(context, {{}, std::move(*code), key}, reply);
                   });
   server.Register(static_cast<uint16_t>(CompileMethod::kStats), kAnyRole,
                   [this](const RequestContext&, Message, Replier reply) { reply.Ok(EncodeCompileStats(Stats())); });
@@ -55,10 +70,8 @@ CompileStats CompileService::Stats() const {
   return stats;
 }
 
-void CompileService::Enqueue(const RequestContext& context, Message message, const Replier& reply) {
-  Result<CompileRequest> request = DecodeCompileRequest(message);
-  if (!request.has_value()) return reply.Fail(request.error());
-  const Digest key = request->Key();
+void CompileService::Enqueue(const RequestContext& context, Work asked, const Replier& reply) {
+  const Digest key = asked.key;
   std::lock_guard lock(mutex_);
   ++stats_.requests;
   if (auto failure = failures_.find(key); failure != failures_.end()) {
@@ -77,7 +90,9 @@ void CompileService::Enqueue(const RequestContext& context, Message message, con
                        "the compile queue holds " + std::to_string(queued_) + " requests, its limit; retry later",
                        {}},
                       kBusyRetryMs);
-  auto work = std::make_shared<Work>(Work{std::move(*request), key, context.deadline_ns, {reply}, false});
+  auto work = std::make_shared<Work>(std::move(asked));
+  work->deadline_ns = context.deadline_ns;
+  work->waiting = {reply};
   in_flight_[key] = work;
   auto& queue = queues_[context.peer];
   if (queue.empty()) turns_.push_back(context.peer);
@@ -115,7 +130,29 @@ void CompileService::RunJobs() {
       Finish(work, Fail(ErrorCode::kDeadlineExceeded, "the request's deadline passed while it was queued"));
       continue;
     }
+    if (!work->code.empty()) {
+      const Result<Frame> frame =
+          workshop_.compilers.Submit(DisassembleFrame(std::move(work->code)), work->request.priority).get();
+      Answer(work, frame.has_value() ? ListingFrom(*frame) : std::unexpected(frame.error()));
+      continue;
+    }
     Finish(work, RunCompileJob(work->request, workshop_));
+  }
+}
+
+void CompileService::Answer(const std::shared_ptr<Work>& work, const Result<std::string>& listing) {
+  std::vector<Replier> waiting;
+  {
+    std::lock_guard lock(mutex_);
+    in_flight_.erase(work->key);
+    waiting.swap(work->waiting);
+  }
+  for (const Replier& reply : waiting) {
+    if (listing.has_value()) {
+      reply.Ok(EncodeDisassembleReply(*listing));
+    } else {
+      reply.Fail(listing.error());
+    }
   }
 }
 

@@ -36,6 +36,7 @@ class CompileService {
  private:
   struct Work {
     CompileRequest request;
+    std::vector<uint8_t> code;  // a kernel to disassemble; empty: `request` is to be compiled
     Digest key;
     int64_t deadline_ns = 0;
     std::vector<Replier> waiting;
@@ -46,10 +47,11 @@ class CompileService {
     int64_t until_ns;
   };
 
-  void Enqueue(const RequestContext& context, Message message, const Replier& reply);
+  void Enqueue(const RequestContext& context, Work work, const Replier& reply);
   void RunJobs();
   std::shared_ptr<Work> NextWork();  // mutex_ held
   void Finish(const std::shared_ptr<Work>& work, const Result<CompileOutcome>& outcome);
+  void Answer(const std::shared_ptr<Work>& work, const Result<std::string>& listing);
 
   CompileWorkshop workshop_;
   const CompileServiceOptions options_;

@@ -3,8 +3,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
+
+#include "vm-worker/dispatch/kernel_names.h"
 
 namespace kiln {
 
@@ -27,15 +28,7 @@ PerfMap::~PerfMap() {
 void PerfMap::Add(const std::string& model, const Plan& plan, const CodeMapping& code) {
   std::lock_guard lock(mutex_);
   for (size_t kernel = 0; kernel < code.kernels(); ++kernel) {
-    std::string label = "kernel";
-    for (const PlanStep& step : plan.steps) {
-      const auto* use = std::get_if<KernelStep>(&step.step);
-      if (use == nullptr || static_cast<size_t>(use->kernel) != kernel) continue;
-      label = step.label;
-      break;
-    }
-    std::string name = "kiln " + model + ": " + label + " [" + plan.kernels[kernel].ShortHex() + "]";
-    std::ranges::replace_if(name, [](char c) { return static_cast<unsigned char>(c) < ' '; }, '_');
+    const std::string name = KernelName(model, plan, kernel);
     const std::span<const uint8_t> bytes = code.blob(kernel);
     std::fprintf(file_, "%llx %zx %s\n", static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(bytes.data())),
                  bytes.size(), name.c_str());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "common/artifact/target_text.h"
 #include "common/bytecode/emit.h"
 #include "vm-worker/explain/explain_plan.h"
 #include "vm-worker/explain/remedies.h"
@@ -107,11 +108,26 @@ std::vector<ExplainedNode> NodesOutside(const LoadedProgram& program) {
   return outside;
 }
 
+// The first kernel of the segment's plans whose id begins so.
+void AddCode(const SegmentStatus& status, const std::string& id, ExplainReply& reply) {
+  for (const PlanStatus& plan : status.plans) {
+    const std::vector<KernelId>& kernels = plan.plan->plan().kernels;
+    for (size_t kernel = 0; kernel < kernels.size(); ++kernel) {
+      if (!kernels[kernel].Hex().starts_with(id)) continue;
+      const std::span<const uint8_t> code = plan.plan->code().blob(kernel);
+      reply.kernel = kernels[kernel].Hex();
+      reply.code.assign(code.begin(), code.end());
+      return;
+    }
+  }
+}
+
 }  // namespace
 
 Result<ExplainReply> ExplainModel(const Model& model, const TierController& tiers, const ExplainRequest& request) {
   ExplainReply reply;
   reply.model = model.name();
+  reply.host = TargetsText(tiers.options().targets);
   MissLedger all;
   std::set<SegmentId> booked;  // the ledger is kept per SegmentId, whatever the number of sites
   for (const SegmentStatus& status : tiers.Segments(model)) {
@@ -121,8 +137,12 @@ Result<ExplainReply> ExplainModel(const Model& model, const TierController& tier
     const SegmentNames names(model.program(), status.segment);
     if (!Wanted(status, names, request)) continue;
     reply.segments.push_back(ExplainSegment(model, status, names, tiers.options(), request.plans));
+    if (!request.code.empty() && reply.code.empty()) AddCode(status, request.code, reply);
     if (request.plans) model.runtime(status.segment).timing_wanted.store(kTimedCalls);
   }
+  if (!request.code.empty() && reply.code.empty())
+    return Fail(ErrorCode::kNotFound,
+                "no plan of the segments asked about has a kernel \"" + request.code + "\"; --plan lists them");
   reply.misses = ExplainMisses(all);
   reply.outside = NodesOutside(model.program());
   if (!reply.segments.empty()) return reply;

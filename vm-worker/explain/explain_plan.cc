@@ -55,6 +55,47 @@ std::string Argument(const Plan& plan, Dim dim, const SegmentNames& names, std::
   return names.DimText(plan.symbols, dim);
 }
 
+std::string StorageText(const PlanValue& value, const SegmentNames& names) {
+  switch (value.storage) {
+    case StorageKind::kInput:
+      return names.Input(static_cast<size_t>(value.index));
+    case StorageKind::kOutput:
+      return "output " + std::to_string(value.index);
+    case StorageKind::kWeight:
+      return "weight " + std::to_string(value.index);
+    case StorageKind::kPrepacked:
+      return "packed " + std::to_string(value.index);
+    case StorageKind::kArena:
+      return "t" + std::to_string(value.index);
+  }
+  return "?";
+}
+
+// How a tensor of some rank lies in memory; "" where there is nothing to say: scalars, vectors, packed panels.
+std::string LayoutText(const Plan& plan, const PlanValue& value, std::span<const int64_t> values) {
+  if (value.dims.size() < 2 || value.storage == StorageKind::kPrepacked) return "";
+  std::vector<int64_t> dims, strides;
+  for (size_t i = 0; i < value.dims.size(); ++i) {
+    const Result<int64_t> dim = plan.symbols.Evaluate(value.dims[i], values),
+                          stride = plan.symbols.Evaluate(value.strides[i], values);
+    if (!dim.has_value() || !stride.has_value()) return "";
+    dims.push_back(*dim);
+    strides.push_back(*stride);
+  }
+  int64_t dense = 1, expanded = 0;
+  bool row_major = true;
+  for (size_t i = dims.size(); i-- > 0;) {
+    row_major &= dims[i] == 1 || strides[i] == dense;
+    expanded += dims[i] != 1 && strides[i] == 0 ? 1 : 0;
+    dense *= dims[i];
+  }
+  if (row_major) return " row-major";
+  if (expanded > 0) return " broadcast";
+  if (dims.size() >= 3 && strides[1] == 1) return " channels-last";
+  if (strides.size() == 2 && strides[0] == 1) return " transposed";
+  return " strided";
+}
+
 ExplainedStep ExplainStep(const Plan& plan, const PlanStep& step, const SegmentNames& names,
                           std::span<const int64_t> values) {
   ExplainedStep explained;
@@ -66,6 +107,7 @@ ExplainedStep ExplainStep(const Plan& plan, const PlanStep& step, const SegmentN
     explained.kernel = plan.kernels[static_cast<size_t>(kernel->kernel)].Hex();
     for (Dim dim : kernel->dims)
       explained.dims += (explained.dims.empty() ? "" : ", ") + Argument(plan, dim, names, values);
+    explained.operands = OperandsText(plan, *kernel, names, values);
   } else {
     explained.op = OpInfo(std::get<ReferenceStep>(step.step).op).name;
   }
@@ -73,6 +115,16 @@ ExplainedStep ExplainStep(const Plan& plan, const PlanStep& step, const SegmentN
 }
 
 }  // namespace
+
+std::string OperandsText(const Plan& plan, const KernelStep& step, const SegmentNames& names,
+                         std::span<const int64_t> values) {
+  std::string text;
+  for (int32_t pointer : step.pointers) {
+    const PlanValue& value = plan.values[static_cast<size_t>(pointer)];
+    text += (text.empty() ? "" : ", ") + StorageText(value, names) + LayoutText(plan, value, values);
+  }
+  return text;
+}
 
 std::vector<std::string> GuardMismatch(const Plan& plan, const SegmentNames& names, const SeenCall& call) {
   std::vector<std::string> lines;

@@ -4,6 +4,8 @@
 
 #include <set>
 
+#include "common/artifact/target_text.h"
+
 namespace kiln {
 namespace {
 
@@ -23,6 +25,10 @@ std::string ColdText(const SegmentStatus& status, const TierPolicy& policy) {
 // Why a published plan leaves calls to the interpreter, if it does.
 std::string MissText(const SegmentStatus& status, const TierPolicy& policy) {
   if (status.totals.guard_misses == 0) return "";
+  if (status.published.size() >= policy.plans_max)
+    return fmt::format(
+        "{} calls were admitted by no plan, and the segment's budget of {} plans is used up: raise it (--plans)",
+        status.totals.guard_misses, policy.plans_max);
   return fmt::format(
       "{} calls were admitted by no plan; a shape with {} calls and {:.0f} % of the segment's gets an exact plan, up "
       "to {} plans (--plans)",
@@ -59,7 +65,9 @@ void AddReasonText(const SegmentStatus& status, const TierOptions& options, std:
           "the fault removed publishes another");
       break;
     case MissReason::kDisabled:
-      remedies.push_back("start the worker with --store (and --compile)");
+      remedies.push_back(options.targets.empty()
+                             ? "no kernels are made for this processor: " + TargetsText(options.targets)
+                             : "start the worker with --store (and --compile)");
       break;
   }
 }

@@ -33,6 +33,7 @@ struct Flags {
   std::string log_level = "info";
   bool die_with_parent = false;
   bool perf_map = false;
+  bool gdb_symbols = false;
 };
 
 TierOptions TierOptionsFrom(const Flags& flags) {
@@ -100,6 +101,7 @@ Status Serve(const Flags& flags) {
     ASSIGN_OR_RETURN(perf_map, PerfMap::Open(PerfMap::DefaultPath()));
     tier_options.perf_map = perf_map.get();
   }
+  tier_options.gdb_symbols = flags.gdb_symbols;
   EpochDomain epochs;
   TierController tiers(epochs, store.get(), source.get(), compile.get(), InterpretRecipe, tier_options);
   controller->store(&tiers);
@@ -164,6 +166,7 @@ int Main(int argc, char** argv) {
   app.add_option("--plans", flags.plans_max, "plans per segment")
       ->check(CLI::Range(size_t{1}, limits::kSlotPlansMax))
       ->capture_default_str();
+  app.add_flag("--gdb-symbols", flags.gdb_symbols, "name generated kernels for gdb, through its JIT interface");
   app.add_flag("--perf-map", flags.perf_map, "name generated kernels for perf in /tmp/perf-PID.map");
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error, off")->capture_default_str();
   app.add_flag("--die-with-parent", flags.die_with_parent, "end when the parent process ends");

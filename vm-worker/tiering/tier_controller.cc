@@ -6,6 +6,7 @@
 
 #include "common/base/clock.h"
 #include "common/messaging/rpc_client.h"
+#include "vm-worker/dispatch/gdb_symbols.h"
 
 namespace kiln {
 namespace {
@@ -387,6 +388,7 @@ void TierController::Install(ModelState& state, Group& group, const PlanKey& key
     group.plans[key] = {};
     return;
   }
+  if (options_.gdb_symbols) fetched->code = NameForGdb(state.model->name(), *fetched->plan, std::move(fetched->code));
   if (Status linked = Link(state, group, *fetched, entry); !linked.has_value()) {
     ++stats_.rejected;
     group.plans[key] = {};

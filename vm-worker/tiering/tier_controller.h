@@ -47,6 +47,7 @@ struct TierOptions {
   int64_t store_deadline_ms = limits::kLookupTimeoutMs;
   int64_t compile_deadline_ms = 120'000;
   std::string reporter;         // unique per worker process
+  bool gdb_symbols = false;     // NameForGdb for every plan's code
   PerfMap* perf_map = nullptr;  // told of every plan's code; outlives the controller
 };
 

@@ -3,6 +3,7 @@
 #include <zmq.h>
 
 #include <random>
+#include <thread>
 
 #include "common/messaging/envelope.h"
 #include "tests/common/messaging/fixture.h"
@@ -23,6 +24,7 @@ class RawSocket {
     zmq_close(socket_);
     zmq_ctx_term(context_);
   }
+  void KeepReceived(int messages) { zmq_setsockopt(socket_, ZMQ_RCVHWM, &messages, sizeof messages); }
   void Connect(const std::string& endpoint) { ASSERT_EQ(zmq_connect(socket_, endpoint.c_str()), 0); }
   void Bind(const std::string& endpoint) { ASSERT_EQ(zmq_bind(socket_, endpoint.c_str()), 0); }
   void Send(const std::vector<Bytes>& frames) {
@@ -68,6 +70,33 @@ TEST_F(MessagingTest, GarbageIsCountedAndTheServerLivesOn) {
   auto client = StartClient(Ipc("a"));
   EXPECT_EQ(Echo(*client, "alive"), "alive");
   EXPECT_TRUE(Eventually([&] { return server->Stats().malformed > 200; }));
+}
+
+// A peer that asks and never reads costs a bounded amount of memory, and nobody else anything.
+TEST_F(MessagingTest, APeerThatDoesNotReadLosesRepliesAndHoldsUpNobody) {
+  constexpr size_t kReplyBytes = size_t{2} << 20, kLimit = size_t{16} << 20;
+  RpcServerOptions options{.endpoints = {Ipc("slow")}, .security = {.insecure = true}};
+  options.peer_unread_bytes = kLimit;
+  auto server = RpcServer::Listen(*server_loop_, std::move(options)).value();
+  server->Register(9, kAnyRole, [](const RequestContext&, Message, Replier reply) {
+    reply.Ok({Bytes(16, 1), {Bytes(kReplyBytes, 7)}});
+  });
+  server->Serve();
+  RawSocket slow(ZMQ_DEALER);
+  slow.KeepReceived(1);
+  slow.Connect(Ipc("slow"));
+  for (uint64_t id = 1; id <= 100; ++id)
+    slow.Send({EncodeEnvelope({.kind = EnvelopeKind::kRequest, .request_id = id, .method = 9, .deadline_ms = 60'000})});
+  ASSERT_TRUE(Eventually([&] { return server->Stats().requests == 100; }));
+  EXPECT_GT(server->Stats().replies_dropped, 50u);
+  EXPECT_LE(server->Stats().unread_bytes, kLimit + kReplyBytes + 4096);
+  auto other = RpcClient::Connect(*client_loop_, {.endpoint = Ipc("slow"), .security = {.insecure = true}}).value();
+  for (int i = 0; i < 20; ++i) {
+    const auto reply = other->CallSync(9, {}, 10'000);
+    ASSERT_TRUE(reply.has_value()) << ToString(reply.error());
+    EXPECT_EQ(reply->message.blobs.at(0).size(), kReplyBytes);
+  }
+  EXPECT_FALSE(slow.Receive().empty()) << "what was kept for it is still there to read";
 }
 
 TEST_F(MessagingTest, TooManyPartsAndTooLargePartsAreDropped) {

@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "common/artifact/target_text.h"
 #include "common/base/clock.h"
 #include "tests/vm-worker/dispatch/plan_fixture.h"
 #include "vm-worker/explain/explain_model.h"
@@ -42,7 +43,7 @@ struct Worker {
                        [](const Program&, std::span<const TensorRef>) -> Result<Tensor> {
                          return Fail(ErrorCode::kInternal, "no recipes here");
                        },
-                       {}};
+                       {.targets = HostTargets()}};
   std::shared_ptr<Model> model = LoadModel(epochs);
   ModelThread& thread = model->AddThread();
   std::unique_ptr<CallObserver> observer = tiers.MakeObserver(model, thread);
@@ -131,6 +132,48 @@ TEST(GuardMismatch, NamesDimValueAndWhatThePlanHoldsFor) {
   EXPECT_THAT(GuardMismatch(plan, names, at(64)), IsEmpty());
   plan.guard.max_elements = 100;
   EXPECT_THAT(GuardMismatch(plan, names, at(50)), ElementsAre(HasSubstr("is 50"), HasSubstr("has 200 elements")));
+}
+
+TEST(Explain, AKernelThatNoPlanHasIsNotFound) {
+  Worker worker;
+  ExplainRequest request{"m", "", "", true};
+  request.code = "27e90201";
+  const auto reply = ExplainModel(*worker.model, worker.tiers, request);
+  ASSERT_FALSE(reply.has_value());
+  EXPECT_EQ(reply.error().code, ErrorCode::kNotFound);
+  EXPECT_THAT(reply.error().message, HasSubstr("27e90201"));
+}
+
+TEST(Explain, TheReplyTravelsWithCodeAndHost) {
+  ExplainReply reply{"m", {}, {}, {}, "x86-64-v3; not x86-64-v4", "abc", {1, 2, 3}};
+  ExplainReply back;
+  ASSERT_TRUE(Decode(Encode(reply), back).has_value());
+  EXPECT_EQ(back.host, reply.host);
+  EXPECT_EQ(back.kernel, "abc");
+  EXPECT_EQ(back.code, reply.code);
+}
+
+TEST(Explain, TargetsAreNamedWithWhatTheHostLacks) {
+  EXPECT_EQ(TargetsText({Target::kX86V4Bf16Vnni, Target::kX86V4}), "x86-64-v4+bf16+vnni");
+  EXPECT_THAT(TargetsText({Target::kX86V3, Target::kX86V2}),
+              HasSubstr("x86-64-v3; not x86-64-v4: this host lacks AVX-512 F"));
+  EXPECT_THAT(TargetsText({}), HasSubstr("none; not "));
+}
+
+TEST(ExplainPlan, NamesTheMemoryOfAKernelAndItsLayout) {
+  const auto program = ReluProgram();
+  const SegmentNames names(*program, 0);
+  Plan plan = testing::ReluPlan(1, 64);
+  const Dim n = plan.symbols.SymbolDim(0), one = Dim::Const(1), two = Dim::Const(2), six = Dim::Const(6);
+  const std::vector<Dim> dims = {n, two, Dim::Const(3)};
+  plan.values.push_back({StorageKind::kArena, 4, DType::kF32, Dim::Const(0), dims, {six, one, two}});
+  plan.values.push_back({StorageKind::kArena, 5, DType::kF32, Dim::Const(0), dims, {six, Dim::Const(0), one}});
+  plan.values.push_back({StorageKind::kPrepacked, 2, DType::kF32, Dim::Const(0), dims, {six, Dim::Const(3), one}});
+  KernelStep step;
+  step.pointers = {0, 2, 3, 4, 1};
+  EXPECT_EQ(OperandsText(plan, step, names, std::vector<int64_t>{5}),
+            "x row-major, t4 channels-last, t5 broadcast, packed 2, output 0 row-major");
+  EXPECT_EQ(OperandsText(plan, step, names, {}), "x, t4, t5, packed 2, output 0");
 }
 
 TEST(ExplainPlan, ListsReferenceStepsAndMeasuredTimes) {

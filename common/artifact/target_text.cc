@@ -1,0 +1,42 @@
+#include "common/artifact/target_text.h"
+
+#include <cstdlib>
+
+namespace kiln {
+namespace {
+
+struct Rung {
+  Target target;
+  std::string_view doc;  // what a processor needs for it
+};
+constexpr Rung kRungs[] = {
+#define KILN_TARGET(value, name, text, architecture, rung, vector_bytes, cpu, features, doc) {Target::k##name, doc},
+#include "common/artifact/targets.def"
+#undef KILN_TARGET
+};
+#if defined(__aarch64__)
+constexpr Architecture kHost = Architecture::kArm;
+#else
+constexpr Architecture kHost = Architecture::kX86;
+#endif
+
+}  // namespace
+
+std::string TargetsText(const std::vector<Target>& targets) {
+  const TargetInfo* best = targets.empty() ? nullptr : &InfoOf(targets.front());
+  const Rung* next = nullptr;  // the lowest rung above
+  for (const Rung& candidate : kRungs) {
+    const TargetInfo& info = InfoOf(candidate.target);
+    if (info.architecture != (best == nullptr ? kHost : best->architecture)) continue;
+    if (info.rung > (best == nullptr ? 0 : best->rung) && (next == nullptr || info.rung < InfoOf(next->target).rung))
+      next = &candidate;
+  }
+  std::string text(best == nullptr ? "none" : best->name);
+  if (next != nullptr)
+    text += "; not " + std::string(InfoOf(next->target).name) + ": this host lacks " +
+            std::string(next->doc.substr(0, next->doc.find(';'))) +
+            (std::getenv("KILN_MAX_TARGET") != nullptr ? ", or KILN_MAX_TARGET excludes it" : "");
+  return text;
+}
+
+}  // namespace kiln

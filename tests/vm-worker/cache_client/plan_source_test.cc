@@ -1,0 +1,139 @@
+// A store that lies: what it hands out as a plan is taken only when every word of it is the one that was asked for and
+// signed.
+#include "vm-worker/cache_client/plan_source.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+
+#include "common/messaging/rpc_server.h"
+#include "tests/vm-worker/dispatch/plan_fixture.h"
+
+namespace kiln {
+namespace {
+
+constexpr int64_t kWaitMs = 5'000;
+
+class PlanSourceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char path[] = "/tmp/kiln-plans-XXXXXX";
+    directory_ = ::mkdtemp(path);
+    store_loop_ = Loop::Start("store").value();
+    loop_ = Loop::Start("worker").value();
+    const std::string endpoint = "ipc://" + directory_ + "/store";
+    server_ = RpcServer::Listen(*store_loop_, {.endpoints = {endpoint}, .security = {.insecure = true}}).value();
+    server_->Register(static_cast<uint16_t>(cache::Method::kGetPlan), kAnyRole,
+                      [this](const RequestContext&, Message, Replier reply) {
+                        reply.Ok(cache::Encode(cache::GetPlanReply{record_}));
+                      });
+    server_->Register(
+        static_cast<uint16_t>(cache::Method::kGetBlobs), kAnyRole,
+        [this](const RequestContext&, Message, Replier reply) {
+          cache::GetBlobsReply answer;
+          answer.chunks.push_back({.index = 0, .offset = 0, .total = code_.size(), .found = true, .bytes = code_});
+          reply.Ok(cache::Encode(answer));
+        });
+    server_->Serve();
+    store_ = cache::CacheClient::Connect(*loop_, {.endpoint = endpoint, .security = {.insecure = true}}).value();
+    Serve(plan_, key_);
+  }
+  void TearDown() override {
+    store_.reset();
+    server_.reset();
+    loop_.reset();
+    store_loop_.reset();
+    std::filesystem::remove_all(directory_);
+  }
+
+  static PlanRecord RecordOf(const Plan& plan) {
+    return {.plan_key = ComputePlanKey(plan),
+            .segment = plan.segment,
+            .target = plan.target,
+            .abi = plan.abi,
+            .guard = EncodeGuard(plan.guard, plan.symbols),
+            .plan = EncodePlan(plan)};
+  }
+  void Serve(const Plan& plan, const SigningKey& signer) { record_ = EncodeAndSign(RecordOf(plan), signer); }
+  ErrorCode Fetched(DiskTier* disk = nullptr) {
+    PlanSource source(*store_, disk, {key_.public_key()}, HostTargets().front());
+    const auto fetched = source.Fetch(ComputePlanKey(plan_), plan_.segment, kWaitMs);
+    return fetched.has_value() ? ErrorCode{} : fetched.error().code;
+  }
+
+  std::string directory_;
+  std::unique_ptr<Loop> store_loop_, loop_;
+  std::unique_ptr<RpcServer> server_;
+  std::unique_ptr<cache::CacheClient> store_;
+  const SigningKey key_ = SigningKey::Generate(), other_key_ = SigningKey::Generate();
+  const Plan plan_ = testing::ReluPlan(1, 64);
+  Bytes record_, code_;
+};
+
+TEST_F(PlanSourceTest, TakesThePlanThatWasAskedFor) {
+  EXPECT_EQ(Fetched(), ErrorCode{});
+}
+
+TEST_F(PlanSourceTest, ASignerThatIsNotTrustedIsRefused) {
+  Serve(plan_, other_key_);
+  EXPECT_EQ(Fetched(), ErrorCode::kIntegrityFailure);
+}
+
+TEST_F(PlanSourceTest, AnotherPlanUnderTheKeyIsRefusedThoughItIsSigned) {
+  Serve(testing::ReluPlan(1, 65), key_);
+  EXPECT_EQ(Fetched(), ErrorCode::kIntegrityFailure);
+  // A record that names the key, around a plan that is another one.
+  PlanRecord record = RecordOf(plan_);
+  record.plan = EncodePlan(testing::ReluPlan(0, 4000));
+  record_ = EncodeAndSign(record, key_);
+  EXPECT_EQ(Fetched(), ErrorCode::kIntegrityFailure);
+  record = RecordOf(plan_);
+  record.segment = HashBytes(Bytes{1});
+  record_ = EncodeAndSign(record, key_);
+  EXPECT_EQ(Fetched(), ErrorCode::kIntegrityFailure);
+}
+
+TEST_F(PlanSourceTest, ATargetOrAbiThatTheRecordAndThePlanDisagreeAboutIsRefused) {
+  PlanRecord record = RecordOf(plan_);
+  record.target = "x86-64-v2";
+  record_ = EncodeAndSign(record, key_);
+  EXPECT_EQ(Fetched(), ErrorCode::kIntegrityFailure);
+  record = RecordOf(plan_);
+  ++record.abi;
+  record_ = EncodeAndSign(record, key_);
+  EXPECT_EQ(Fetched(), ErrorCode::kIntegrityFailure);
+}
+
+TEST_F(PlanSourceTest, NoBytesAndGarbageAreRefused) {
+  record_.clear();
+  EXPECT_NE(Fetched(), ErrorCode{});
+  record_ = Bytes(5000, 0x5a);
+  EXPECT_NE(Fetched(), ErrorCode{});
+}
+
+TEST_F(PlanSourceTest, KernelsOfOtherBytesAreNeverMapped) {
+  Plan plan = plan_;
+  const Bytes code = BuildKernelBlob(HostTargets().front(), 0, Bytes(64, 0x90));
+  plan.kernels = {KernelIdOf(code)};
+  Serve(plan, key_);
+  code_ = code;
+  EXPECT_EQ(Fetched(), ErrorCode{});
+  code_[70] ^= 1;
+  EXPECT_NE(Fetched(), ErrorCode{});
+  code_.clear();
+  EXPECT_NE(Fetched(), ErrorCode{});
+  code_ = Bytes(40, 1);
+  EXPECT_NE(Fetched(), ErrorCode{});
+}
+
+TEST_F(PlanSourceTest, APoisonedDiskIsDroppedAndHealsFromTheStore) {
+  auto disk = DiskTier::Open(directory_ + "/disk", 1 << 20).value();
+  disk->PutRecord(ComputePlanKey(plan_), EncodeAndSign(RecordOf(plan_), other_key_));
+  EXPECT_EQ(Fetched(disk.get()), ErrorCode{});
+  record_.clear();
+  EXPECT_EQ(Fetched(disk.get()), ErrorCode{}) << "the disk has a good copy now";
+}
+
+}  // namespace
+}  // namespace kiln
