@@ -7,7 +7,7 @@ namespace {
 
 constexpr size_t kPendingMax = 1024;
 // Replies of the blob server are up to 1 MiB each, so a peer that does not read may keep only a few.
-constexpr int kBlobPeerQueueMessages = 16;
+constexpr size_t kBlobPeerUnreadBytes = size_t{16} << 20;
 // Room for one kernel and its envelope.
 constexpr size_t kBlobPartBytesMax = limits::kKernelBlobBytesMax + (size_t{64} << 10);
 
@@ -77,7 +77,7 @@ Result<std::unique_ptr<CacheService>> CacheService::Start(std::unique_ptr<KvStor
                                                               .security = options.security,
                                                               .pending_max = kPendingMax,
                                                               .part_bytes_max = kBlobPartBytesMax,
-                                                              .peer_queue_messages = kBlobPeerQueueMessages,
+                                                              .peer_unread_bytes = kBlobPeerUnreadBytes,
                                                               .log_head = head}));
   }
   ASSIGN_OR_RETURN(service->server_, RpcServer::Listen(*service->loop_, std::move(main)));

@@ -186,7 +186,8 @@ Result<std::unique_ptr<Socket>> Socket::Open(Loop& loop, int type, const SocketL
   loop.impl().live_sockets.fetch_add(1);
   std::unique_ptr<Socket> socket(new Socket(std::make_unique<Impl>(loop, handle, limits)));
   RETURN_IF_ERROR(socket->SetInt(ZMQ_LINGER, 0));
-  RETURN_IF_ERROR(socket->SetInt(ZMQ_SNDHWM, limits.queue_messages));
+  RETURN_IF_ERROR(
+      socket->SetInt(ZMQ_SNDHWM, limits.send_queue_messages > 0 ? limits.send_queue_messages : limits.queue_messages));
   RETURN_IF_ERROR(socket->SetInt(ZMQ_RCVHWM, limits.queue_messages));
   const int64_t part_bytes_max = static_cast<int64_t>(limits.part_bytes_max);
   if (zmq_setsockopt(handle, ZMQ_MAXMSGSIZE, &part_bytes_max, sizeof part_bytes_max) != 0)
