@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kPendingMax = 1024;
 // Replies of the blob server are up to 1 MiB each, so a peer that does not read may keep only a few.
-constexpr size_t kBlobPeerUnreadBytes = size_t{32} << 20;
+constexpr size_t kBlobPeerUnreadBytes = size_t{16} << 20;
 // Room for one kernel and its envelope.
 constexpr size_t kBlobPartBytesMax = limits::kKernelBlobBytesMax + (size_t{64} << 10);
 

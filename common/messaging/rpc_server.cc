@@ -12,6 +12,9 @@
 namespace kiln {
 namespace {
 
+// Requests of one peer that wait inside ZeroMQ while the loop is busy; then the peer waits.
+constexpr int kPeerRequestsQueued = 256;
+
 constexpr int64_t kNsPerMs = 1'000'000;
 constexpr int64_t kSweepIntervalMs = 250;
 constexpr uint32_t kDrainRetryAfterMs = 1000;
@@ -256,7 +259,8 @@ Result<std::unique_ptr<RpcServer>> RpcServer::Listen(Loop& loop, RpcServerOption
       const SocketLimits bounds{.part_bytes_max = core->options.part_bytes_max,
                                 .message_bytes_max = limits::kEnvelopeBytesMax,
                                 .parts_max = limits::kMessagePartsMax,
-                                .queue_messages = core->options.peer_queue_messages,
+                                .queue_messages = kPeerRequestsQueued,
+                                .send_queue_messages = core->options.peer_unread_replies,
                                 .unread_bytes_max = core->options.peer_unread_bytes};
       ASSIGN_OR_RETURN(core->socket, Socket::Open(loop, ZMQ_ROUTER, bounds));
       RETURN_IF_ERROR(core->socket->SetInt(ZMQ_ROUTER_MANDATORY, 1));

@@ -56,8 +56,9 @@ struct RpcServerOptions {
   size_t pending_max = limits::kRequestQueueDefault;
   uint32_t busy_retry_after_ms = 50;
   size_t part_bytes_max = limits::kEnvelopeBytesMax;
-  int peer_queue_messages = 256;  // requests of a peer that wait inside ZeroMQ
-  // Replies to a peer that it has not read; beyond it, it loses replies.
+  // Bounds of what one peer leaves unread; beyond them it loses replies. A client of ours that asks for all that it may
+  // at once and is told to come back later must hear so every time.
+  int peer_unread_replies = 2 * static_cast<int>(limits::kPendingRpcMax);
   size_t peer_unread_bytes = size_t{128} << 20;
   // Op-table agreement; `table_compatible` is asked when a request carries a prefix. Empty: not checked.
   TablePrefix table;

@@ -23,8 +23,6 @@ constexpr int kMessagesPerTurn = 64;
 // Room for the peer's identity and for the envelope around a payload, error text included.
 constexpr size_t kEnvelopeRoomBytes = 4096;
 constexpr size_t kFramesBesidesBlobs = 2;
-// What a frame costs beside its bytes, here and inside ZeroMQ.
-constexpr size_t kFrameOverheadBytes = 256;
 // Peers whose unread bytes are kept account of before those without any are forgotten.
 constexpr size_t kAccountsKept = 1024;
 
@@ -188,8 +186,8 @@ Result<std::unique_ptr<Socket>> Socket::Open(Loop& loop, int type, const SocketL
   loop.impl().live_sockets.fetch_add(1);
   std::unique_ptr<Socket> socket(new Socket(std::make_unique<Impl>(loop, handle, limits)));
   RETURN_IF_ERROR(socket->SetInt(ZMQ_LINGER, 0));
-  // Where bytes are bounded, a count would only lose small messages of a peer that is about to read them.
-  RETURN_IF_ERROR(socket->SetInt(ZMQ_SNDHWM, limits.unread_bytes_max > 0 ? 0 : limits.queue_messages));
+  RETURN_IF_ERROR(
+      socket->SetInt(ZMQ_SNDHWM, limits.send_queue_messages > 0 ? limits.send_queue_messages : limits.queue_messages));
   RETURN_IF_ERROR(socket->SetInt(ZMQ_RCVHWM, limits.queue_messages));
   const int64_t part_bytes_max = static_cast<int64_t>(limits.part_bytes_max);
   if (zmq_setsockopt(handle, ZMQ_MAXMSGSIZE, &part_bytes_max, sizeof part_bytes_max) != 0)
@@ -304,9 +302,9 @@ SendOutcome Socket::Send(std::vector<Bytes>& frames) {
     if (account->own > impl_->limits.unread_bytes_max) return SendOutcome::kUnread;
   }
   for (size_t i = 0; i < frames.size(); ++i) {
-    const size_t size = frames[i].size(), counted = size + kFrameOverheadBytes;
-    auto* held = new HeldBytes{std::move(frames[i]), account, counted};
-    if (account != nullptr) account->Add(counted);
+    const size_t size = frames[i].size();
+    auto* held = new HeldBytes{std::move(frames[i]), account, size};
+    if (account != nullptr) account->Add(size);
     zmq_msg_t part;
     zmq_msg_init_data(&part, held->bytes.data(), size, FreeBytes, held);
     const int flags = ZMQ_DONTWAIT | (i + 1 < frames.size() ? ZMQ_SNDMORE : 0);

@@ -31,7 +31,8 @@ struct SocketLimits {
   size_t part_bytes_max;
   size_t message_bytes_max;
   size_t parts_max;
-  int queue_messages;  // per peer and direction, inside ZeroMQ; received only where unread_bytes_max is set
+  int queue_messages;           // per peer and direction, inside ZeroMQ
+  int send_queue_messages = 0;  // the same for what is sent; 0: queue_messages
   // Of sockets that send to peers by identity (ROUTER): bytes that one peer may leave unread before more is refused. 0:
   // none.
   size_t unread_bytes_max = 0;
