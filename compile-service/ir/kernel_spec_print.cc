@@ -156,6 +156,9 @@ std::string SpecForm(const KernelSpec& spec) {
     std::string operator()(const WindowSpec& w) const {
       return fmt::format("window {}x{}", w.geometry.kernel_h, w.geometry.kernel_w);
     }
+    std::string operator()(const RecurrentSpec& r) const {
+      return fmt::format("{} units, {} rows a tile", r.units, r.tile_rows);
+    }
   };
   return std::visit(Form{}, spec.kernel);
 }
