@@ -8,9 +8,6 @@
 #include <span>
 #include <type_traits>
 
-static double g_ratio = 0;
-#define RATIO(x, y, a) \
-  if (x != y) g_ratio = std::max(g_ratio, std::abs(x - y) / (a))
 namespace kiln {
 namespace {
 
@@ -61,10 +58,8 @@ class Agreement {
         case ErrorScope::kEqual:
           return x == y;
         case ErrorScope::kElement:
-          RATIO(x, y, Allowed(std::abs(x)));
           return x == y || std::abs(x - y) <= Allowed(std::abs(x));
         case ErrorScope::kRow:
-          RATIO(x, y, Allowed(Largest(i)));
           return x == y || std::abs(x - y) <= Allowed(Largest(i));
       }
       return false;
@@ -112,13 +107,6 @@ std::optional<std::string> FirstDifference(const TensorRef& expected, const Tens
       if (agrees(i, a[i])) continue;
       first = std::min(first, i);
       ++count;
-    }
-    if (const char* f = getenv("KILN_RATIO")) {
-      FILE* o = fopen(f, "a");
-      fprintf(o, "%g scope %d rel %g dims %s\n", g_ratio, (int)bound.scope, bound.relative,
-              expected.dims.ToString().c_str());
-      fclose(o);
-      g_ratio = 0;
     }
     if (count == 0) return std::nullopt;
     return fmt::format("differs at {}: {}, expected {} ({} of {} elements differ)",
