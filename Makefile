@@ -2,6 +2,7 @@
 BUILD   ?= build/release
 FUZZ_SECONDS ?= 60
 JOBS    ?= $(shell nproc)
+OCR     ?= ../shared/models/ppocr/ch_PP-OCRv4_rec_infer
 PRESET_FLAGS ?= -DCMAKE_BUILD_TYPE=Release
 # One build serves tests and fuzz targets, so it is clang's.
 ASAN_FLAGS = -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=clang-19 -DCMAKE_CXX_COMPILER=clang++-19 -DKILN_SANITIZE=address,undefined -DKILN_FUZZ=ON
@@ -31,12 +32,14 @@ test: build ## build and run all tests
 exhaustive: build ## tests that try every value (elementary functions over all floats): minutes
 	@ctest --test-dir $(BUILD) -C Exhaustive -L exhaustive --output-on-failure -V
 
-bench: build ## benchmarks: kernels, interpreter, models beside other runtimes (see bench/README.md)
+bench: build ## benchmarks: kernels, interpreter, compile time, models, beside other runtimes (see bench/README.md)
 	@./tools/install_packages.sh bench
 	@cmake -S . -B $(BUILD) -DKILN_BENCH=ON >/dev/null && ninja -C $(BUILD) -j$(JOBS)
 	@$(BUILD)/bench-bin/kernel_bench
 	@$(BUILD)/bench-bin/micro_bench --json bench/results/micro.json
 	@$(BUILD)/bench-bin/interp_bench
+	@$(BUILD)/bench-bin/compile_bench $(OCR).onnx $(dir $(OCR))vectors/$(notdir $(OCR))/test_data_set_* --json bench/results/compile.json
+	@python3 bench/models/origin.py --build $(BUILD)
 	@python3 bench/models/peers.py --build $(BUILD) $(BENCH_FLAGS)
 
 lint: ## clang-format over all sources

@@ -1,11 +1,14 @@
 // Compile time of a model's plans by stage, what they share, and how large their code is.
 //
-//   compile_bench MODEL DATA_SET... [--target NAME] [--kernels]
+//   compile_bench MODEL DATA_SET... [--target NAME] [--kernels] [--json FILE]
 //
-// One JSON line per plan, generic plans first, then exact ones for every different shape, in one order; kernels known
-// from an earlier line are reused as the cache store lets a service reuse them. --kernels adds a line per kernel.
+// One line per plan, generic plans first, then exact ones for every different shape, in one order; kernels known from
+// an earlier line are reused as the cache store lets a service reuse them. --kernels adds a line per kernel, --json
+// writes the plans as a list.
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -21,16 +24,12 @@ using Json = nlohmann::json;
 struct Flags {
   std::string model;
   std::vector<std::string> data_sets;
-  std::string target;
+  std::string target, json;
   bool kernels = false;
 };
 
-void Print(const Json& line) {
-  std::printf("%s\n", line.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
-  std::fflush(stdout);
-}
-
-void Report(const Flags& flags, const EnteredSegment& entered, bool exact, const PlanFigures& plan) {
+// Prints the plan's line; its row.
+Json Report(const Flags& flags, const EnteredSegment& entered, bool exact, const PlanFigures& plan) {
   double emit = 0, codegen = 0, validate = 0, validate_max = 0;
   uint32_t trials = 0;
   for (const KernelFigures& kernel : plan.compiled) {
@@ -40,28 +39,32 @@ void Report(const Flags& flags, const EnteredSegment& entered, bool exact, const
     validate_max = std::max(validate_max, kernel.validate_ms);
     trials += kernel.trials;
     if (flags.kernels)
-      Print({{"kernel", kernel.kind},
-             {"code_bytes", kernel.code_bytes},
-             {"emit_ms", kernel.emit_ms},
-             {"codegen_ms", kernel.codegen_ms},
-             {"validate_ms", kernel.validate_ms},
-             {"trials", kernel.trials}});
+      std::printf("  %-12s %6zu bytes, emission %6.2f ms, LLVM %6.2f ms, %u trials %6.2f ms\n", kernel.kind.c_str(),
+                  kernel.code_bytes, kernel.emit_ms, kernel.codegen_ms, kernel.trials, kernel.validate_ms);
   }
-  Print({{"segment", entered.segment},
-         {"tier", exact ? "exact" : "generic"},
-         {"values", entered.values},
-         {"steps", plan.steps},
-         {"kernels", plan.kernels},
-         {"kernels_reused", plan.reused},
-         {"code_bytes", plan.code_bytes},
-         {"generated_nodes", plan.generated_nodes},
-         {"reference_nodes", plan.reference_nodes},
-         {"lower_ms", plan.lower_ms},
-         {"emit_ms", emit},
-         {"codegen_ms", codegen},
-         {"validate_ms", validate},
-         {"validate_ms_max", validate_max},
-         {"trials", trials}});
+  std::printf(
+      "segment %3d %-7s %4zu steps, %3zu kernels (%3zu reused), %7zu bytes of code; ms: lowering %6.1f, emission "
+      "%6.1f, "
+      "LLVM %7.1f, %4u trials %7.1f (worst %6.1f)\n",
+      entered.segment, exact ? "exact" : "generic", plan.steps, plan.kernels, plan.reused, plan.code_bytes,
+      plan.lower_ms, emit, codegen, trials, validate, validate_max);
+  std::fflush(stdout);
+  return {{"model", std::filesystem::path(flags.model).stem().string()},
+          {"segment", entered.segment},
+          {"tier", exact ? "exact" : "generic"},
+          {"values", entered.values},
+          {"steps", plan.steps},
+          {"kernels", plan.kernels},
+          {"kernels_reused", plan.reused},
+          {"code_bytes", plan.code_bytes},
+          {"generated_nodes", plan.generated_nodes},
+          {"reference_nodes", plan.reference_nodes},
+          {"lower_ms", plan.lower_ms},
+          {"emit_ms", emit},
+          {"codegen_ms", codegen},
+          {"validate_ms", validate},
+          {"validate_ms_max", validate_max},
+          {"trials", trials}};
 }
 
 Status Main(const Flags& flags) {
@@ -74,15 +77,17 @@ Status Main(const Flags& flags) {
   if (!target) return Fail(ErrorCode::kTargetMismatch, "no target that kernels can be made for; give --target");
   ASSIGN_OR_RETURN(CompileStages stages, CompileStages::Create(*target));
   std::set<int> generic;
+  Json rows = Json::array();
   for (const bool exact : {false, true}) {
     for (const EnteredSegment& entry : entered) {
       if (!exact && !generic.insert(entry.segment).second) continue;
       const Segment& segment = program->segments()[static_cast<size_t>(entry.segment)];
       auto plan = stages.Plan(segment, entry.values, exact);
       if (!plan.has_value()) return FailIn("segment " + std::to_string(entry.segment), plan.error());
-      Report(flags, entry, exact, *plan);
+      rows.push_back(Report(flags, entry, exact, *plan));
     }
   }
+  if (!flags.json.empty()) std::ofstream(flags.json) << rows.dump(1) << "\n";
   return {};
 }
 
@@ -95,6 +100,7 @@ int main(int argc, char** argv) {
   app.add_option("model", flags.model)->required();
   app.add_option("data_sets", flags.data_sets)->required();
   app.add_option("--target", flags.target, "default: the host's");
+  app.add_option("--json", flags.json, "file for the plans as a list");
   app.add_flag("--kernels", flags.kernels, "a line per kernel too");
   CLI11_PARSE(app, argc, argv);
   const kiln::Status status = kiln::bench::Main(flags);

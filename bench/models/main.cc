@@ -119,15 +119,19 @@ Result<Json> Prepare(Bench& bench) {
 }
 
 Result<Json> Round(Bench& bench, Tier& tier, int times) {
-  Json cpu = Json::array(), wall = Json::array();
+  Json cpu = Json::array(), wall = Json::array(), allocations = Json::array();
   for (int i = 0; i < times; ++i) {
     for (const Request& request : bench.requests) {
       ASSIGN_OR_RETURN(const Sample sample, tier.Run(request));
       cpu.push_back(sample.cpu_ns);
       wall.push_back(sample.wall_ns);
+      allocations.push_back(sample.allocations);
     }
   }
-  return Json{{"event", "round"}, {"cpu_ns", std::move(cpu)}, {"wall_ns", std::move(wall)}};
+  return Json{{"event", "round"},
+              {"cpu_ns", std::move(cpu)},
+              {"wall_ns", std::move(wall)},
+              {"allocations", std::move(allocations)}};
 }
 
 Result<Json> First(Bench& bench, Tier& tier) {

@@ -3,6 +3,7 @@
 #include <ctime>
 #include <optional>
 
+#include "bench/models/allocations.h"
 #include "common/base/clock.h"
 
 namespace kiln::bench {
@@ -131,7 +132,7 @@ Result<std::vector<Tensor>> Tier::Prepare(const Request& request) {
 
 Result<Sample> Tier::Run(const Request& request) {
   State& state = *state_;
-  const int64_t wall = SystemClock().NowNs(), cpu = ProcessCpuNs();
+  const int64_t wall = SystemClock().NowNs(), cpu = ProcessCpuNs(), allocations = ThreadAllocations();
   {
     EpochScope epoch(state.epochs, state.reader);
     RunOptions options;
@@ -139,7 +140,7 @@ Result<Sample> Tier::Run(const Request& request) {
     auto outputs = state.context->RunBorrowed(*state.program, request.inputs, options);
     if (!outputs.has_value()) return FailIn(request.name, outputs.error());
   }
-  const Sample sample{ProcessCpuNs() - cpu, SystemClock().NowNs() - wall};
+  const Sample sample{ProcessCpuNs() - cpu, SystemClock().NowNs() - wall, ThreadAllocations() - allocations};
   state.wall_ns += sample.wall_ns;
   return sample;
 }

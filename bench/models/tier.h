@@ -19,6 +19,7 @@ namespace kiln::bench {
 struct Sample {
   int64_t cpu_ns = 0;
   int64_t wall_ns = 0;
+  int64_t allocations = 0;  // on the heap
 };
 
 // Where a tier's time went, over all requests since the last Renew.
