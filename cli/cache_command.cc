@@ -1,4 +1,4 @@
-// `kiln cache ls|stats`: what a cache store holds.
+// `kiln cache`: what a cache store holds, and what an administrator does about it.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -20,6 +20,14 @@ struct CacheFlags {
   std::string keys;  // empty: plaintext
   std::string segment;
   bool json = false;
+};
+
+// Of purge, pin, unpin and quarantine.
+struct AdminFlags {
+  std::vector<std::string> plans;
+  std::string segment, target, codegen;  // purge only
+  bool dry_run = false;
+  bool lift = false;  // quarantine only
 };
 
 struct Connection {
@@ -102,6 +110,99 @@ Result<int> Stats(const CacheFlags& flags) {
   return 0;
 }
 
+Result<cache::PurgeRequest> PurgeOf(cache::PurgeKind kind, const std::string& text, bool dry_run) {
+  cache::PurgeRequest request{.kind = kind, .dry_run = dry_run};
+  if (kind == cache::PurgeKind::kTarget) {
+    request.target = text;
+  } else {
+    auto digest = DigestFromHex(text);
+    if (!digest.has_value())
+      return FailIn(std::string(cache::PurgeKindName(kind)) + " \"" + text + "\"", digest.error());
+    request.digest = *digest;
+  }
+  return request;
+}
+
+Result<int> Purge(const CacheFlags& flags, const AdminFlags& admin) {
+  std::vector<cache::PurgeRequest> requests;
+  const auto add = [&](cache::PurgeKind kind, const std::string& text) -> Status {
+    if (text.empty()) return {};
+    ASSIGN_OR_RETURN(cache::PurgeRequest request, PurgeOf(kind, text, admin.dry_run));
+    requests.push_back(std::move(request));
+    return {};
+  };
+  for (const std::string& plan : admin.plans) RETURN_IF_ERROR(add(cache::PurgeKind::kPlan, plan));
+  RETURN_IF_ERROR(add(cache::PurgeKind::kSegment, admin.segment));
+  RETURN_IF_ERROR(add(cache::PurgeKind::kTarget, admin.target));
+  RETURN_IF_ERROR(add(cache::PurgeKind::kCodegen, admin.codegen));
+  if (requests.empty())
+    return Fail(ErrorCode::kInvalidArgument, "say what to purge: plan keys, --segment, --target or --codegen");
+  ASSIGN_OR_RETURN(Connection connection, Connect(flags));
+  uint64_t plans = 0;
+  for (const cache::PurgeRequest& request : requests) {
+    ASSIGN_OR_RETURN(const cache::PurgeReply reply, connection.client->CallSync(request, kDeadlineMs));
+    plans += reply.plans;
+  }
+  if (flags.json)
+    fmt::print("{}\n", nlohmann::json{{"plans", plans}, {"dry_run", admin.dry_run}}.dump());
+  else
+    fmt::print("{} plans {}\n", plans, admin.dry_run ? "would be purged" : "purged");
+  return 0;
+}
+
+// Pin and quarantine: one mark on each named plan.
+template <class Request>
+Result<int> Mark(const CacheFlags& flags, const AdminFlags& admin, bool on, std::string_view done) {
+  std::vector<Digest> keys;
+  for (const std::string& text : admin.plans) {
+    auto key = DigestFromHex(text);
+    if (!key.has_value()) return FailIn("plan \"" + text + "\"", key.error());
+    keys.push_back(*key);
+  }
+  ASSIGN_OR_RETURN(Connection connection, Connect(flags));
+  for (const Digest& key : keys) {
+    const auto reply = connection.client->CallSync(Request{key, on}, kDeadlineMs);
+    if (!reply.has_value()) return FailIn("plan " + key.ShortHex(), reply.error());
+    if (!flags.json) fmt::print("{} {}\n", key.ShortHex(), done);
+  }
+  if (flags.json) fmt::print("{}\n", nlohmann::json{{"plans", keys.size()}}.dump());
+  return 0;
+}
+
+void AddAdminCommands(CLI::App& command, const std::shared_ptr<CacheFlags>& flags, Action& action) {
+  auto admin = std::make_shared<AdminFlags>();
+  const auto keys = [&admin](CLI::App& sub) {
+    return sub.add_option("plan", admin->plans, "plan keys (64 hex digits; ls --json has them)");
+  };
+  CLI::App* purge =
+      command.add_subcommand("purge", "remove plans from the fleet, within seconds from live workers too");
+  keys(*purge);
+  purge->add_option("--segment", admin->segment, "all plans of this segment id");
+  purge->add_option("--target", admin->target, "all plans of this target");
+  purge->add_option("--codegen", admin->codegen, "all plans made by this code generator");
+  purge->add_flag("--dry-run", admin->dry_run, "only count them");
+  purge->callback([flags, admin, &action] { action = [flags, admin] { return Purge(*flags, *admin); }; });
+  CLI::App* pin = command.add_subcommand("pin", "keep plans from eviction");
+  keys(*pin)->required();
+  pin->callback([flags, admin, &action] {
+    action = [flags, admin] { return Mark<cache::PinRequest>(*flags, *admin, true, "pinned"); };
+  });
+  CLI::App* unpin = command.add_subcommand("unpin", "let plans be evicted again");
+  keys(*unpin)->required();
+  unpin->callback([flags, admin, &action] {
+    action = [flags, admin] { return Mark<cache::PinRequest>(*flags, *admin, false, "unpinned"); };
+  });
+  CLI::App* quarantine = command.add_subcommand("quarantine", "hide plans from the fleet");
+  keys(*quarantine)->required();
+  quarantine->add_flag("--lift", admin->lift, "show them again");
+  quarantine->callback([flags, admin, &action] {
+    action = [flags, admin] {
+      return Mark<cache::QuarantineRequest>(*flags, *admin, !admin->lift,
+                                            admin->lift ? "no longer quarantined" : "quarantined");
+    };
+  });
+}
+
 }  // namespace
 
 void AddCacheCommand(CLI::App& app, Action& action) {
@@ -118,6 +219,7 @@ void AddCacheCommand(CLI::App& app, Action& action) {
   command->add_subcommand("stats", "counters and sizes")->callback([flags, &action] {
     action = [flags] { return Stats(*flags); };
   });
+  AddAdminCommands(*command, flags, action);
 }
 
 }  // namespace kiln::cli

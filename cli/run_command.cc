@@ -31,7 +31,8 @@ struct RunFlags {
   std::string keys;
   std::string name;
   int repeat = 1;
-  int seconds = 0;  // > 0: repeats until then
+  int seconds = 0;                  // > 0: repeats until then
+  std::vector<std::string> stream;  // INPUT=OUTPUT of each state; empty: no stream
   bool check = false;
   bool json = false;
   int64_t deadline_ms = 60'000;
@@ -58,16 +59,23 @@ class Oracle {
     oracle.bounds_ = OutputErrorBounds(oracle.program_->program(), {}, NumericMode::kDefault);
     return oracle;
   }
-  // "" when the answer is the interpreter's within the bounds of the default mode.
-  Result<std::string> Difference(const std::vector<NamedTensor>& inputs, const RunReply& reply) {
+  Result<std::vector<Tensor>> Run(const std::vector<NamedTensor>& inputs) {
     std::vector<TensorRef> refs;
     for (const NamedTensor& input : inputs) refs.push_back(input.tensor.ref);
-    ASSIGN_OR_RETURN(std::vector<Tensor> expected, context_->Run(*program_, refs));
-    if (expected.size() != reply.outputs.size()) return std::string("another number of outputs");
-    for (size_t i = 0; i < expected.size(); ++i)
-      if (const auto difference = FirstDifference(expected[i].ref, reply.outputs[i].tensor.ref, bounds_[i]))
-        return "output " + reply.outputs[i].name + " " + *difference;
-    return std::string();
+    return context_->Run(*program_, refs);
+  }
+  // "" when the answer is the interpreter's, but for outputs that the worker kept, within the bounds of the default
+  // mode.
+  std::string Difference(const LoadReply& model, const std::vector<Tensor>& expected, const RunReply& reply) {
+    size_t answered = 0;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const auto it = std::ranges::find(reply.outputs, model.outputs.at(i).name, &NamedTensor::name);
+      if (it == reply.outputs.end()) continue;
+      ++answered;
+      if (const auto difference = FirstDifference(expected[i].ref, it->tensor.ref, bounds_[i]))
+        return "output " + it->name + " " + *difference;
+    }
+    return answered == reply.outputs.size() ? "" : "an output that the model does not have";
   }
 
  private:
@@ -102,9 +110,64 @@ void Print(const RunReply& reply) {
       t.interpreted_segments);
 }
 
+// Which inputs are the stream's, and what they begin with.
+class Stream {
+ public:
+  static Result<Stream> Parse(const std::vector<std::string>& flags) {
+    Stream stream;
+    for (const std::string& flag : flags) {
+      ASSIGN_OR_RETURN(StateLink link, ParseStateLink(flag));
+      stream.links_.push_back(std::move(link));
+    }
+    return stream;
+  }
+
+  // Opens the stream where there are links. The first inputs say the sizes of the state; what --input did not read
+  // begins as zeros.
+  Status Open(WorkerPool& pool, const RunFlags& flags, const std::string& name,
+              const std::vector<NamedTensor>& inputs) {
+    if (links_.empty() || id_ != 0) return {};
+    for (const StateLink& link : links_) {
+      const auto it = std::ranges::find(inputs, link.input, &NamedTensor::name);
+      if (it == inputs.end())
+        return Fail(ErrorCode::kInvalidArgument, "--stream " + link.input + ": the model has no such input");
+      const bool read = std::ranges::any_of(
+          flags.inputs.files, [&](const std::string& file) { return file.starts_with(link.input + "="); });
+      state_.push_back({link.input, read ? it->tensor : Tensor::Zeros(it->tensor.dtype(), it->tensor.dims())});
+    }
+    ASSIGN_OR_RETURN(const OpenStreamReply reply, pool.OpenStream({name, links_, state_}, flags.deadline_ms));
+    id_ = reply.stream;
+    return {};
+  }
+
+  uint64_t id() const { return id_; }
+  bool IsState(const std::string& input) const { return std::ranges::count(links_, input, &StateLink::input) > 0; }
+  bool IsKept(const std::string& output) const { return std::ranges::count(links_, output, &StateLink::output) > 0; }
+
+  // The inputs of one run of the interpreter: as the model has them, with its own state.
+  std::vector<NamedTensor> WithState(std::vector<NamedTensor> inputs) const {
+    for (NamedTensor& input : inputs)
+      if (const auto it = std::ranges::find(state_, input.name, &NamedTensor::name); it != state_.end())
+        input.tensor = it->tensor;
+    return inputs;
+  }
+  // Its outputs, whose state is for its next run.
+  void Advance(const LoadReply& model, const std::vector<Tensor>& outputs) {
+    for (size_t i = 0; i < links_.size(); ++i)
+      for (size_t o = 0; o < outputs.size() && o < model.outputs.size(); ++o)
+        if (model.outputs[o].name == links_[i].output) state_[i].tensor = MakeContiguous(outputs[o].ref);
+  }
+
+ private:
+  std::vector<StateLink> links_;
+  std::vector<NamedTensor> state_;  // per link, the interpreter's
+  uint64_t id_ = 0;
+};
+
 Result<Series> RunSeries(const RunFlags& flags, WorkerPool& pool, const std::string& name, const LoadReply& model,
                          Oracle* oracle) {
   ASSIGN_OR_RETURN(RunInputs source, RunInputs::Parse(flags.inputs.dims, flags.inputs.files, flags.inputs.seed));
+  ASSIGN_OR_RETURN(Stream stream, Stream::Parse(flags.stream));
   Series series;
   const auto trouble = [&series](const std::string& text) {
     if (series.first_trouble.empty()) series.first_trouble = text;
@@ -112,7 +175,10 @@ Result<Series> RunSeries(const RunFlags& flags, WorkerPool& pool, const std::str
   const int64_t end_ns = SystemClock().NowNs() + int64_t{flags.seconds} * 1'000'000'000;
   while (flags.seconds > 0 ? SystemClock().NowNs() < end_ns : series.runs < static_cast<uint64_t>(flags.repeat)) {
     ASSIGN_OR_RETURN(std::vector<NamedTensor> inputs, source.Next(model));
-    const RunRequest request{name, std::move(inputs)};
+    RETURN_IF_ERROR(stream.Open(pool, flags, name, inputs));
+    RunRequest request{name, {}, stream.id()};
+    for (const NamedTensor& input : inputs)
+      if (!stream.IsState(input.name)) request.inputs.push_back(input);
     const int64_t start = SystemClock().NowNs();
     Result<RunReply> reply = pool.Run(request, flags.deadline_ms);
     series.latencies_ms.push_back(static_cast<double>(SystemClock().NowNs() - start) / 1e6);
@@ -121,11 +187,20 @@ Result<Series> RunSeries(const RunFlags& flags, WorkerPool& pool, const std::str
       ++series.failed;
       trouble(ToString(reply.error()));
       if (!series.first_failure.has_value()) series.first_failure = reply.error();
+      if (stream.id() != 0) break;  // its next runs would answer another question
       continue;
     }
     if (reply->timing.plan_segments > 0 && reply->timing.interpreted_segments == 0) ++series.by_plan;
     if (oracle != nullptr) {
-      ASSIGN_OR_RETURN(const std::string difference, oracle->Difference(request.inputs, *reply));
+      ASSIGN_OR_RETURN(const std::vector<Tensor> expected, oracle->Run(stream.WithState(inputs)));
+      std::string difference = oracle->Difference(model, expected, *reply);
+      stream.Advance(model, expected);
+      for (const ValueInfo& output : model.outputs)
+        if (!stream.IsKept(output.name) &&
+            std::ranges::find(reply->outputs, output.name, &NamedTensor::name) == reply->outputs.end())
+          difference = "output " + output.name + " is missing";
+      if (stream.id() != 0 && reply->stream_runs != series.runs)
+        difference = "the stream has had " + std::to_string(reply->stream_runs) + " runs";
       if (!difference.empty()) {
         ++series.wrong;
         trouble(difference);
@@ -133,6 +208,7 @@ Result<Series> RunSeries(const RunFlags& flags, WorkerPool& pool, const std::str
     }
     series.last = std::move(*reply);
   }
+  if (stream.id() != 0 && series.failed == 0) RETURN_IF_ERROR(pool.CloseStream(stream.id(), flags.deadline_ms));
   std::sort(series.latencies_ms.begin(), series.latencies_ms.end());
   return series;
 }
@@ -210,6 +286,10 @@ void AddRunCommand(CLI::App& app, Action& action) {
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
   command->add_option("--seconds", flags->seconds, "repeat for so long instead")->check(CLI::Range(1, 86'400));
+  command->add_option(
+      "--stream", flags->stream,
+      "INPUT=OUTPUT, per state of the model: the runs are one stream, whose worker keeps the output for "
+      "the next run's input; the first begins with --input, or zeros of --dim's sizes");
   command->add_flag("--check", flags->check, "compare every answer with the interpreter of this process");
   command->add_flag("--json", flags->json, "print one line of JSON instead");
   command->add_option("--deadline-ms", flags->deadline_ms, "per run")

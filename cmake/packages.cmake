@@ -9,6 +9,7 @@ find_package(Protobuf REQUIRED)
 find_package(GTest REQUIRED)
 find_package(Eigen3 REQUIRED NO_MODULE)
 find_package(RocksDB REQUIRED)
+find_package(prometheus-cpp REQUIRED CONFIG)
 find_program(FLATC flatc REQUIRED)
 
 pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)

@@ -17,7 +17,7 @@ constexpr size_t kHolderBytesMax = 256;
 }  // namespace
 
 Result<SignedRecord> Records::CheckRecord(std::span<const uint8_t> bytes) {
-  return options_.verify_signatures ? DecodeAndVerify(bytes, options_.trusted) : DecodeUnverified(bytes);
+  return options_.verify_signatures ? DecodeAndVerify(bytes, *options_.trusted.Get()) : DecodeUnverified(bytes);
 }
 
 Status Records::PutBlob(const Digest& id, const Bytes& blob) {

@@ -18,14 +18,14 @@
 #include "common/base/clock.h"
 #include "common/cache_api/types.h"
 #include "common/security/role.h"
-#include "common/security/signing.h"
+#include "common/security/signer_list.h"
 
 namespace kiln::store {
 
 struct RecordsOptions {
   uint64_t bytes_max = uint64_t{4} << 30;  // records and kernels
   bool verify_signatures = false;          // refuse records that nobody in `trusted` signed
-  TrustedSigners trusted;
+  SignerList trusted;
   std::string version = "0.1.0";  // what Ping answers
   const Clock* clock = &SystemClock();
   // Called with the new head after each change, on the changing thread, with internal locks held: must only pass it on.

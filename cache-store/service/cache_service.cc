@@ -1,5 +1,7 @@
 #include "cache-store/service/cache_service.h"
 
+#include <algorithm>
+
 #include "common/cache_api/codec.h"
 
 namespace kiln::store {
@@ -10,6 +12,12 @@ constexpr size_t kPendingMax = 1024;
 constexpr size_t kBlobPeerUnreadBytes = size_t{32} << 20;
 // Room for one kernel and its envelope.
 constexpr size_t kBlobPartBytesMax = limits::kKernelBlobBytesMax + (size_t{64} << 10);
+
+constexpr std::string_view kCounterNames[] = {
+#define KILN_COUNTER(name, doc) #name,
+#include "cache-store/records/counters.def"
+#undef KILN_COUNTER
+};
 
 Bytes HintOf(uint64_t head) {
   Bytes hint;
@@ -91,6 +99,18 @@ Result<std::unique_ptr<CacheService>> CacheService::Start(std::unique_ptr<KvStor
 void CacheService::Tick() {
   records_->Tick();
   timer_ = loop_->After(options_.tick_ms, [this] { Tick(); });
+}
+
+MetricsSnapshot CacheService::Snapshot() {
+  MetricsSnapshot snapshot;
+  if (auto stats = records_->Handle(cache::StatsRequest{}, Caller{}); stats.has_value())
+    for (cache::Stat& stat : stats->stats) {
+      // A counter is an event of its kind; everything else has a row of its own.
+      const bool is_event = std::ranges::find(kCounterNames, stat.name) != std::end(kCounterNames);
+      snapshot.samples.push_back({is_event ? "event" : stat.name, stat.value, is_event ? stat.name : ""});
+    }
+  snapshot.samples.push_back(ResidentBytes());
+  return snapshot;
 }
 
 CacheService::~CacheService() {

@@ -9,6 +9,7 @@
 #include "common/messaging/hints.h"
 #include "common/messaging/loop.h"
 #include "common/messaging/rpc_server.h"
+#include "common/telemetry/metrics.h"
 
 namespace kiln::store {
 
@@ -33,6 +34,7 @@ class CacheService {
   std::string hint_endpoint() const { return hints_ ? hints_->endpoint() : std::string(); }
   Records& records() { return *records_; }
   RpcServerStats Stats() const { return server_->Stats(); }
+  MetricsSnapshot Snapshot();
 
  private:
   CacheService() = default;

@@ -15,6 +15,13 @@ constexpr std::string_view kTcp = "tcp://";
 // Longer than a handshake on any network, shorter than a user's patience with a dead worker.
 constexpr int64_t kConnectWaitMs = 2'000;
 
+// Beside the tensors a message has a payload and an envelope.
+constexpr int64_t kMessageInputBytesMax = static_cast<int64_t>(limits::kEnvelopeBytesMax) - (int64_t{1} << 20);
+
+bool IsLocal(const std::string& endpoint) {
+  return endpoint.starts_with("ipc://") || endpoint.starts_with("tcp://127.") || endpoint.starts_with("tcp://[::1]");
+}
+
 bool MayRetry(ErrorCode code) {
   return code == ErrorCode::kUnavailable || code == ErrorCode::kBusy || code == ErrorCode::kCancelled;
 }
@@ -54,6 +61,7 @@ Result<std::unique_ptr<WorkerPool>> WorkerPool::Connect(Loop& loop, const std::v
     for (const std::string& address : resolved) {
       ASSIGN_OR_RETURN(auto client, ConnectTool(loop, address, keys, "worker", kConnectWaitMs));
       pool->clients_.push_back(std::move(client));
+      pool->endpoints_.push_back(address);
     }
   }
   if (pool->clients_.empty()) return Fail(ErrorCode::kInvalidArgument, "no worker endpoint is given");
@@ -78,14 +86,45 @@ size_t WorkerPool::NextWorker() {
   return next_++ % clients_.size();
 }
 
+Result<RunReply> WorkerPool::RunOn(size_t worker, const RunRequest& request, int64_t deadline_ms) {
+  int64_t bytes = 0;
+  for (const NamedTensor& input : request.inputs) bytes += input.tensor.ref.bytes();
+  if (bytes <= kMessageInputBytesMax) return CallRun(*clients_[worker], request, deadline_ms);
+  if (IsLocal(endpoints_[worker])) return CallRunShared(*clients_[worker], request, deadline_ms);
+  return Fail(ErrorCode::kLimitExceeded,
+              "the inputs have " + std::to_string(bytes) + " bytes; a message to " + endpoints_[worker] + " holds " +
+                  std::to_string(kMessageInputBytesMax) +
+                  ". Larger ones travel in shared memory, to a worker on ipc:// or a loopback address");
+}
+
+Result<OpenStreamReply> WorkerPool::OpenStream(const OpenStreamRequest& request, int64_t deadline_ms) {
+  const size_t worker = NextWorker();
+  ASSIGN_OR_RETURN(OpenStreamReply reply, CallOpenStream(*clients_[worker], request, deadline_ms));
+  stream_workers_[reply.stream] = worker;
+  return reply;
+}
+
+Status WorkerPool::CloseStream(uint64_t stream, int64_t deadline_ms) {
+  const auto it = stream_workers_.find(stream);
+  if (it == stream_workers_.end()) return Fail(ErrorCode::kNotFound, "no stream " + std::to_string(stream));
+  const size_t worker = it->second;
+  stream_workers_.erase(it);
+  return CallCloseStream(*clients_[worker], {stream}, deadline_ms);
+}
+
 Result<RunReply> WorkerPool::Run(const RunRequest& request, int64_t deadline_ms) {
+  if (request.stream != 0) {
+    const auto it = stream_workers_.find(request.stream);
+    if (it == stream_workers_.end()) return Fail(ErrorCode::kNotFound, "no stream " + std::to_string(request.stream));
+    return RunOn(it->second, request, deadline_ms);
+  }
   const size_t first = NextWorker();
-  Result<RunReply> reply = CallRun(*clients_[first], request, deadline_ms);
+  Result<RunReply> reply = RunOn(first, request, deadline_ms);
   if (reply.has_value() || !MayRetry(reply.error().code)) return reply;
   ++retried_;
   size_t second = NextWorker();
   if (second == first) second = (first + 1) % clients_.size();
-  return CallRun(*clients_[second], request, deadline_ms);
+  return RunOn(second, request, deadline_ms);
 }
 
 }  // namespace kiln::cli

@@ -1,6 +1,7 @@
 // Several workers as one: requests take turns, and one that a worker could not answer is tried once on another.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,8 +24,12 @@ class WorkerPool {
   // the model.
   Result<LoadReply> LoadEverywhere(const LoadRequest& request, int64_t deadline_ms);
   // The next connected worker's answer. A stateless request that ended with Unavailable, Busy or a lost connection is
-  // sent once to another one.
+  // sent once to another one; one of a stream is not. Inputs too large for a message travel in shared memory when the
+  // worker is on this host, else LimitExceeded.
   Result<RunReply> Run(const RunRequest& request, int64_t deadline_ms);
+  // On the next connected worker; runs of the stream go there.
+  Result<OpenStreamReply> OpenStream(const OpenStreamRequest& request, int64_t deadline_ms);
+  Status CloseStream(uint64_t stream, int64_t deadline_ms);
   size_t size() const { return clients_.size(); }
   // Requests that were sent twice.
   uint64_t retried() const { return retried_; }
@@ -32,7 +37,10 @@ class WorkerPool {
  private:
   WorkerPool() = default;
   size_t NextWorker();
+  Result<RunReply> RunOn(size_t worker, const RunRequest& request, int64_t deadline_ms);
   std::vector<std::unique_ptr<RpcClient>> clients_;
+  std::vector<std::string> endpoints_;         // per client
+  std::map<uint64_t, size_t> stream_workers_;  // by stream
   size_t next_ = 0;
   uint64_t retried_ = 0;
 };

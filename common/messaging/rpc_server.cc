@@ -113,7 +113,10 @@ void Replier::Done(Result<Message> reply) const {
 
 Result<PeerIdentity> RpcServer::Core::Identify(const SocketMessage& message) const {
   if (options.security.allow_list == nullptr) return PeerIdentity{options.security.insecure_role, {}};
-  return ParseUserId(message.user_id);
+  ASSIGN_OR_RETURN(PeerIdentity peer, ParseUserId(message.user_id));
+  // The list may have changed since the peer connected.
+  ASSIGN_OR_RETURN(peer.role, options.security.allow_list->RoleOf(peer.key));
+  return peer;
 }
 
 void RpcServer::Core::OnMessage(SocketMessage message) {

@@ -59,6 +59,13 @@ void AnnounceReady(std::string_view details) {
   std::fflush(stdout);
 }
 
+void LogReload(const Status& reloaded) {
+  if (reloaded.has_value())
+    spdlog::info("SIGHUP: allow.list and signers.list are read again");
+  else
+    spdlog::error("SIGHUP: the lists stay as they were: {}", ToString(reloaded.error()));
+}
+
 StopWait WaitForStop(int timeout_ms) {
   const sigset_t signals = StopSignals();
   for (;;) {

@@ -26,5 +26,7 @@ void AnnounceReady(std::string_view details);
 enum class StopWait : uint8_t { kStop, kReload, kTimeout };
 // Blocks until SIGINT or SIGTERM (kStop), SIGHUP (kReload), or `timeout_ms` passed; a negative timeout waits for ever.
 StopWait WaitForStop(int timeout_ms = -1);
+// Logs what came of reading the lists of keys again.
+void LogReload(const Status& reloaded);
 
 }  // namespace kiln

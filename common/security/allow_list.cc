@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <mutex>
 #include <sstream>
+#include <unordered_map>
 
 #include "common/security/key_directory.h"
 #include "common/security/transport_keys.h"
@@ -29,6 +31,13 @@ Status ForEachLine(std::string_view text, std::string_view what,
 
 }  // namespace
 
+struct AllowList::State {
+  mutable std::mutex mutex;  // guards roles
+  std::unordered_map<std::string, Role> roles;
+};
+
+AllowList::AllowList() : state_(std::make_shared<State>()) {}
+
 Result<AllowList> AllowList::Parse(std::string_view text) {
   AllowList list;
   RETURN_IF_ERROR(ForEachLine(text, "allow-list", [&](const std::string& role_name, const std::string& key) -> Status {
@@ -47,7 +56,8 @@ Result<AllowList> AllowList::Load(const std::string& path) {
 
 Status AllowList::Add(Role role, std::string_view public_z85) {
   RETURN_IF_ERROR(CheckCurveKey(public_z85));
-  const auto [entry, inserted] = roles_.emplace(std::string(public_z85), role);
+  std::lock_guard lock(state_->mutex);
+  const auto [entry, inserted] = state_->roles.emplace(std::string(public_z85), role);
   if (!inserted && entry->second != role)
     return Fail(ErrorCode::kAlreadyExists, "key " + entry->first + " is listed as " +
                                                std::string(RoleName(entry->second)) + " and as " +
@@ -56,10 +66,26 @@ Status AllowList::Add(Role role, std::string_view public_z85) {
 }
 
 Result<Role> AllowList::RoleOf(std::string_view public_z85) const {
-  const auto entry = roles_.find(std::string(public_z85));
-  if (entry == roles_.end())
+  std::lock_guard lock(state_->mutex);
+  const auto entry = state_->roles.find(std::string(public_z85));
+  if (entry == state_->roles.end())
     return Fail(ErrorCode::kPermissionDenied, "key " + std::string(public_z85) + " is not in the allow-list");
   return entry->second;
+}
+
+size_t AllowList::size() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->roles.size();
+}
+
+void AllowList::Replace(const AllowList& other) const {
+  std::unordered_map<std::string, Role> roles;
+  {
+    std::lock_guard lock(other.state_->mutex);
+    roles = other.state_->roles;
+  }
+  std::lock_guard lock(state_->mutex);
+  state_->roles.swap(roles);
 }
 
 Result<TrustedSigners> ParseSigners(std::string_view text) {

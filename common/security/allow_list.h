@@ -4,9 +4,9 @@
 // A line whose first character is '#' is a comment.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 
 #include "common/base/result.h"
 #include "common/security/role.h"
@@ -14,19 +14,23 @@
 
 namespace kiln {
 
-// Immutable after it is built; share it as shared_ptr<const AllowList>.
+// Copies share one list, so that a listening socket sees a reload. Thread-safe.
 class AllowList {
  public:
+  AllowList();
   // Refuses a bad line, naming it, and a key that is listed twice with two roles.
   static Result<AllowList> Parse(std::string_view text);
   static Result<AllowList> Load(const std::string& path);
 
   Status Add(Role role, std::string_view public_z85);
   Result<Role> RoleOf(std::string_view public_z85) const;
-  size_t size() const { return roles_.size(); }
+  size_t size() const;
+  // Takes the entries of `other`, in all copies: peers without an entry are refused from their next request on.
+  void Replace(const AllowList& other) const;
 
  private:
-  std::unordered_map<std::string, Role> roles_;
+  struct State;
+  std::shared_ptr<State> state_;
 };
 
 Result<TrustedSigners> ParseSigners(std::string_view text);

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 
 #include "common/base/hash.h"
 
@@ -194,6 +195,19 @@ Result<ServerSecurity> KeyDirectory::ServerFor(std::string_view name) const {
   ASSIGN_OR_RETURN(AllowList list, LoadAllowList());
   security.allow_list = std::make_shared<const AllowList>(std::move(list));
   return security;
+}
+
+Status KeyDirectory::Reload(const ServerSecurity& security, SignerList* signers) const {
+  std::optional<AllowList> allowed;
+  if (security.allow_list != nullptr) {
+    ASSIGN_OR_RETURN(allowed, LoadAllowList());
+  }
+  if (signers != nullptr) {
+    ASSIGN_OR_RETURN(TrustedSigners trusted, LoadTrustedSigners());
+    signers->Replace(std::move(trusted));
+  }
+  if (allowed.has_value()) security.allow_list->Replace(*allowed);
+  return {};
 }
 
 Result<ClientSecurity> KeyDirectory::ClientFor(std::string_view name, std::string_view server) const {

@@ -9,6 +9,7 @@
 
 #include "common/base/result.h"
 #include "common/security/allow_list.h"
+#include "common/security/signer_list.h"
 #include "common/security/signing.h"
 #include "common/security/transport_keys.h"
 
@@ -41,6 +42,9 @@ class KeyDirectory {
 
   // What a listening service named `name` needs: its pair and the allow-list.
   Result<ServerSecurity> ServerFor(std::string_view name) const;
+  // Reads allow.list and signers.list again into what ServerFor and a SignerList made of them; both stay as they were
+  // when either cannot be read. `signers` may be null.
+  Status Reload(const ServerSecurity& security, SignerList* signers) const;
   // What a client named `name` needs to reach the service named `server`.
   Result<ClientSecurity> ClientFor(std::string_view name, std::string_view server) const;
 

@@ -52,6 +52,7 @@ struct ListReply {
 struct RunRequest {
   std::string model;
   std::vector<NamedTensor> inputs;
+  uint64_t stream = 0;  // of OpenStreamReply; 0: none
 };
 struct RunTiming {
   uint64_t queue_us = 0, run_us = 0, kernel_us = 0, reference_us = 0;
@@ -60,6 +61,27 @@ struct RunTiming {
 struct RunReply {
   std::vector<NamedTensor> outputs;
   RunTiming timing;
+  uint64_t stream_runs = 0;  // of the stream, with this one
+  bool state_lost = false;   // the stream is not kept there (any more): nothing ran
+};
+
+// A model's output that is its input in the stream's next run.
+struct StateLink {
+  std::string input, output;
+};
+// INPUT=OUTPUT, as flags have it.
+Result<StateLink> ParseStateLink(std::string_view text);
+
+struct OpenStreamRequest {
+  std::string model;
+  std::vector<StateLink> links;
+  std::vector<NamedTensor> state;
+};
+struct OpenStreamReply {
+  uint64_t stream = 0, idle_ms = 0;
+};
+struct CloseStreamRequest {
+  uint64_t stream = 0;
 };
 struct WorkerStatsRequest {
   std::string model;
@@ -77,6 +99,9 @@ Message Encode(const UnloadRequest& request);
 Message Encode(const ListReply& reply);
 Message Encode(const RunRequest& request);
 Message Encode(const RunReply& reply);
+Message Encode(const OpenStreamRequest& request);
+Message Encode(const OpenStreamReply& reply);
+Message Encode(const CloseStreamRequest& request);
 Message Encode(const WorkerStatsRequest& request);
 Message Encode(const WorkerStatsReply& reply);
 Status Decode(const Message& message, LoadRequest& request);
@@ -85,6 +110,9 @@ Status Decode(const Message& message, UnloadRequest& request);
 Status Decode(const Message& message, ListReply& reply);
 Status Decode(const Message& message, RunRequest& request);
 Status Decode(const Message& message, RunReply& reply);
+Status Decode(const Message& message, OpenStreamRequest& request);
+Status Decode(const Message& message, OpenStreamReply& reply);
+Status Decode(const Message& message, CloseStreamRequest& request);
 Status Decode(const Message& message, WorkerStatsRequest& request);
 Status Decode(const Message& message, WorkerStatsReply& reply);
 
@@ -96,6 +124,9 @@ Result<RunReply> CallRun(RpcClient& client, const RunRequest& request, int64_t d
 // As CallRun for a worker on this host: inputs travel in a shared memory object that lives as long as the call. The
 // reply's tensors come back as message parts.
 Result<RunReply> CallRunShared(RpcClient& client, const RunRequest& request, int64_t deadline_ms);
+// A call whose stream is lost is an error too: NotFound, with a message that begins with STATE_LOST.
+Result<OpenStreamReply> CallOpenStream(RpcClient& client, const OpenStreamRequest& request, int64_t deadline_ms);
+Status CallCloseStream(RpcClient& client, const CloseStreamRequest& request, int64_t deadline_ms);
 Result<WorkerStatsReply> CallStats(RpcClient& client, const WorkerStatsRequest& request, int64_t deadline_ms);
 
 }  // namespace kiln

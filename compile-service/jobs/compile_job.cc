@@ -57,7 +57,7 @@ Result<bool> IsPublished(JobState& job) {
     if (reply.error().code == ErrorCode::kNotFound) return false;
     return std::unexpected(reply.error());
   }
-  return !reply->record.empty() && DecodeAndVerify(reply->record, job.workshop.trusted).has_value();
+  return !reply->record.empty() && DecodeAndVerify(reply->record, *job.workshop.trusted.Get()).has_value();
 }
 
 // Takes the lease on the plan; false when somebody else published it meanwhile.

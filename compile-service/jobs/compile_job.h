@@ -8,7 +8,7 @@
 #include "common/base/result.h"
 #include "common/cache_api/client.h"
 #include "common/compile_api/compile_api.h"
-#include "common/security/signing.h"
+#include "common/security/signer_list.h"
 #include "compile-service/jobs/child_pool.h"
 
 namespace kiln {
@@ -19,8 +19,8 @@ struct CompileWorkshop {
   ChildPool& validators;
   cache::CacheClient& store;
   const SigningKey& signing_key;
-  TrustedSigners trusted;  // whose records count as "already there"
-  std::string holder;      // of leases: unique per process
+  SignerList trusted;  // whose records count as "already there"
+  std::string holder;  // of leases: unique per process
   const Clock& clock = SystemClock();
 };
 

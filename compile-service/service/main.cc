@@ -7,6 +7,7 @@
 
 #include "common/process/process.h"
 #include "common/security/key_directory.h"
+#include "common/telemetry/metrics.h"
 #include "compile-service/service/compile_service.h"
 
 namespace kiln {
@@ -23,6 +24,7 @@ struct Flags {
   int job_threads = 2;
   int64_t job_deadline_ms = 20'000;
   std::string replay_directory;
+  std::string metrics;
   std::string log_level = "info";
   bool die_with_parent = false;
 };
@@ -40,7 +42,8 @@ Status Serve(const Flags& flags) {
   ASSIGN_OR_RETURN(KeyDirectory keys, KeyDirectory::Open(flags.keys));
   ASSIGN_OR_RETURN(SigningKey signing_key, keys.LoadOrCreateSigning("compile"));
   RETURN_IF_ERROR(keys.Trust(signing_key.public_key(), "compile"));
-  ASSIGN_OR_RETURN(TrustedSigners trusted, keys.LoadTrustedSigners());
+  ASSIGN_OR_RETURN(TrustedSigners trusted_now, keys.LoadTrustedSigners());
+  SignerList trusted(std::move(trusted_now));
   ServerSecurity server_security;
   ClientSecurity client_security;
   server_security.insecure = client_security.insecure = flags.insecure;
@@ -82,9 +85,27 @@ Status Serve(const Flags& flags) {
   server->Serve();
   std::string addresses;
   for (const std::string& endpoint : server->endpoints()) addresses += (addresses.empty() ? "listen=" : ",") + endpoint;
-  AnnounceReady(addresses);
-  while (WaitForStop() == StopWait::kReload) {
+  std::unique_ptr<MetricsEndpoint> metrics;
+  if (!flags.metrics.empty()) {
+    ASSIGN_OR_RETURN(metrics, MetricsEndpoint::Start(MetricService::kCompile, flags.metrics, [&service] {
+                       const CompileStats stats = service.Stats();
+                       return MetricsSnapshot{{{"requests", stats.requests, ""},
+                                               {"joined", stats.joined, ""},
+                                               {"plans", stats.plans, ""},
+                                               {"kernels", stats.kernels, ""},
+                                               {"kernels_reused", stats.kernels_reused, ""},
+                                               {"failures", stats.failures, ""},
+                                               {"child_crashes", stats.child_crashes, ""},
+                                               {"queued", stats.queued, ""},
+                                               {"running", stats.running, ""},
+                                               ResidentBytes()},
+                                              {}};
+                     }));
+    addresses += " metrics=" + metrics->address();
   }
+  AnnounceReady(addresses);
+  while (WaitForStop() == StopWait::kReload) LogReload(keys.Reload(server_security, &trusted));
+  metrics.reset();
   server->Drain();
   return {};
 }
@@ -112,6 +133,7 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(100, 600'000))
       ->capture_default_str();
   app.add_option("--replay-dir", flags.replay_directory, "where jobs that killed a child are kept");
+  app.add_option("--metrics", flags.metrics, "HOST:PORT that answers /metrics for Prometheus (plain HTTP)");
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error, off")->capture_default_str();
   app.add_flag("--die-with-parent", flags.die_with_parent, "end when the parent process ends");
   CLI11_PARSE(app, argc, argv);

@@ -46,7 +46,7 @@ std::string TableOf(const std::string& page, const std::string& binary) {
 
 TEST(OperationsPage, HasEveryFlagOfTheServicesAndNoOther) {
   const std::string page = TextOf(KILN_SOURCE_DIR "/docs/operations.md");
-  const std::set<std::string> shared = {"--keys", "--insecure", "--log-level", "--die-with-parent"};
+  const std::set<std::string> shared = {"--keys", "--insecure", "--metrics", "--log-level", "--die-with-parent"};
   for (const std::string binary : {"kiln-cache", "kiln-compile", "kiln-worker"}) {
     const std::set<std::string> real = FlagsIn(OutputOf(KILN_BIN_DIR "/" + binary + " --help"));
     ASSERT_TRUE(real.contains("--help")) << binary << " did not print its help";

@@ -45,7 +45,7 @@ Result<FetchedPlan> PlanSource::Fetch(const PlanKey& key, const SegmentId& segme
 
 Result<FetchedPlan> PlanSource::Open(const Bytes& bytes, const PlanKey& key, const SegmentId& segment,
                                      int64_t deadline_ms) {
-  ASSIGN_OR_RETURN(SignedRecord verified, DecodeAndVerify(bytes, trusted_));
+  ASSIGN_OR_RETURN(SignedRecord verified, DecodeAndVerify(bytes, *trusted_.Get()));
   ASSIGN_OR_RETURN(Plan plan, DecodePlan(verified.record.plan));
   RETURN_IF_ERROR(CheckRecord(verified.record, plan, key, segment, host_));
   ASSIGN_OR_RETURN(std::vector<Bytes> kernels, Kernels(plan.kernels, deadline_ms));

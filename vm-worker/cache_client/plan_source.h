@@ -12,6 +12,7 @@
 #include "common/base/result.h"
 #include "common/cache_api/client.h"
 #include "common/native/code_mapping.h"
+#include "common/security/signer_list.h"
 #include "vm-worker/cache_client/disk_tier.h"
 
 namespace kiln {
@@ -30,7 +31,7 @@ struct FetchedPlan {
 class PlanSource {
  public:
   // `disk` may be null. Both outlive this.
-  PlanSource(cache::CacheClient& store, DiskTier* disk, TrustedSigners trusted, Target host)
+  PlanSource(cache::CacheClient& store, DiskTier* disk, SignerList trusted, Target host)
       : store_(store), disk_(disk), trusted_(std::move(trusted)), host_(host) {}
 
   // Blocks up to about deadline_ms; not on the loop thread. NotFound, IntegrityFailure (damage or forgery: counted by
@@ -43,7 +44,7 @@ class PlanSource {
 
   cache::CacheClient& store_;
   DiskTier* disk_;
-  const TrustedSigners trusted_;
+  const SignerList trusted_;
   const Target host_;
 };
 

@@ -22,6 +22,11 @@ struct Flags {
   bool insecure = false;
   int threads = 1;
   size_t queue = limits::kRequestQueueDefault;
+  size_t run_memory_bytes = WorkerServiceOptions{}.run_memory_bytes;
+  size_t streams = StreamOptions{}.streams_max;
+  int64_t stream_bytes = StreamOptions{}.bytes_max;
+  int64_t stream_idle_s = StreamOptions{}.idle_ns / 1'000'000'000;
+  std::vector<std::string> states;  // model:input=output
   std::string disk_cache;
   int64_t disk_cache_bytes = int64_t{1} << 30;
   int64_t warm_wait_ms = 2'000;
@@ -30,6 +35,7 @@ struct Flags {
   uint64_t hot_runs = TierPolicy{}.hot_runs;
   uint64_t hot_ms = TierPolicy{}.hot_ns / 1'000'000;
   size_t plans_max = TierPolicy{}.plans_max;
+  std::string metrics;
   std::string log_level = "info";
   bool die_with_parent = false;
   bool perf_map = false;
@@ -45,6 +51,24 @@ TierOptions TierOptionsFrom(const Flags& flags) {
   options.shadow_runs = flags.shadow_runs;
   options.shadow.core_share_max = flags.shadow_share;
   options.reporter = "worker-" + std::to_string(getpid()) + "-" + std::to_string(SystemClock().NowNs());
+  return options;
+}
+
+Result<WorkerServiceOptions> ServiceOptionsFrom(const Flags& flags) {
+  WorkerServiceOptions options;
+  options.threads = flags.threads;
+  options.queue_max = flags.queue;
+  options.run_memory_bytes = flags.run_memory_bytes;
+  options.streams.streams_max = flags.streams;
+  options.streams.bytes_max = flags.stream_bytes;
+  options.streams.idle_ns = flags.stream_idle_s * 1'000'000'000;
+  for (const std::string& state : flags.states) {
+    const size_t colon = state.find(':');
+    if (colon == std::string::npos)
+      return Fail(ErrorCode::kInvalidArgument, "--state takes MODEL:INPUT=OUTPUT, not \"" + state + "\"");
+    ASSIGN_OR_RETURN(StateLink link, ParseStateLink(std::string_view(state).substr(colon + 1)));
+    options.states.emplace_back(state.substr(0, colon), std::move(link));
+  }
   return options;
 }
 
@@ -67,6 +91,7 @@ Status Serve(const Flags& flags) {
   const bool plans = !flags.store.empty() && !tier_options.targets.empty();
 
   ASSIGN_OR_RETURN(auto loop, Loop::Start("worker-loop"));
+  SignerList trusted;
   std::unique_ptr<DiskTier> disk;
   std::unique_ptr<cache::CacheClient> store;
   std::unique_ptr<PlanSource> source;
@@ -74,7 +99,8 @@ Status Serve(const Flags& flags) {
   // Set once the controller exists; hints before that are caught up by its first look at the change log.
   auto controller = std::make_shared<std::atomic<TierController*>>(nullptr);
   if (plans) {
-    ASSIGN_OR_RETURN(TrustedSigners trusted, keys.LoadTrustedSigners());
+    ASSIGN_OR_RETURN(TrustedSigners trusted_now, keys.LoadTrustedSigners());
+    trusted.Replace(std::move(trusted_now));
     if (!flags.disk_cache.empty()) {
       ASSIGN_OR_RETURN(disk, DiskTier::Open(flags.disk_cache, flags.disk_cache_bytes));
     }
@@ -115,8 +141,8 @@ Status Serve(const Flags& flags) {
   }
   if (plans && !flags.models.empty() && !tiers.WaitWarm(flags.warm_wait_ms))
     spdlog::warn("the cache store did not answer within {} ms; starting cold", flags.warm_wait_ms);
-  auto service =
-      std::make_unique<WorkerService>(registry, tiers, epochs, WorkerServiceOptions{flags.threads, flags.queue});
+  ASSIGN_OR_RETURN(WorkerServiceOptions service_options, ServiceOptionsFrom(flags));
+  auto service = std::make_unique<WorkerService>(registry, tiers, epochs, std::move(service_options));
   RpcServerOptions server_options;
   server_options.endpoints = flags.listen;
   server_options.security = server_security;
@@ -126,9 +152,15 @@ Status Serve(const Flags& flags) {
   server->Serve();
   std::string addresses;
   for (const std::string& endpoint : server->endpoints()) addresses += (addresses.empty() ? "listen=" : ",") + endpoint;
-  AnnounceReady(addresses);
-  while (WaitForStop() == StopWait::kReload) {
+  std::unique_ptr<MetricsEndpoint> metrics;
+  if (!flags.metrics.empty()) {
+    ASSIGN_OR_RETURN(metrics, MetricsEndpoint::Start(MetricService::kWorker, flags.metrics,
+                                                     [service = service.get()] { return service->Snapshot(); }));
+    addresses += " metrics=" + metrics->address();
   }
+  AnnounceReady(addresses);
+  while (WaitForStop() == StopWait::kReload) LogReload(keys.Reload(server_security, plans ? &trusted : nullptr));
+  metrics.reset();
   server->Drain();
   service.reset();
   controller->store(nullptr);
@@ -151,6 +183,20 @@ int Main(int argc, char** argv) {
   app.add_option("--queue", flags.queue, "requests that may wait")
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();
+  app.add_option("--run-memory-bytes", flags.run_memory_bytes,
+                 "temporary memory of runs; each request thread may use its share, a run that needs more is an error")
+      ->check(CLI::Range(size_t{1} << 20, size_t{1} << 40))
+      ->capture_default_str();
+  app.add_option("--state", flags.states,
+                 "MODEL:INPUT=OUTPUT: in streams of the model, the output of a run is the input of the next; may be "
+                 "repeated");
+  app.add_option("--streams", flags.streams, "streams whose state is kept")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--stream-bytes", flags.stream_bytes, "their state together")->capture_default_str();
+  app.add_option("--stream-idle-s", flags.stream_idle_s, "a stream without a run for so long is forgotten")
+      ->check(CLI::Range(1, 7 * 86'400))
+      ->capture_default_str();
   app.add_option("--disk-cache", flags.disk_cache, "directory for fetched plans and kernels");
   app.add_option("--disk-cache-bytes", flags.disk_cache_bytes, "its size limit")->capture_default_str();
   app.add_option("--warm-wait-ms", flags.warm_wait_ms, "before ready: how long to wait for the plans of --model models")
@@ -168,6 +214,7 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--gdb-symbols", flags.gdb_symbols, "name generated kernels for gdb, through its JIT interface");
   app.add_flag("--perf-map", flags.perf_map, "name generated kernels for perf in /tmp/perf-PID.map");
+  app.add_option("--metrics", flags.metrics, "HOST:PORT that answers /metrics for Prometheus (plain HTTP)");
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error, off")->capture_default_str();
   app.add_flag("--die-with-parent", flags.die_with_parent, "end when the parent process ends");
   CLI11_PARSE(app, argc, argv);

@@ -2,41 +2,16 @@
 
 #include <spdlog/spdlog.h>
 
-#include <algorithm>
-
 #include "common/base/clock.h"
 #include "vm-worker/explain/explain_model.h"
 #include "vm-worker/interp/interpreter.h"
+#include "vm-worker/service/streams.h"
 
 namespace kiln {
 namespace {
 
 constexpr uint32_t kBusyRetryMs = 20;
 constexpr size_t kQuestionsMax = 64;
-
-// The tensors in the order of the model's inputs. Errors name the input and what the model declares.
-Result<std::vector<TensorRef>> BindInputs(const ServedModel& served, const RunRequest& request) {
-  std::vector<TensorRef> inputs(served.inputs.size());
-  std::vector<bool> given(served.inputs.size());
-  for (const NamedTensor& tensor : request.inputs) {
-    const auto it = std::find_if(served.inputs.begin(), served.inputs.end(),
-                                 [&](const ValueInfo& info) { return info.name == tensor.name; });
-    if (it == served.inputs.end()) {
-      std::string known;
-      for (const ValueInfo& info : served.inputs) known += (known.empty() ? "" : ", ") + info.name;
-      return Fail(ErrorCode::kInvalidArgument, "the model has no input \"" + tensor.name + "\"; its inputs: " + known);
-    }
-    const auto index = static_cast<size_t>(it - served.inputs.begin());
-    if (given[index]) return Fail(ErrorCode::kInvalidArgument, "input \"" + tensor.name + "\" is given twice");
-    given[index] = true;
-    inputs[index] = tensor.tensor.ref;
-  }
-  for (size_t i = 0; i < given.size(); ++i)
-    if (!given[i])
-      return Fail(ErrorCode::kInvalidArgument,
-                  "input \"" + served.inputs[i].name + "\" (" + served.inputs[i].text + ") is missing");
-  return inputs;
-}
 
 }  // namespace
 
@@ -48,6 +23,7 @@ struct WorkerService::Thread {
     std::unique_ptr<CallObserver> observer;
     std::unique_ptr<Dispatcher> dispatcher;
   };
+  explicit Thread(size_t arena_bytes) : context({.arena_limit_bytes = arena_bytes}) {}
   VmContext context;
   int reader = -1;
   std::unordered_map<const ServedModel*, PerModel> models;
@@ -55,7 +31,15 @@ struct WorkerService::Thread {
 
 WorkerService::WorkerService(ModelRegistry& registry, TierController& tiers, EpochDomain& epochs,
                              WorkerServiceOptions options)
-    : registry_(registry), tiers_(tiers), epochs_(epochs), queue_(options.queue_max), questions_(kQuestionsMax) {
+    : registry_(registry),
+      tiers_(tiers),
+      epochs_(epochs),
+      queue_(options.queue_max),
+      arena_bytes_(options.run_memory_bytes / static_cast<size_t>(options.threads)),
+      states_(std::move(options.states)),
+      streams_(options.streams),
+      idle_ms_(static_cast<uint64_t>(options.streams.idle_ns / 1'000'000)),
+      questions_(kQuestionsMax) {
   questions_thread_ = std::thread([this] {
     while (std::optional<std::function<void()>> question = questions_.Pop()) (*question)();
   });
@@ -87,6 +71,8 @@ void WorkerService::RegisterOn(RpcServer& server) {
     });
   };
   ask(WorkerMethod::kUnload, &WorkerService::Unload);
+  ask(WorkerMethod::kOpenStream, &WorkerService::OpenStream);
+  ask(WorkerMethod::kCloseStream, &WorkerService::CloseStream);
   ask(WorkerMethod::kStats, &WorkerService::StatsOf);
   ask(WorkerMethod::kExplain, &WorkerService::Explain);
   on(WorkerMethod::kPing, [](const RequestContext&, Message, Replier reply) { reply.Ok({}); });
@@ -118,8 +104,29 @@ Result<Message> WorkerService::Unload(const Message& message) {
   return Message{};
 }
 
+Result<Message> WorkerService::OpenStream(const Message& message) {
+  OpenStreamRequest request;
+  RETURN_IF_ERROR(Decode(message, request));
+  ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> served, registry_.Find(request.model));
+  if (request.links.empty())
+    for (const auto& [model, link] : states_)
+      if (model == request.model) request.links.push_back(link);
+  ASSIGN_OR_RETURN(std::vector<StreamLink> links, ResolveLinks(*served, request.links));
+  ASSIGN_OR_RETURN(std::vector<Tensor> state, FirstState(*served, links, request.state));
+  ASSIGN_OR_RETURN(const uint64_t id, streams_.Open(served, std::move(links), std::move(state)));
+  return Encode(OpenStreamReply{id, idle_ms_});
+}
+
+Result<Message> WorkerService::CloseStream(const Message& message) {
+  CloseStreamRequest request;
+  RETURN_IF_ERROR(Decode(message, request));
+  if (!streams_.Close(request.stream))
+    return Fail(ErrorCode::kNotFound, "stream " + std::to_string(request.stream) + " is not kept here");
+  return Message{};
+}
+
 void WorkerService::RunThread() {
-  Thread thread;
+  Thread thread(arena_bytes_);
   thread.reader = epochs_.RegisterReader();
   if (thread.reader < 0)
     spdlog::error("more than {} request threads: this one runs without plans", EpochDomain::kReadersMax);
@@ -130,7 +137,10 @@ void WorkerService::RunThread() {
       continue;
     }
     ++requests_;
+    const int64_t started_ns = SystemClock().NowNs();
+    queue_wait_.Record(started_ns - work->queued_ns);
     Result<Message> answer = Run(thread, *work);
+    if (!work->is_load) run_.Record(SystemClock().NowNs() - started_ns);
     if (!answer.has_value()) {
       ++errors_;
       spdlog::info("request {:016x} failed: {}", work->trace_id, ToString(answer.error()));
@@ -154,16 +164,42 @@ Result<Message> WorkerService::Run(Thread& thread, const Work& work) {
   ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> served, registry_.Find(request.model));
   RunReply reply;
   reply.timing.queue_us = static_cast<uint64_t>((start - work.queued_ns) / 1000);
-  ASSIGN_OR_RETURN(reply.outputs, Execute(thread, served, request, reply.timing));
+  if (request.stream == 0) {
+    ASSIGN_OR_RETURN(std::vector<TensorRef> inputs, BindInputs(*served, request, {}, {}));
+    ASSIGN_OR_RETURN(reply.outputs, Execute(thread, served, inputs, reply.timing));
+  } else {
+    RETURN_IF_ERROR(RunStream(thread, served, request, reply));
+  }
   spdlog::debug("request {:016x} of model {}: {} us, segments {} by plan, {} interpreted", work.trace_id, request.model,
                 reply.timing.run_us, reply.timing.plan_segments, reply.timing.interpreted_segments);
   return Encode(reply);
 }
 
+Status WorkerService::RunStream(Thread& thread, const std::shared_ptr<const ServedModel>& served,
+                                const RunRequest& request, RunReply& reply) {
+  Result<StreamStore::Lease> lease = streams_.Take(request.stream, served);
+  if (!lease.has_value()) {
+    if (lease.error().code != ErrorCode::kNotFound) return std::unexpected(lease.error());
+    reply.state_lost = true;
+    return {};
+  }
+  ASSIGN_OR_RETURN(std::vector<TensorRef> inputs, BindInputs(*served, request, lease->links(), lease->state()));
+  ASSIGN_OR_RETURN(std::vector<NamedTensor> outputs, Execute(thread, served, inputs, reply.timing));
+  std::vector<Tensor> state;
+  std::vector<bool> kept(outputs.size());
+  for (const StreamLink& link : lease->links()) {
+    state.push_back(outputs[link.output].tensor);
+    kept[link.output] = true;
+  }
+  for (size_t i = 0; i < outputs.size(); ++i)
+    if (!kept[i]) reply.outputs.push_back(std::move(outputs[i]));
+  ASSIGN_OR_RETURN(reply.stream_runs, streams_.Commit(*std::move(lease), std::move(state)));
+  return {};
+}
+
 Result<std::vector<NamedTensor>> WorkerService::Execute(Thread& thread,
                                                         const std::shared_ptr<const ServedModel>& served,
-                                                        const RunRequest& request, RunTiming& timing) {
-  ASSIGN_OR_RETURN(std::vector<TensorRef> inputs, BindInputs(*served, request));
+                                                        std::span<const TensorRef> inputs, RunTiming& timing) {
   std::erase_if(thread.models, [](const auto& entry) { return entry.second.served.expired(); });
   Thread::PerModel& own = thread.models[served.get()];
   Model& model = *served->model;
@@ -218,60 +254,6 @@ Result<Message> WorkerService::Explain(const Message& message) {
   RETURN_IF_ERROR(Decode(message, request));
   ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> served, registry_.Find(request.model));
   ASSIGN_OR_RETURN(const ExplainReply reply, ExplainModel(*served->model, tiers_, request));
-  return Encode(reply);
-}
-
-Result<Message> WorkerService::StatsOf(const Message& message) {
-  WorkerStatsRequest request;
-  RETURN_IF_ERROR(Decode(message, request));
-  WorkerStatsReply reply;
-  const auto add = [&reply](std::string name, uint64_t value) { reply.stats.emplace_back(std::move(name), value); };
-  if (request.model.empty()) {
-    add("requests", requests_.load());
-    add("errors", errors_.load());
-    add("busy", busy_.load());
-    add("expired", expired_.load());
-    const TierStats tiers = tiers_.Stats();
-    add("compile_requests", tiers.compile_requests);
-    add("compiled", tiers.compiled);
-    add("compile_failures", tiers.compile_failures);
-    add("fetched", tiers.fetched);
-    add("fetched_from_disk", tiers.fetched_from_disk);
-    add("rejected", tiers.rejected);
-    add("published", tiers.published);
-    add("shadow_clean", tiers.shadow_clean);
-    add("shadow_mismatches", tiers.shadow_mismatches);
-    add("quarantined", tiers.quarantined);
-    for (size_t i = 1; i < kMissReasons; ++i) {
-      const std::string reason(MissReasonText(static_cast<MissReason>(i)));
-      add("miss_" + reason, tiers.misses.calls[i]);
-      add("miss_ns_" + reason, tiers.misses.ns[i]);
-    }
-    return Encode(reply);
-  }
-  ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> served, registry_.Find(request.model));
-  Model::Totals all;
-  uint64_t with_plan = 0;
-  const std::vector<SegmentStatus> segments = tiers_.Segments(*served->model);
-  for (const SegmentStatus& segment : segments) {
-    with_plan += segment.published.empty() ? 0 : 1;
-    all.interpreted_calls += segment.totals.interpreted_calls;
-    all.plan_calls += segment.totals.plan_calls;
-    all.interpreted_ns += segment.totals.interpreted_ns;
-    all.kernel_ns += segment.totals.kernel_ns;
-    all.reference_ns += segment.totals.reference_ns;
-    all.guard_misses += segment.totals.guard_misses;
-    all.input_copies += segment.totals.input_copies;
-  }
-  add("segments", segments.size());
-  add("segments_with_plan", with_plan);
-  add("interpreted_calls", all.interpreted_calls);
-  add("plan_calls", all.plan_calls);
-  add("interpreted_ns", all.interpreted_ns);
-  add("kernel_ns", all.kernel_ns);
-  add("reference_ns", all.reference_ns);
-  add("guard_misses", all.guard_misses);
-  add("input_copies", all.input_copies);
   return Encode(reply);
 }
 

@@ -10,14 +10,20 @@
 #include <vector>
 
 #include "common/messaging/rpc_server.h"
+#include "common/telemetry/metrics.h"
 #include "vm-worker/service/model_registry.h"
 #include "vm-worker/service/request_queue.h"
+#include "vm-worker/service/stream_store.h"
 
 namespace kiln {
 
 struct WorkerServiceOptions {
   int threads = 1;
   size_t queue_max = limits::kRequestQueueDefault;
+  // Temporary memory of runs, all request threads together; each may use an equal share of it.
+  size_t run_memory_bytes = size_t{1} << 40;
+  StreamOptions streams;
+  std::vector<std::pair<std::string, StateLink>> states;  // model, and a link of streams that name none
 };
 
 // Thread-safe. End it before the registry and the tiers.
@@ -28,6 +34,8 @@ class WorkerService {
 
   // Registers the methods; call before server.Serve().
   void RegisterOn(RpcServer& server);
+  // For metrics; may wait for the tier controller, so not on a loop.
+  MetricsSnapshot Snapshot();
 
  private:
   struct Thread;  // what a request thread owns
@@ -47,15 +55,25 @@ class WorkerService {
   Result<Message> Unload(const Message& message);
   Result<Message> Run(Thread& thread, const Work& work);
   Result<std::vector<NamedTensor>> Execute(Thread& thread, const std::shared_ptr<const ServedModel>& served,
-                                           const RunRequest& request, RunTiming& timing);
+                                           std::span<const TensorRef> inputs, RunTiming& timing);
+  Status RunStream(Thread& thread, const std::shared_ptr<const ServedModel>& served, const RunRequest& request,
+                   RunReply& reply);
+  Result<Message> OpenStream(const Message& message);
+  Result<Message> CloseStream(const Message& message);
   Result<Message> Explain(const Message& message);
+  std::vector<MetricSample> Counts();
   Result<Message> StatsOf(const Message& message);
 
   ModelRegistry& registry_;
   TierController& tiers_;
   EpochDomain& epochs_;
   RequestQueue<Work> queue_;
+  const size_t arena_bytes_;  // of one request thread
+  const std::vector<std::pair<std::string, StateLink>> states_;
+  StreamStore streams_;
+  const uint64_t idle_ms_;
   std::atomic<uint64_t> requests_{0}, errors_{0}, busy_{0}, expired_{0};
+  Latency queue_wait_, run_;
   std::vector<std::thread> threads_;
   // Questions about the worker wait for the control thread, which may wait for the loop: never answered on the loop.
   RequestQueue<std::function<void()>> questions_;

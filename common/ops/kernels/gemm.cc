@@ -1,5 +1,7 @@
 #include "common/ops/kernels/gemm.h"
 
+// Panels are packed on the stack, not on the heap: Eigen cuts them to the second-level cache, at most 1.5 MiB each.
+#define EIGEN_STACK_ALLOCATION_LIMIT (2 << 20)
 #define EIGEN_DONT_PARALLELIZE
 #define EIGEN_MPL2_ONLY
 #include <Eigen/Core>

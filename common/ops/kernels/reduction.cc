@@ -1,6 +1,7 @@
 // Reductions over any axes of any layout: accumulators as a tensor of the output's shape, stretched over the reduced
 // dims.
 #include <algorithm>
+#include <bitset>
 
 #include "common/ops/kernels/kernel.h"
 #include "common/ops/kernels/table.h"
@@ -132,16 +133,20 @@ void ReduceLoop(char* const* p, const int64_t* s, int64_t n, const void*) {
 }
 
 // Which dims of the input a reduction folds.
-Result<std::vector<bool>> ReducedDims(const KernelCall& call) {
+using DimSet = std::bitset<limits::kRankMax>;
+Result<DimSet> ReducedDims(const KernelCall& call) {
   const TensorRef& in = call.inputs[0];
-  std::vector<bool> reduced(static_cast<size_t>(in.rank()), false);
+  DimSet reduced;
   if (call.Has(1) && call.inputs[1].elements() > 0) {
-    for (const int64_t given : ReadInts(call.inputs[1])) {
-      ASSIGN_OR_RETURN(const int axis, NormalizeAxis(given, in.rank()));
-      reduced[static_cast<size_t>(axis)] = true;
+    TensorRef axis_ref = call.inputs[1];
+    const int64_t step = axis_ref.rank() == 0 ? 0 : axis_ref.strides[0] * DTypeBytes(axis_ref.dtype);
+    for (int64_t i = 0; i < call.inputs[1].elements(); ++i) {
+      ASSIGN_OR_RETURN(const int axis, NormalizeAxis(ReadInt(axis_ref), in.rank()));
+      reduced.set(static_cast<size_t>(axis));
+      axis_ref.data = axis_ref.as<char>() + step;
     }
   } else if (call.attributes->Int("noop_with_empty_axes", 0) == 0) {
-    reduced.assign(reduced.size(), true);
+    reduced.set();
   }
   return reduced;
 }
@@ -153,7 +158,7 @@ struct Accumulators {
   int64_t folded = 1;  // elements per accumulator
 };
 Result<Accumulators> PlanAccumulators(const KernelCall& call) {
-  ASSIGN_OR_RETURN(const std::vector<bool> reduced, ReducedDims(call));
+  ASSIGN_OR_RETURN(const DimSet reduced, ReducedDims(call));
   Accumulators plan;
   for (int d = 0; d < call.inputs[0].rank(); ++d) {
     const int64_t dim = call.inputs[0].dims[d];

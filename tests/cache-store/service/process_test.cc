@@ -10,10 +10,14 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <random>
 #include <thread>
 
 #include "common/cache_api/client.h"
+#include "common/security/key_directory.h"
+#include "tests/support/scrape.h"
 
 namespace kiln {
 namespace {
@@ -55,6 +59,7 @@ class CacheProcess {
     pid_ = -1;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   }
+  void Signal(int signal) const { ::kill(pid_, signal); }
   const std::string& first_line() const { return first_line_; }
 
  private:
@@ -96,6 +101,17 @@ class ProcessTest : public ::testing::Test {
     return {};
   }
 
+  // What `kiln cache` with these arguments prints; its exit status into `status`.
+  std::string Tool(const std::string& arguments, int* status) {
+    const std::string command =
+        KILN_BIN_DIR "/kiln cache --store ipc://" + directory_ + "/cache " + arguments + " 2>&1";
+    std::string output;
+    FILE* pipe = ::popen(command.c_str(), "r");
+    for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) output.push_back(static_cast<char>(c));
+    *status = WEXITSTATUS(::pclose(pipe));
+    return output;
+  }
+
   std::string directory_;
   SigningKey key_ = SigningKey::Generate();
   std::unique_ptr<Loop> loop_;
@@ -112,14 +128,99 @@ TEST_F(ProcessTest, RefusesASecondOwnerOfTheStoreAndPlaintextWithoutTheFlag) {
   CacheProcess first(directory_);
   for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
            {"--insecure", "--listen", "ipc://" + directory_ + "/other", "--store", "rocksdb:" + directory_ + "/db"},
-           {"--insecure", "--listen", "tcp://0.0.0.0:7399"},
-           {"--listen", "ipc://" + directory_ + "/other"},
+           {"--insecure", "--listen", "tcp://0.0.0.0:7399", "--store", "memory:"},
+           {"--listen", "ipc://" + directory_ + "/other", "--store", "memory:"},
+           {"--insecure", "--listen", "ipc://" + directory_ + "/other"},
            {"--insecure", "--listen", "ipc://" + directory_ + "/other", "--store", "nonsense:"}}) {
     CacheProcess refused(arguments);
     EXPECT_EQ(refused.first_line(), "");
     const int status = refused.Stop(0);
     EXPECT_TRUE(status == 2 || status == 3) << status;
   }
+}
+
+TEST_F(ProcessTest, AdministratorsPinQuarantineAndPurgeFromTheCommandLine) {
+  CacheProcess process(directory_);
+  auto client = Connect();
+  for (uint32_t plan = 1; plan <= 3; ++plan) ASSERT_TRUE(Publish(*client, plan));
+  const auto key = [](uint32_t number) { return FieldHasher("test.plan").U32(number).Finish(); };
+  const auto summary = [&](uint32_t number) {
+    const auto page = client->CallSync(cache::ListRequest{}, kWaitMs);
+    for (const cache::PlanSummary& plan : page->plans)
+      if (plan.plan_key == key(number)) return std::optional(plan);
+    return std::optional<cache::PlanSummary>();
+  };
+  int status = 0;
+  EXPECT_NE(Tool("pin " + key(1).Hex() + " " + key(2).Hex(), &status).find("pinned"), std::string::npos);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(summary(1)->pinned && summary(2)->pinned && !summary(3)->pinned);
+  Tool("unpin " + key(2).Hex(), &status);
+  EXPECT_FALSE(summary(2)->pinned);
+  Tool("quarantine " + key(3).Hex(), &status);
+  EXPECT_TRUE(summary(3)->quarantined);
+  Tool("quarantine --lift " + key(3).Hex(), &status);
+  EXPECT_FALSE(summary(3)->quarantined);
+  EXPECT_EQ(Tool("purge --target t --dry-run", &status), "3 plans would be purged\n");
+  EXPECT_TRUE(summary(1).has_value());
+  EXPECT_EQ(Tool("purge " + key(1).Hex(), &status), "1 plans purged\n");
+  EXPECT_FALSE(summary(1).has_value());
+  EXPECT_EQ(Tool("--json purge --segment " + FieldHasher("test.segment").Finish().Hex(), &status),
+            "{\"dry_run\":false,\"plans\":2}\n");
+  for (const char* wrong : {"purge", "purge --segment 12", "pin", "pin zz"}) {
+    Tool(wrong, &status);
+    EXPECT_NE(status, 0) << wrong;
+  }
+}
+
+TEST_F(ProcessTest, AnswersMetrics) {
+  CacheProcess process({"--insecure", "--listen", "ipc://" + directory_ + "/cache", "--blob-listen",
+                        "ipc://" + directory_ + "/blobs", "--store", "memory:", "--metrics", "127.0.0.1:0"});
+  const size_t at = process.first_line().find("metrics=");
+  ASSERT_NE(at, std::string::npos) << process.first_line();
+  auto client = Connect();
+  ASSERT_TRUE(Publish(*client, 1));
+  const std::string page = testing::Scrape(process.first_line().substr(at + std::strlen("metrics=")));
+  EXPECT_NE(page.find("kiln_cache_plans 1"), std::string::npos) << page;
+  EXPECT_NE(page.find("kiln_cache_events_total{event=\"blobs_stored\"} 3"), std::string::npos) << page;
+}
+
+TEST_F(ProcessTest, ReadsItsListsAgainOnSighup) {
+  const auto keys = KeyDirectory::Open(directory_ + "/keys").value();
+  const CurveKeyPair server = keys.LoadOrCreateCurve("cache").value(), first = GenerateCurveKeyPair().value(),
+                     second = GenerateCurveKeyPair().value();
+  ASSERT_TRUE(keys.Allow(Role::kCompile, first.public_z85, "first"));
+  ASSERT_TRUE(keys.Trust(SigningKey::Generate().public_key(), "another"));
+  CacheProcess process({"--keys", keys.path(), "--listen", "tcp://127.0.0.1:*", "--store", "memory:"});
+  ASSERT_TRUE(process.first_line().starts_with("ready listen=tcp://")) << process.first_line();
+  const auto connect = [&](const CurveKeyPair& pair) {
+    return cache::CacheClient::Connect(*loop_, {.endpoint = process.first_line().substr(std::strlen("ready listen=")),
+                                                .security = {.keys = pair, .server_public_z85 = server.public_z85}})
+        .value();
+  };
+  auto client = connect(first);
+  ASSERT_TRUE(client->CallSync(cache::PingRequest{}, kWaitMs));
+  EXPECT_EQ(Publish(*client, 1).error().code, ErrorCode::kIntegrityFailure) << "nobody trusts the signer yet";
+  ASSERT_TRUE(keys.Trust(key_.public_key(), "test"));
+  process.Signal(SIGHUP);
+  const auto eventually = [](const std::function<bool()>& done) {
+    for (int i = 0; i < 500 && !done(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return done();
+  };
+  EXPECT_TRUE(eventually([&] { return Publish(*client, 1).has_value(); }));
+
+  std::filesystem::remove(keys.path() + "/allow.list");
+  ASSERT_TRUE(keys.Allow(Role::kCompile, second.public_z85, "second"));
+  process.Signal(SIGHUP);
+  EXPECT_TRUE(eventually([&] {
+    const auto refused = client->CallSync(cache::PingRequest{}, kWaitMs);
+    return !refused.has_value() && refused.error().code == ErrorCode::kPermissionDenied;
+  })) << "a peer that is connected already";
+  EXPECT_TRUE(connect(second)->CallSync(cache::PingRequest{}, kWaitMs));
+
+  std::filesystem::remove(keys.path() + "/allow.list");
+  process.Signal(SIGHUP);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_TRUE(connect(second)->CallSync(cache::PingRequest{}, kWaitMs)) << "a list that cannot be read changes nothing";
 }
 
 // Publishing goes on while the store is killed at random moments. After each restart every plan it names is whole, and
