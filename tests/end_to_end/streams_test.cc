@@ -1,4 +1,5 @@
 // Models with state, over a real worker: the state stays there between runs, bounded, and its loss is answered.
+#include <cstdio>
 #include <fstream>
 
 #include "common/telemetry/metrics.h"
@@ -154,6 +155,21 @@ TEST_F(Streams, AndEverythingElseAWorkerCountsAreAmongItsMetrics) {
                 page.find("\n" + name + "_count ") != std::string::npos)
         << name << " has a row and no value";
   }
+}
+
+TEST_F(Streams, KilnRunIsAClientThatChecksThem) {
+  ASSERT_NE(Start(), nullptr);
+  const std::string command = KILN_BIN_DIR "/kiln run " + directory_ + "/stateful.onnx --name m --worker " +
+                              fleet_->WorkerEndpoint(0) +
+                              " --stream sum=total --stream cache=cache_out --dim cache.0=0 --repeat 20 --check --json";
+  FILE* pipe = ::popen(command.c_str(), "r");
+  ASSERT_NE(pipe, nullptr);
+  std::string output;
+  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) output.push_back(static_cast<char>(c));
+  EXPECT_EQ(::pclose(pipe), 0);
+  EXPECT_NE(output.find("\"failed\":0"), std::string::npos) << output;
+  EXPECT_NE(output.find("\"runs\":20"), std::string::npos) << output;
+  EXPECT_NE(output.find("\"wrong\":0"), std::string::npos) << output;
 }
 
 TEST_F(Streams, MistakesAreNamed) {

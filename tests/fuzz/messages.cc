@@ -75,6 +75,9 @@ constexpr MessageRow kRows[] = {
     {"WorkerStatsReply", CheckWorker<WorkerStatsReply>},
     {"ExplainRequest", CheckWorker<ExplainRequest>},
     {"ExplainReply", CheckWorker<ExplainReply>},
+    {"OpenStreamRequest", CheckWorker<OpenStreamRequest>},
+    {"OpenStreamReply", CheckWorker<OpenStreamReply>},
+    {"CloseStreamRequest", CheckWorker<CloseStreamRequest>},
 };
 
 }  // namespace

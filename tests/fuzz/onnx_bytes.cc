@@ -2,11 +2,13 @@
 #include "common/base/check.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/program_checks.h"
+#include "vm-worker/onnx/file_weights.h"
 #include "vm-worker/onnx/importer.h"
 
 namespace kiln::fuzz {
 
 void OnnxBytes(std::span<const uint8_t> bytes) {
+  if (const auto without = onnx::WithoutRawData(bytes)) KILN_CHECK(without->size() < bytes.size());
   for (const bool dynamic : {false, true}) {
     const auto model = ImportOnnxBytes(bytes, "fuzz", {.all_dims_dynamic = dynamic});
     if (!model) {
