@@ -19,6 +19,8 @@ constexpr int64_t kTrialBytesMax = int64_t{256} << 20;
 constexpr int64_t kFirstTrialOperationsMax = 4'000'000;  // the observed call is tried more than those around it
 constexpr int64_t kTrialOperationsMax = 1'000'000;
 constexpr int kSampledParts = 3;
+// Products of a recurrence are evaluated faster than other arithmetic; its errors show after a few steps.
+constexpr int64_t kRecurrenceFactor = 8, kRecurrenceStepsMin = 5;
 constexpr double kTolerance = 2e-4;      // relative to 1 + |reference|; inputs are of size 1
 constexpr double kHalfTolerance = 2e-2;  // f16 and bf16 storage
 constexpr double kDecisionShareMax =
@@ -201,6 +203,19 @@ struct TrialBuffer {
   }
 };
 
+// A recurrence too long for a trial is a recurrence of fewer steps.
+std::vector<int64_t> Affordable(const ir::KernelSpec& spec, std::vector<int64_t> dims, int lanes, int64_t operations) {
+  const auto* recurrent = std::get_if<ir::RecurrentSpec>(&spec.kernel);
+  if (recurrent == nullptr || !recurrent->time.is_argument || dims.size() != static_cast<size_t>(spec.dims))
+    return dims;
+  const int64_t cost = UnitCost(spec, dims, lanes);
+  int64_t& time = dims[static_cast<size_t>(recurrent->time.value)];
+  if (cost > kRecurrenceFactor * operations)
+    time = std::min(time,
+                    std::max(kRecurrenceStepsMin, time * kRecurrenceFactor / std::max<int64_t>(1, cost / operations)));
+  return dims;
+}
+
 struct Trial {
   const std::vector<int64_t>& dims;
   int64_t operations_max;
@@ -215,7 +230,8 @@ class KernelTrials {
 
   // Whether the call was compared; false when it needs too much memory.
   Result<bool> Run(const Trial& trial) {
-    ASSIGN_OR_RETURN(const std::vector<PointerExtent> extents, PointerExtents(spec_, trial.dims, lanes_));
+    const std::vector<int64_t> trial_dims = Affordable(spec_, trial.dims, lanes_, trial.operations_max);
+    ASSIGN_OR_RETURN(const std::vector<PointerExtent> extents, PointerExtents(spec_, trial_dims, lanes_));
     int64_t bytes = 0;
     for (const PointerExtent& extent : extents) bytes += extent.elements * DTypeBytes(extent.dtype);
     if (bytes > kTrialBytesMax) return false;
@@ -227,11 +243,11 @@ class KernelTrials {
       expected.push_back(buffer.pointer(*buffer.expected));
       actual.push_back(buffer.actual == nullptr ? expected.back() : buffer.pointer(*buffer.actual));
     }
-    const KilnKernelArgs args{actual.data(), trial.dims.data(), nullptr};
-    const int64_t range = ir::RangeOf(spec_, trial.dims, lanes_);
+    const KilnKernelArgs args{actual.data(), trial_dims.data(), nullptr};
+    const int64_t range = ir::RangeOf(spec_, trial_dims, lanes_);
     for (const auto& [begin, end] :
-         PartsOf(range, UnitCost(spec_, trial.dims, lanes_), trial.operations_max, random_)) {
-      RETURN_IF_ERROR(EvaluateByColumns(spec_, expected, trial.dims, lanes_, begin, end));
+         PartsOf(range, UnitCost(spec_, trial_dims, lanes_), trial.operations_max, random_)) {
+      RETURN_IF_ERROR(EvaluateByColumns(spec_, expected, trial_dims, lanes_, begin, end));
       entry_(&args, begin, end);
     }
     for (size_t i = 0; i < buffers_.size(); ++i) {
