@@ -29,22 +29,6 @@ TensorDesc SeenFromOutside(SymbolTable& symbols, TensorDesc desc, size_t outer_s
   return desc;
 }
 
-// What holds whichever branch ran: equal dims stay, others become a fresh symbol; ranks that differ are unknown.
-Result<TensorDesc> Merge(SymbolTable& symbols, const TensorDesc& a, const TensorDesc& b, size_t outer_symbols) {
-  if (a.dtype != b.dtype) {
-    return Fail(ErrorCode::kShapeMismatch, "one branch gives " + std::string(DTypeName(a.dtype)) + ", the other " +
-                                               std::string(DTypeName(b.dtype)));
-  }
-  TensorDesc merged{.dtype = a.dtype};
-  if (!a.dims || !b.dims || a.dims->size() != b.dims->size()) return merged;
-  merged.dims.emplace();
-  for (size_t i = 0; i < a.dims->size(); ++i) {
-    const bool same = (*a.dims)[i] == (*b.dims)[i] && VisibleOutside(symbols, (*a.dims)[i], outer_symbols);
-    merged.dims->push_back(same ? (*a.dims)[i] : symbols.FreshSymbol());
-  }
-  return merged;
-}
-
 struct Branch {
   RegionId region;
   ValueList outputs;
@@ -172,6 +156,21 @@ Result<int64_t> AxisIn(int64_t axis, int rank) {
 
 }  // namespace
 
+Result<TensorDesc> MergeBranches(SymbolTable& symbols, const TensorDesc& a, const TensorDesc& b, size_t outer_symbols) {
+  if (a.dtype != b.dtype) {
+    return Fail(ErrorCode::kShapeMismatch, "one branch gives " + std::string(DTypeName(a.dtype)) + ", the other " +
+                                               std::string(DTypeName(b.dtype)));
+  }
+  TensorDesc merged{.dtype = a.dtype};
+  if (!a.dims || !b.dims || a.dims->size() != b.dims->size()) return merged;
+  merged.dims.emplace();
+  for (size_t i = 0; i < a.dims->size(); ++i) {
+    const bool same = (*a.dims)[i] == (*b.dims)[i] && VisibleOutside(symbols, (*a.dims)[i], outer_symbols);
+    merged.dims->push_back(same ? (*a.dims)[i] : symbols.FreshSymbol());
+  }
+  return merged;
+}
+
 // A condition that is known at load leaves only its branch.
 Result<ValueList> IfNode(NodeContext& node) {
   RETURN_IF_ERROR(node.Require(1));
@@ -193,8 +192,8 @@ Result<ValueList> IfNode(NodeContext& node) {
   RETURN_IF_ERROR(CheckOutputCount(node, then_branch.outputs.size()));
   std::vector<TensorDesc> descs;
   for (size_t i = 0; i < then_branch.outputs.size(); ++i) {
-    ASSIGN_OR_RETURN(TensorDesc merged, Merge(symbols, node.b.Desc(then_branch.outputs[i]),
-                                              node.b.Desc(else_branch.outputs[i]), outer_symbols));
+    ASSIGN_OR_RETURN(TensorDesc merged, MergeBranches(symbols, node.b.Desc(then_branch.outputs[i]),
+                                                      node.b.Desc(else_branch.outputs[i]), outer_symbols));
     descs.push_back(std::move(merged));
   }
   return node.b.EmitControl(TensorOp::kIf, {node.In(0)}, {}, {then_branch.region, else_branch.region},

@@ -165,21 +165,28 @@ Status GraphImporter::AddInitializers(GraphProto& graph, Scope& scope) {
 
 Status GraphImporter::ImportNodes(google::protobuf::RepeatedPtrField<NodeProto>& nodes, Scope& scope) {
   ASSIGN_OR_RETURN(const std::vector<int> order, ExecutionOrder(nodes));
-  for (int index : order) {
-    NodeProto& node = nodes[index];
-    if (++visited_nodes_ > kVisitedNodesMax || builder_.emitted_nodes() > kVisitedNodesMax) {
-      return Fail(ErrorCode::kLimitExceeded,
-                  "the model expands to more than " + std::to_string(kVisitedNodesMax) + " nodes");
-    }
-    if (Status status = ImportNode(node, scope); !status.has_value()) {
-      const std::string domain = CanonicalDomain(node.domain());
-      const auto opset = scope.opsets->find(domain);
-      return FailIn("node '" + NameOf(node) + "' (" + node.op_type() + ", " + ShownDomain(domain) + " " +
-                        (opset == scope.opsets->end() ? "?" : std::to_string(opset->second)) + ")",
-                    status.error());
-    }
+  for (int index : order) RETURN_IF_ERROR(VisitNode(nodes[index], scope));
+  return {};
+}
+
+Status GraphImporter::VisitNode(NodeProto& node, Scope& scope) {
+  if (++visited_nodes_ > kVisitedNodesMax || builder_.emitted_nodes() > kVisitedNodesMax) {
+    return Fail(ErrorCode::kLimitExceeded,
+                "the model expands to more than " + std::to_string(kVisitedNodesMax) + " nodes");
+  }
+  if (Status status = ImportNode(node, scope); !status.has_value()) {
+    const std::string domain = CanonicalDomain(node.domain());
+    const auto opset = scope.opsets->find(domain);
+    return FailIn("node '" + NameOf(node) + "' (" + node.op_type() + ", " + ShownDomain(domain) + " " +
+                      (opset == scope.opsets->end() ? "?" : std::to_string(opset->second)) + ")",
+                  status.error());
   }
   return {};
+}
+
+Result<ValueList> GraphImporter::ImportGraph(GraphProto& graph, Scope& scope) {
+  ASSIGN_OR_RETURN(const std::vector<int> order, ExecutionOrder(*graph.mutable_node()));
+  return ImportRest({graph, order, 0}, scope);
 }
 
 Status GraphImporter::ImportNode(NodeProto& node, Scope& scope) {
@@ -274,16 +281,7 @@ Result<ValueList> GraphImporter::ImportBody(GraphProto& graph, const Scope& oute
     scope.values[graph.input(static_cast<int>(i)).name()] = inputs[i];
   }
   RETURN_IF_ERROR(AddInitializers(graph, scope));
-  RETURN_IF_ERROR(ImportNodes(*graph.mutable_node(), scope));
-  ValueList outputs;
-  for (const ValueInfoProto& info : graph.output()) {
-    const ValueId* value = scope.Find(info.name());
-    if (value == nullptr || *value == kNoValue) {
-      return Fail(ErrorCode::kMalformed, "output '" + info.name() + "' of graph '" + graph.name() + "' is not defined");
-    }
-    outputs.push_back(*value);
-  }
-  return outputs;
+  return ImportGraph(graph, scope);
 }
 
 Result<ImportedModel> GraphImporter::Run() {
@@ -292,19 +290,15 @@ Result<ImportedModel> GraphImporter::Run() {
   Scope scope{.opsets = &opsets_};
   RETURN_IF_ERROR(AddInputs(graph, scope));
   RETURN_IF_ERROR(AddInitializers(graph, scope));
-  RETURN_IF_ERROR(ImportNodes(*graph.mutable_node(), scope));
-  return Finish(graph, scope);
+  ASSIGN_OR_RETURN(const ValueList outputs, ImportGraph(graph, scope));
+  return Finish(graph, outputs);
 }
 
 // Output names live in the values: an output that is an input, or is listed twice, gets a value of its own.
-Result<ImportedModel> GraphImporter::Finish(GraphProto& graph, const Scope& scope) {
+Result<ImportedModel> GraphImporter::Finish(GraphProto& graph, const ValueList& made) {
   ValueList outputs;
-  for (const ValueInfoProto& info : graph.output()) {
-    const ValueId* found = scope.Find(info.name());
-    if (found == nullptr || *found == kNoValue) {
-      return Fail(ErrorCode::kMalformed, "output '" + info.name() + "' is not produced by any node");
-    }
-    ValueId value = *found;
+  for (ValueId value : made) {
+    const ValueInfoProto& info = graph.output(static_cast<int>(outputs.size()));
     builder_.SetNodeName(info.name());
     if (builder_.IsRegionInput(value) || std::ranges::find(outputs, value) != outputs.end()) {
       ASSIGN_OR_RETURN(value, builder_.EmitOne(TensorOp::kIdentity, {value}));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -31,11 +32,16 @@ struct Scope {
   const Scope* parent = nullptr;
   const OpsetImports* opsets = nullptr;
   const AttributeBindings* bindings = nullptr;
-  int depth = 0;  // of graphs and function calls around it
+  int depth = 0;       // of graphs and function calls around it
+  bool splits = true;  // whether an If may take the rest of the body into its branches
   std::unordered_map<std::string, ValueId> values;
 
   const ValueId* Find(const std::string& name) const;
 };
+
+// What holds of a value whichever branch of an If made it: equal dims stay, others become a fresh symbol; ranks that
+// differ are unknown. Symbols from `outer_symbols` on mean nothing outside.
+Result<TensorDesc> MergeBranches(SymbolTable& symbols, const TensorDesc& a, const TensorDesc& b, size_t outer_symbols);
 
 class GraphImporter {
  public:
@@ -59,11 +65,37 @@ class GraphImporter {
   Result<Dim> SymbolOf(const std::string& dim_param);
   Status AddInitializers(GraphProto& graph, Scope& scope);
   Status ImportNodes(google::protobuf::RepeatedPtrField<NodeProto>& nodes, Scope& scope);
+  Status VisitNode(NodeProto& node, Scope& scope);
   Status ImportNode(NodeProto& node, Scope& scope);
+  // Imports the nodes of a graph and gives its outputs.
+  Result<ValueList> ImportGraph(GraphProto& graph, Scope& scope);
+
+  // --- split_if.cc ---
+  // What of a graph is still to be imported.
+  struct Rest {
+    GraphProto& graph;
+    const std::vector<int>& order;
+    size_t next;
+  };
+  Result<ValueList> ImportRest(Rest rest, Scope& scope);
+  // An If whose branches give tensors of different ranks says nothing about what follows. Then the rest of the graph
+  // moves into the branches, where ranks are known, and its outputs are the result; nothing when the If was imported as
+  // it is.
+  Result<std::optional<ValueList>> SplitIf(NodeProto& node, const Rest& rest, Scope& scope);
+  bool LosesRank(const NodeProto& node, const Scope& scope);
+  struct Side {
+    RegionId region;
+    ValueList outputs;
+  };
+  // A branch and the rest of the graph behind it; nothing when it cannot be: its ranks are wrong for what follows.
+  std::optional<Side> ImportSide(NodeProto& node, std::string_view branch, const Rest& rest, const Scope& scope);
+  // The whole If, then the rest of the graph as it is: what reports such wrong ranks when the branch is taken.
+  Result<Side> ImportWhole(NodeProto& node, const Rest& rest, const Scope& scope);
+
   Result<ValueList> ApplyRule(NodeProto& node, const std::string& domain, ValueList inputs, const Scope& scope);
   Result<ValueList> CallFunction(FunctionProto& function, const NodeAttributes& attributes, ValueList inputs,
                                  const Scope& caller);
-  Result<ImportedModel> Finish(GraphProto& graph, const Scope& scope);
+  Result<ImportedModel> Finish(GraphProto& graph, const ValueList& made);
 
   ModelProto& model_;
   WeightFiles files_;
@@ -75,6 +107,7 @@ class GraphImporter {
   std::unordered_map<const TensorProto*, Tensor> tensors_;
   std::vector<std::string> overridable_;
   size_t visited_nodes_ = 0;
+  int splits_ = 0;
 };
 
 }  // namespace kiln::onnx

@@ -176,12 +176,17 @@ Result<ValueList> ProgramBuilder::CloseRegion(ValueList outputs) {
 
 ProgramBuilder::Snapshot ProgramBuilder::Save() const {
   const Function& f = function();
-  return Snapshot{f.values.size(), f.regions.size(), program_.constants.size(),
-                  f.regions[static_cast<size_t>(open_.back())].nodes.size(), program_.symbols};
+  return Snapshot{f.values.size(),
+                  f.regions.size(),
+                  program_.constants.size(),
+                  f.regions[static_cast<size_t>(open_.back())].nodes.size(),
+                  open_.size(),
+                  program_.symbols};
 }
 
 void ProgramBuilder::Restore(Snapshot snapshot) {
   Function& f = function();
+  open_.resize(snapshot.open);
   f.values.resize(snapshot.values);
   f.regions.resize(snapshot.regions);
   program_.constants.resize(snapshot.constants);

@@ -59,9 +59,12 @@ class ProgramBuilder {
   bool DefinedHere(ValueId value) const { return region_of_[static_cast<size_t>(value)] == open_.back(); }
   bool IsRegionInput(ValueId value) const;
 
-  // State of the builder, to import a loop body again under wider descs. Precondition: the same regions are open.
+  // The last node of the innermost open region. Precondition: there is one.
+  const Node& last_node() const { return function().regions[static_cast<size_t>(open_.back())].nodes.back(); }
+
+  // State of the builder, to import a body again under other descs. Regions opened since are closed and gone.
   struct Snapshot {
-    size_t values, regions, constants, nodes;
+    size_t values, regions, constants, nodes, open;
     SymbolTable symbols;
   };
   Snapshot Save() const;

@@ -241,6 +241,48 @@ TEST(ImportOnnx, IfBranchesOfDifferentRankMergeToUnknownRank) {
   EXPECT_EQ(CountNodes(imported.program, TensorOp::kIf), 1);
 }
 
+// squeeze(x, 1) as it is exported, then `op`.
+TestModel SqueezedThen(std::string_view op, std::initializer_list<std::string> inputs) {
+  TestModel model(13);
+  model.Input(Tensor32("x", {"n", "t", 4})).Input(Tensor32("c", {}, kBoolType));
+  model.Initializer(FloatTensor("w", {4, 2}, std::vector<float>(8, 0.5f)));
+  GraphProto squeeze;
+  *squeeze.add_initializer() = IntTensor("axis", {1}, {1});
+  AddNode(*squeeze.mutable_node(), "Squeeze", {"x", "axis"}, {"branch_out"});
+  squeeze.add_output()->set_name("branch_out");
+  GraphProto same;
+  AddNode(*same.mutable_node(), "Identity", {"x"}, {"branch_out"});
+  same.add_output()->set_name("branch_out");
+  model.Node("If", {"c"}, {"v"}, {GraphAttribute("then_branch", squeeze), GraphAttribute("else_branch", same)});
+  model.Node(op, inputs, {"p"}).Node("Relu", {"p"}, {"y"}).Output("y");
+  return model;
+}
+
+std::vector<int> RanksOfInputs(const Program& program, TensorOp op) {
+  std::vector<int> ranks;
+  for (const Region& region : program.entry().regions) {
+    for (const Node& node : region.nodes) {
+      const TensorDesc& desc = program.entry().values[static_cast<size_t>(node.op == op ? node.inputs[0] : 0)].desc;
+      if (node.op == op) ranks.push_back(desc.has_rank() ? desc.rank() : -1);
+    }
+  }
+  std::ranges::sort(ranks);
+  return ranks;
+}
+
+TEST(ImportOnnx, WhatFollowsAnIfOfTwoRanksIsImportedWithEach) {
+  const ImportedModel imported = MustImport(SqueezedThen("MatMul", {"v", "w"}));
+  EXPECT_EQ(CountNodes(imported.program, TensorOp::kIf), 1);
+  EXPECT_THAT(RanksOfInputs(imported.program, TensorOp::kMatMul), testing::ElementsAre(2, 3));
+  EXPECT_EQ(imported.outputs[0].name, "y");
+}
+
+TEST(ImportOnnx, ARankThatWhatFollowsRefusesStaysAnErrorOfTheRun) {
+  const ImportedModel imported = MustImport(SqueezedThen("Gemm", {"v", "w"}));
+  EXPECT_EQ(CountNodes(imported.program, TensorOp::kIf), 2);  // the else branch has the whole If, and reports
+  EXPECT_THAT(RanksOfInputs(imported.program, TensorOp::kGemm), testing::ElementsAre(-1, 2));
+}
+
 TEST(ImportOnnx, IfWithAKnownConditionLeavesItsBranch) {
   for (const bool condition : {false, true}) {
     TestModel model(13);
