@@ -305,7 +305,7 @@ class Fuser {
 
 bool IsView(const ir::GraphNode& node) {
   return node.op == TensorOp::kReshape || node.op == TensorOp::kTranspose || node.op == TensorOp::kExpand ||
-         (node.op == TensorOp::kSlice && node.attributes.Has("starts"));
+         ((node.op == TensorOp::kSlice || node.op == TensorOp::kGather) && node.attributes.Has("starts"));
 }
 
 ir::GraphValueId RootOf(const ir::Graph& graph, ir::GraphValueId id) {

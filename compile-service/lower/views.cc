@@ -36,6 +36,15 @@ Result<Place> PlanBuilder::ViewPlace(const ir::GraphNode& node, GraphValueId id)
     }
     return place;
   }
+  if (node.op == TensorOp::kGather) {
+    const auto axis = static_cast<size_t>(node.attributes.Int("axis", 0));
+    place.offset = symbols().Add(place.offset, symbols().Mul(node.attributes.Dims("starts")[0], strides[axis]));
+    place.strides.assign(strides.begin(), strides.begin() + static_cast<std::ptrdiff_t>(axis));
+    for (int64_t step : node.attributes.Ints("steps"))
+      place.strides.push_back(symbols().Mul(strides[axis], Dim::Const(step)));
+    place.strides.insert(place.strides.end(), strides.begin() + static_cast<std::ptrdiff_t>(axis) + 1, strides.end());
+    return place;
+  }
   if (std::optional<std::vector<Dim>> reshaped = ReshapeStrides(from, strides, to)) {
     place.strides = std::move(*reshaped);
     return place;

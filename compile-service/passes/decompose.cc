@@ -1,4 +1,5 @@
 // Composite ops in terms of views, element-wise ops, reductions and products, so that fusion sees one small language.
+#include <algorithm>
 #include <numeric>
 
 #include "compile-service/passes/passes.h"
@@ -142,8 +143,9 @@ class Decomposer {
   // One known index: a slice of one entry, without its dim when the index is a scalar.
   bool Gather(const GraphNode& node) {
     const ir::GraphValue& indices = graph_.value(node.inputs[1]);
-    if (!indices.known || indices.known->size() != 1 || !(*indices.known)[0].is_const() || indices.rank() > 1)
-      return false;
+    if (!indices.known || indices.known->empty()) return false;
+    if (indices.known->size() != 1 || indices.rank() > 1) return GatherWindow(node);
+    if (!(*indices.known)[0].is_const()) return false;
     std::vector<Dim> dims = DimsOf(node.inputs[0]);
     const size_t axis =
         static_cast<size_t>(ir::NormalAxis(node.attributes.Int("axis", 0), static_cast<int>(dims.size())));
@@ -157,6 +159,39 @@ class Decomposer {
     const GraphValueId row =
         EmitSlice(node.inputs[0], std::move(starts), std::vector<int64_t>(dims.size(), 1), dims, -1);
     r_.Reshape(row, {}, Out(node));
+    return true;
+  }
+
+  // Indices first + sum of position * step, as sliding windows are exported: a view, whose entries may share elements.
+  bool GatherWindow(const GraphNode& node) {
+    const ir::GraphValue& indices = graph_.value(node.inputs[1]);
+    std::vector<int64_t> values;
+    for (Dim index : *indices.known) {
+      if (!index.is_const()) return false;
+      values.push_back(index.value());
+    }
+    std::vector<int64_t> extents, steps(indices.dims.size(), 0);
+    for (Dim dim : indices.dims) extents.push_back(dim.value());
+    int64_t stride = 1;
+    for (size_t d = extents.size(); d-- > 0; stride *= extents[d]) {
+      if (extents[d] > 1) steps[d] = values[static_cast<size_t>(stride)] - values[0];
+    }
+    for (size_t at = 0; at < values.size(); ++at) {
+      int64_t rest = static_cast<int64_t>(at), index = values[0];
+      for (size_t d = extents.size(); d-- > 0; rest /= extents[d]) index += rest % extents[d] * steps[d];
+      if (index != values[at]) return false;
+    }
+    std::vector<Dim> dims = DimsOf(node.inputs[0]);
+    const auto axis =
+        static_cast<size_t>(ir::NormalAxis(node.attributes.Int("axis", 0), static_cast<int>(dims.size())));
+    const auto [least, most] = std::ranges::minmax(values);
+    const bool inside = least >= 0 && most < graph_.symbols.Bounds(dims[axis]).min;
+    if (!inside || graph_.value(node.inputs[0]).prepack) return false;  // recipes have no such view
+    Attributes attributes;
+    attributes.Set("axis", static_cast<int64_t>(axis));
+    attributes.Set("starts", std::vector<Dim>{Dim::Const(values[0])});
+    attributes.Set("steps", std::move(steps));
+    r_.Emit(TensorOp::kGather, {node.inputs[0]}, {}, std::move(attributes), Out(node));
     return true;
   }
 

@@ -59,6 +59,26 @@ const Pattern kPatterns[] = {
      {2, 9},
      3,
      3},  // input to channels-last, convolution, output to row-major
+    {"SlidingWindowsAreViews",
+     R"(program "p" { symbol n
+      constant i : i64[3, 4] = [1, 2, 3, 4, 3, 4, 5, 6, 5, 6, 7, 8]
+      func main(%x: f32[n, 12, 5]) -> (%y) {
+        %i : i64[3, 4] = Constant() {value = @i}
+        %g : f32[*] = Gather(%x, %i) {axis = 1}
+        %y : f32[*] = Relu(%g) } })",
+     {4},
+     1,
+     1},
+    {"OtherIndicesAreReferenceSteps",
+     R"(program "p" { symbol n
+      constant i : i64[2, 2] = [1, 3, 5, 8]
+      func main(%x: f32[n, 12]) -> (%y) {
+        %i : i64[2, 2] = Constant() {value = @i}
+        %g : f32[*] = Gather(%x, %i) {axis = 1}
+        %y : f32[*] = Relu(%g) } })",
+     {4},
+     2,
+     2},
     {"EqualNodesOnce",
      R"(program "p" { symbol n
       func main(%x: f32[n, 20]) -> (%y) {
