@@ -69,9 +69,10 @@ double SmallestNormal(DType dtype) {
 struct Error {
   double relative = 0;
   ErrorScope scope = ErrorScope::kBits;
+  double coarsest = 0;  // largest roundoff of a 16-bit result upstream
 };
 Error Widest(Error a, Error b) {
-  return {std::max(a.relative, b.relative), std::max(a.scope, b.scope)};
+  return {std::max(a.relative, b.relative), std::max(a.scope, b.scope), std::max(a.coarsest, b.coarsest)};
 }
 
 // Walks a function's regions in order of execution.
@@ -91,7 +92,8 @@ class Propagation {
     const DType dtype = function_.values[static_cast<size_t>(value)].desc.dtype;
     if (!IsFloat(dtype)) return {ErrorScope::kEqual, 0, 0, 0};
     if (error.scope <= ErrorScope::kEqual) return {error.scope, 0, 0, 0};
-    return {error.scope, std::min(mode_.margin * error.relative, mode_.cap) + 2 * UnitRoundoff(dtype),
+    const double most = std::max(mode_.cap, kHalfRoundoffsMax * error.coarsest);
+    return {error.scope, std::min(mode_.margin * error.relative, most) + 2 * UnitRoundoff(dtype),
             error.scope == ErrorScope::kRow ? mode_.floor : 0, SmallestNormal(dtype)};
   }
 
@@ -163,7 +165,9 @@ class Propagation {
       own += mode_.product_units * 0x1p-24;
     if (error_class == ErrorClass::kRecurrent)
       own *= std::sqrt(Elements(node.inputs, 0) / std::max(1.0, LastDim(node, 0)));
-    return {inputs.relative + own, scope};
+    const double roundoff = UnitRoundoff(dtype);
+    const bool coarse = info.units > 0 && roundoff > AccumulatorRoundoff(dtype);
+    return {inputs.relative + own, scope, std::max(inputs.coarsest, coarse ? roundoff : 0)};
   }
 
   Error& At(ValueId id) { return errors_[static_cast<size_t>(id)]; }

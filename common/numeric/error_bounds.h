@@ -3,8 +3,9 @@
 //
 // The rule. A value's error e, relative to a magnitude, is the largest e of its inputs plus what its own op adds: the
 // longest path of roundings from the inputs. That is a first-order model; what an ill-conditioned step makes of its
-// inputs' error beyond that is paid by the mode's margin: margin * e is allowed, at most the mode's rtol. The magnitude
-// is the widest scope on the way:
+// inputs' error beyond that is paid by the mode's margin: margin * e is allowed, at most the mode's rtol, or
+// kHalfRoundoffsMax roundoffs of a 16-bit type that a value upstream was rounded to (one of them is as large as the
+// whole rtol). The magnitude is the widest scope on the way:
 //   Bits     no float arithmetic upstream: the same bits (any NaN equals any NaN)
 //   Equal    exact arithmetic upstream: equal values
 //   Element  the element itself: nothing upstream can cancel
@@ -42,6 +43,7 @@ struct ErrorBound {
 };
 
 inline constexpr int64_t kRowElementsMin = 16;
+inline constexpr double kHalfRoundoffsMax = 16;
 inline constexpr int64_t kUnknownLength = 4096;
 inline constexpr int64_t kLoopIterationsMax = 64;
 

@@ -72,6 +72,17 @@ TEST(ErrorBounds, ModesAreOrderedAndCapped) {
   }
 }
 
+// What was rounded to a 16-bit type may differ by its unit, also after it is f32 again.
+TEST(ErrorBounds, HalvesUpstreamLeaveRoomForTheirUnit) {
+  const auto bounds =
+      Of("    %h : f16[n, 4] = Cast(%x) {to = 10}\n    %d : f16[n, 4] = Add(%h, %h)\n"
+         "    %f : f32[n, 4] = Cast(%d) {to = 1}\n    %e : f32[n, 4] = Add(%x, %y)\n",
+         "%f, %e");
+  EXPECT_GT(bounds[0].relative, 0x1p-10);
+  EXPECT_LT(bounds[0].relative, 0x1p-6);
+  EXPECT_LT(bounds[1].relative, 1e-5);
+}
+
 TEST(ErrorBounds, IntegersAreExactWhateverIsUpstream) {
   const auto bounds = Of("    %e : f32[n, 4] = Exp(%x)\n    %i : i64[n, 1] = ArgMax(%e) {axis = 1}\n", "%i");
   EXPECT_EQ(bounds[0].scope, ErrorScope::kEqual);
