@@ -107,6 +107,16 @@ TEST(VerifyProgram, RejectsBrokenStructureAndNamesTheNode) {
   }
 }
 
+TEST(VerifyProgram, ACastGivesTheDTypeThatItNames) {
+  const auto parse = [](const char* dtype) {
+    return ParseProgram(std::string("program \"p\" { func main(%x: f32[2]) -> (%y) { %y : ") + dtype +
+                        "[2] = Cast(%x) {to = 2} } }");
+  };
+  EXPECT_TRUE(parse("u8").has_value());
+  ASSERT_FALSE(parse("f64").has_value());
+  EXPECT_NE(parse("f64").error().message.find("is f64, but the op gives u8"), std::string::npos);
+}
+
 TEST(VerifyProgram, RegionsNestToTheLimit) {
   for (int depth : {limits::kRegionDepthMax, limits::kRegionDepthMax + 1}) {
     Program program;
