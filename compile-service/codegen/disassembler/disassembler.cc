@@ -27,6 +27,7 @@ namespace kiln::codegen {
 namespace {
 
 constexpr size_t kKindsShown = 10;
+constexpr const char* kRestLeftOut = "  … the rest is left out\n";
 
 struct Instruction {
   llvm::MCInst inst;
@@ -88,6 +89,7 @@ class Listing {
       uint64_t at = pending.back();
       pending.pop_back();
       while (at < blob_.bytes.size() && !code_.contains(at)) {
+        if (code_.size() >= kListingInstructionsMax) return;
         const Instruction* read = Read(at);
         if (read == nullptr) break;
         uint64_t target = 0;
@@ -107,7 +109,7 @@ class Listing {
     std::string text = Summary();
     uint64_t next = blob_.entry_offset;
     for (const auto& [at, instruction] : code_) {
-      if (text.size() > kListingBytesMax) return text + "  … the rest is left out\n";
+      if (text.size() > kListingBytesMax) return text + kRestLeftOut;
       if (at != next && at != code_.begin()->first) text += "\n";
       if (at == blob_.entry_offset) text += "entry:\n";
       if (const auto loop = loops_.find(at); loop != loops_.end()) {
@@ -119,7 +121,7 @@ class Listing {
       text += fmt::format("  {:5x}  {}\n", at, Line(at, instruction));
       next = at + instruction.size;
     }
-    return text;
+    return code_.size() < kListingInstructionsMax ? text : text + kRestLeftOut;
   }
 
  private:

@@ -9,11 +9,13 @@
 namespace kiln::codegen {
 
 inline constexpr size_t kListingBytesMax = size_t{2} << 20;
+inline constexpr size_t kListingInstructionsMax = 30'000;
 
 // The instructions of a kernel blob that its entry reaches, in address order: jump targets are labels, loop heads say
 // how many jumps come back to them, constants that an instruction reads relative to itself are shown as f32, and the
 // kinds of instructions are counted in front. Bytes that no instruction reaches are counted as constants. Intel syntax
-// for x86. Malformed for what is no blob; at most kListingBytesMax of text, then a line that says so.
+// for x86. Malformed for what is no blob; at most kListingBytesMax of text and
+// kListingInstructionsMax instructions, then a line that says so.
 Result<std::string> Disassemble(std::span<const uint8_t> blob);
 
 }  // namespace kiln::codegen

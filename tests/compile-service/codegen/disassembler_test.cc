@@ -56,6 +56,13 @@ TEST(Disassembler, KernelsCallNothing) {
   EXPECT_THAT(*arm, Not(HasSubstr(" bl ")));
 }
 
+TEST(Disassembler, EndlessCodeIsCutOff) {
+  const auto listing = Disassemble(BuildKernelBlob(Target::kX86V2, 0, std::vector<uint8_t>(size_t{1} << 20, 0x90)));
+  ASSERT_TRUE(listing.has_value()) << ToString(listing.error());
+  EXPECT_THAT(*listing, HasSubstr("the rest is left out"));
+  EXPECT_LE(listing->size(), kListingBytesMax + 4096);
+}
+
 TEST(Disassembler, BytesThatAreNoKernelAreRefusedAndAnyCodeIsRead) {
   EXPECT_EQ(Disassemble({}).error().code, ErrorCode::kMalformed);
   EXPECT_FALSE(Disassemble(std::vector<uint8_t>(200, 7)).has_value());
