@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <zmq.h>
 
+#include <atomic>
 #include <random>
 #include <thread>
 
@@ -97,6 +98,22 @@ TEST_F(MessagingTest, APeerThatDoesNotReadLosesRepliesAndHoldsUpNobody) {
     EXPECT_EQ(reply->message.blobs.at(0).size(), kReplyBytes);
   }
   EXPECT_FALSE(slow.Receive().empty()) << "what was kept for it is still there to read";
+}
+
+// As many refusals as a client can have coming arrive, though it reads none before it has asked for all.
+TEST_F(MessagingTest, EveryRefusalReachesAClientThatAsksForAllAtOnce) {
+  RpcServerOptions options{.endpoints = {Ipc("busy")}, .security = {.insecure = true}, .pending_max = 1};
+  std::vector<Replier> held;
+  auto server = StartServer(std::move(options), &held);
+  auto client = StartClient(Ipc("busy"));
+  std::atomic<int> busy{0}, other{0};
+  for (int i = 0; i < 3000; ++i)
+    client->Call(kSilent, {}, 60'000, [&](Result<RpcReply> reply) {
+      ++(!reply.has_value() && reply.error().code == ErrorCode::kBusy ? busy : other);
+    });
+  EXPECT_TRUE(Eventually([&] { return busy == 2999; })) << busy << " were told, " << other << " heard something else";
+  EXPECT_EQ(server->Stats().replies_dropped, 0u);
+  client.reset();
 }
 
 TEST_F(MessagingTest, TooManyPartsAndTooLargePartsAreDropped) {
