@@ -18,6 +18,7 @@
 #include "common/worker_api/worker_api.h"
 #include "vm-worker/interp/interpreter.h"
 #include "vm-worker/onnx/importer.h"
+#include "vm-worker/plugin/load_plugin.h"
 
 namespace kiln::cli {
 namespace {
@@ -28,6 +29,7 @@ struct RunFlags {
   std::string model;
   InputFlags inputs;
   std::vector<std::string> workers;  // endpoints
+  std::vector<std::string> plugins;
   std::string keys;
   std::string name;
   int repeat = 1;
@@ -234,6 +236,7 @@ void Print(const RunFlags& flags, const Series& series, const WorkerPool& pool) 
 
 Result<int> Run(const RunFlags& flags) {
   const std::string path = std::filesystem::absolute(flags.model).string();
+  for (const std::string& plugin : flags.plugins) RETURN_IF_ERROR(LoadPlugin(plugin));
   if (flags.compare) {
     CompareFlags comparing = flags.comparing;
     comparing.model = path;
@@ -255,7 +258,12 @@ Result<int> Run(const RunFlags& flags) {
   std::vector<std::string> endpoints = flags.workers;
   if (endpoints.empty()) {
     ASSIGN_OR_RETURN(fleet, EmbeddedFleet::Start({scratch->path(), "memory", 2, {}}));
-    ASSIGN_OR_RETURN(int worker, fleet->StartWorker({}));
+    WorkerOptions options;
+    for (const std::string& plugin : flags.plugins) {
+      options.arguments.push_back("--plugin");
+      options.arguments.push_back(std::filesystem::absolute(plugin).string());
+    }
+    ASSIGN_OR_RETURN(int worker, fleet->StartWorker(options));
     endpoints.push_back(fleet->WorkerEndpoint(worker));
   }
   ASSIGN_OR_RETURN(auto pool, WorkerPool::Connect(*loop, endpoints, flags.keys));
@@ -281,6 +289,8 @@ void AddRunCommand(CLI::App& app, Action& action) {
                       "worker endpoints, or tcp://NAME:PORT whose name resolves to several; requests take turns");
   command->add_option("--keys", flags->keys,
                       "key directory; without one the connection is plaintext (loopback and ipc only)");
+  command->add_option("--plugin", flags->plugins,
+                      "library with operators of your own, for the embedded worker, --check and --compare");
   command->add_option("--name", flags->name, "name of the model on the workers (default: the file's)");
   command->add_option("--repeat", flags->repeat, "runs; the last answer is printed")
       ->check(CLI::Range(1, 1'000'000))

@@ -239,7 +239,11 @@ class Emitter {
           .List(outputs)
           .Word(where)
           .End();
-      code_.Begin(Opcode::kCompute).List(inputs).List(outputs).Word(where).End();
+      code_.Begin(node.op == TensorOp::kCallFunc ? Opcode::kCallFunc : Opcode::kCompute)
+          .List(inputs)
+          .List(outputs)
+          .Word(where)
+          .End();
     }
     for (ValueId output : node.outputs) BindShape(output, false);
   }

@@ -64,6 +64,7 @@ std::optional<SegmentEnd> ShapeWalk::Step(const Node& node) {
   const OpEffects effects = OpInfo(node.op).effects;
   if (effects == OpEffects::kControl || !node.regions.empty()) return SegmentEnd::kControlFlow;
   if (effects == OpEffects::kRandom) return SegmentEnd::kRandom;
+  if (node.op == TensorOp::kCallFunc) return SegmentEnd::kUserKernel;
   for (const std::vector<ValueId>* list : {&node.inputs, &node.outputs})
     for (ValueId value : *list)
       if (value != kNoValue && !function_.values[static_cast<size_t>(value)].desc.has_rank())

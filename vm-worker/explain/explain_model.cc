@@ -90,6 +90,14 @@ ExplainedSegment ExplainSegment(const Model& model, const SegmentStatus& status,
   return segment;
 }
 
+// The op, and of a plug-in's operator its name.
+std::string OpText(const Node& node) {
+  std::string text(OpInfo(node.op).name);
+  if (node.op == TensorOp::kCallFunc)
+    text += " " + std::string(node.attributes.Text("domain", "")) + "." + std::string(node.attributes.Text("type", ""));
+  return text;
+}
+
 // Nodes that no segment covers; constants apart, which cost nothing by themselves.
 std::vector<ExplainedNode> NodesOutside(const LoadedProgram& program) {
   std::set<std::tuple<int, RegionId, int>> inside;
@@ -103,7 +111,7 @@ std::vector<ExplainedNode> NodesOutside(const LoadedProgram& program) {
       for (size_t n = 0; n < nodes.size(); ++n)
         if (!IsRematerialised(nodes[n].op) &&
             !inside.contains({static_cast<int>(f), static_cast<RegionId>(r), static_cast<int>(n)}))
-          outside.push_back({nodes[n].name, std::string(OpInfo(nodes[n].op).name)});
+          outside.push_back({nodes[n].name, OpText(nodes[n])});
     }
   return outside;
 }

@@ -112,6 +112,7 @@ Status Machine::Step(uint32_t* pc, bool* done) {
       const auto inputs = operands.List(), outputs = operands.List();
       return AllocDynamic(inputs, outputs, operands.Word());
     }
+    case Opcode::kCallFunc:
     case Opcode::kCompute: {
       const auto inputs = operands.List(), outputs = operands.List();
       return Compute(inputs, outputs, operands.Word());

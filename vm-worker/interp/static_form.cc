@@ -100,6 +100,7 @@ class Resolver {
       case Opcode::kFree:
       case Opcode::kProfileLeave:
         return {};
+      case Opcode::kCallFunc:
       case Opcode::kLoad:
       case Opcode::kStore:
       case Opcode::kMove:

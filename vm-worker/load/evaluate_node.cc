@@ -75,6 +75,7 @@ bool MayEvaluate(const Node& node, std::span<const Tensor* const> inputs) {
       break;
   }
   if (node.op == TensorOp::kConstant || node.op == TensorOp::kShapeVector) return false;
+  if (node.op == TensorOp::kCallFunc) return false;  // the code of others runs for requests only
   if (node.op == TensorOp::kDequantizeLinear) {
     return !inputs.empty() && inputs[0] != nullptr &&
            inputs[0]->ref.elements() <= static_cast<int64_t>(limits::kImmediateElementsMax);

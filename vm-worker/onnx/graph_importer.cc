@@ -8,6 +8,7 @@
 #include "vm-worker/onnx/node_order.h"
 #include "vm-worker/onnx/rank_operands.h"
 #include "vm-worker/onnx/tensor_proto.h"
+#include "vm-worker/onnx/user_op.h"
 
 namespace kiln::onnx {
 namespace {
@@ -221,6 +222,11 @@ Result<ValueList> GraphImporter::ApplyRule(NodeProto& node, const std::string& d
   ASSIGN_OR_RETURN(const NodeAttributes attributes, NodeAttributes::Of(node, scope.bindings));
   const auto function = functions_.find(FunctionKey(domain, node.op_type(), node.overload()));
   if (function != functions_.end()) return CallFunction(*function->second, attributes, std::move(inputs), scope);
+  if (const UserOp* user = domain.empty() ? nullptr : FindUserOp(domain, node.op_type())) {
+    int outputs = node.output_size();
+    while (outputs > 0 && node.output(outputs - 1).empty()) --outputs;
+    return EmitUserOp(builder_, *user, attributes, std::move(inputs), outputs);
+  }
   const auto opset = scope.opsets->find(domain);
   if (opset == scope.opsets->end() && domain.empty()) {
     return Fail(ErrorCode::kMalformed, "the model imports no operator set of ai.onnx");

@@ -81,7 +81,9 @@ bool SameKind(const AttributeProto& attribute, char listed) {
 Result<const NodeRule*> FindNodeRule(std::string_view domain, std::string_view op_type, int64_t opset) {
   const auto found = RulesByName().find(RuleKey(domain, op_type));
   if (found == RulesByName().end()) {
-    return Fail(ErrorCode::kUnsupported, "the operator is not supported, and the model has no function of this name");
+    return Fail(ErrorCode::kUnsupported,
+                std::string("the operator is not supported, and the model has no function of this name") +
+                    (domain.empty() ? "" : "; a plug-in may declare it (--plugin)"));
   }
   for (const NodeRule* rule : found->second) {
     if (opset >= rule->opset_min && opset <= rule->opset_max) return rule;

@@ -6,6 +6,7 @@
 
 #include "common/process/process.h"
 #include "common/security/key_directory.h"
+#include "vm-worker/plugin/load_plugin.h"
 #include "vm-worker/service/worker_service.h"
 
 namespace kiln {
@@ -14,7 +15,8 @@ namespace {
 struct Flags {
   std::vector<std::string> listen = {"tcp://127.0.0.1:7421"};
   std::vector<std::string> models;  // name=path
-  std::string store;                // empty: no cache, no plans
+  std::vector<std::string> plugins;
+  std::string store;  // empty: no cache, no plans
   std::string store_blobs;
   std::string store_hints;
   std::string compile;  // empty: plans only from the cache
@@ -74,6 +76,7 @@ Result<WorkerServiceOptions> ServiceOptionsFrom(const Flags& flags) {
 
 Status Serve(const Flags& flags) {
   RETURN_IF_ERROR(InitProcess({"kiln-worker", flags.log_level, flags.die_with_parent}));
+  for (const std::string& plugin : flags.plugins) RETURN_IF_ERROR(LoadPlugin(plugin));
   ASSIGN_OR_RETURN(KeyDirectory keys, KeyDirectory::Open(flags.keys));
   ServerSecurity server_security;
   ClientSecurity store_security, compile_security;
@@ -173,6 +176,7 @@ int Main(int argc, char** argv) {
   app.add_option("--listen", flags.listen, "endpoints to answer on (tcp://host:port or ipc://path)")
       ->capture_default_str();
   app.add_option("--model", flags.models, "NAME=PATH of a model to load at the start; may be repeated");
+  app.add_option("--plugin", flags.plugins, "library with operators of your own (kiln_plugin.h); may be repeated");
   app.add_option("--store", flags.store, "cache store endpoint; without one the worker only interprets");
   app.add_option("--store-blobs", flags.store_blobs, "cache store endpoint for kernels (default: the same)");
   app.add_option("--store-hints", flags.store_hints, "cache store endpoint for change hints");
