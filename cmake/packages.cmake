@@ -7,7 +7,6 @@ find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(Protobuf REQUIRED)
 find_package(GTest REQUIRED)
-find_package(Eigen3 REQUIRED NO_MODULE)
 find_package(RocksDB REQUIRED)
 find_program(FLATC flatc REQUIRED)
 
