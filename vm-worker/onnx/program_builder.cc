@@ -27,6 +27,15 @@ std::optional<std::vector<int64_t>> ProgramBuilder::KnownInts(ValueId value) con
   return values;
 }
 
+ValueId ProgramBuilder::AddSequence(ImportedSequence sequence) {
+  sequences_.push_back(std::move(sequence));
+  return kNoValue - static_cast<ValueId>(sequences_.size());
+}
+
+const ImportedSequence& ProgramBuilder::Sequence(ValueId handle) const {
+  return sequences_[static_cast<size_t>(kNoValue - handle - 1)];
+}
+
 ValueId ProgramBuilder::NewValue(std::string_view name, TensorDesc desc) {
   Function& f = function();
   f.values.push_back(Value{std::string(name), std::move(desc)});
