@@ -103,7 +103,7 @@ std::optional<std::string> Spawn(const Emulator& emulator, const std::string& fi
 
 std::vector<Target> EmulatedTargets() {
   std::vector<Target> targets;
-  for (Target target : {Target::kX86V2, Target::kX86V3, Target::kX86V4, Target::kX86V4Bf16Vnni, Target::kAArch64})
+  for (Target target : {Target::kX86V2, Target::kX86V4, Target::kX86V4Bf16Vnni, Target::kAArch64})
     if (EmulatorOf(target)) targets.push_back(target);
   return targets;
 }

@@ -103,7 +103,7 @@ const Recurrent kRecurrents[] = {
      ", activations = [\"Softplus\", \"Elu\"], activation_alpha = [0.5], clip = 2.0"},
     {"Rnn", "RNN", 4, 1, 8, true, true, "yh", ""},
     {"RnnAnyTimeBothWays", "RNN", 0, 2, 40, true, true, "yh",
-     ", direction = \"bidirectional\", activations = [\"Tanh\", \"LeakyRelu\"], activation_alpha = [0.1]"},
+     ", direction = \"bidirectional\", activations = [\"Tanh\", \"LeakyRelu\"], activation_alpha = [0.1], clip = 3.0"},
     {"RnnRelu", "RNN", 3, 1, 8, true, false, "yh", ", activations = [\"Relu\"], clip = 1.0"},
     {"RnnAffine", "RNN", 2, 1, 8, true, true, "y", ", activations = [\"Affine\"], activation_alpha = [0.5]"},
     {"RnnThresholded", "RNN", 2, 1, 8, true, true, "y",
