@@ -4,19 +4,14 @@ FUZZ_SECONDS ?= 60
 JOBS    ?= $(shell nproc)
 OCR     ?= ../shared/models/ppocr/ch_PP-OCRv4_rec_infer
 PRESET_FLAGS ?= -DCMAKE_BUILD_TYPE=Release
-# One build serves tests and fuzz targets, so it is clang's.
-ASAN_FLAGS = -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=clang-19 -DCMAKE_CXX_COMPILER=clang++-19 -DKILN_SANITIZE=address,undefined -DKILN_FUZZ=ON
 
-.PHONY: help build run test exhaustive bench lint asan tsan fuzz fuzz-corpus compose-test clean packages sanitizer-packages
+.PHONY: help build run test exhaustive bench lint asan tsan fuzz fuzz-corpus compose-test clean packages
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 packages:
 	@./tools/install_packages.sh build
-
-sanitizer-packages: packages
-	@./tools/install_packages.sh fuzz
 
 build: packages ## release binaries under build/release/bin (installs missing Debian packages)
 	@mkdir -p $(BUILD)
@@ -46,8 +41,8 @@ lint: ## clang-format over all sources
 	@./tools/install_packages.sh lint
 	@git ls-files '*.cc' '*.h' | xargs clang-format-19 --dry-run -Werror
 
-asan: sanitizer-packages ## address and undefined behaviour sanitizers: build and test in build/asan
-	@$(MAKE) test BUILD=build/asan PRESET_FLAGS="$(ASAN_FLAGS)"
+asan: ## address and undefined behaviour sanitizers: build and test in build/asan
+	@$(MAKE) test BUILD=build/asan PRESET_FLAGS="-DCMAKE_BUILD_TYPE=Release -DKILN_SANITIZE=address,undefined"
 
 tsan: ## thread sanitizer: build and test in build/tsan
 	@$(MAKE) test BUILD=build/tsan PRESET_FLAGS="-DCMAKE_BUILD_TYPE=Release -DKILN_SANITIZE=thread"
@@ -55,9 +50,11 @@ tsan: ## thread sanitizer: build and test in build/tsan
 compose-test: build ## the fleet scenario in containers, as docker-compose.yml says (needs root and a Docker engine)
 	@./.ci/compose
 
-fuzz: sanitizer-packages ## fuzz targets on the asan build, FUZZ_SECONDS (60) each; FUZZ_TARGETS="records …" chooses
-	@cmake -S . -B build/asan -G Ninja $(ASAN_FLAGS) >/dev/null && ninja -C build/asan -j$(JOBS) fuzz
-	@./tools/fuzz.sh build/asan $(FUZZ_SECONDS) $(FUZZ_TARGETS)
+fuzz: packages ## libFuzzer targets with clang and sanitizers in build/fuzz, FUZZ_SECONDS (60) each; FUZZ_TARGETS="records …" chooses
+	@./tools/install_packages.sh fuzz
+	@cmake -S . -B build/fuzz -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=clang-19 -DCMAKE_CXX_COMPILER=clang++-19 \
+	  -DKILN_SANITIZE=address,undefined -DKILN_FUZZ=ON >/dev/null && ninja -C build/fuzz -j$(JOBS) fuzz
+	@./tools/fuzz.sh build/fuzz $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 
 fuzz-corpus: build ## writes the seeds of tests/fuzz/corpus anew
 	@$(BUILD)/bin/write_corpus tests/fuzz/corpus

@@ -6,7 +6,7 @@ namespace {
 class Walk {
  public:
   Walk(const Program& program, int function, std::vector<std::vector<bool>>* defines)
-      : program_(program), function_(program.functions[static_cast<size_t>(function)]), defines_(*defines) {
+      : function_(program.functions[static_cast<size_t>(function)]), defines_(*defines) {
     bound_.assign(program.symbols.symbol_count(), false);
     defines_.resize(function_.values.size());
   }
@@ -38,7 +38,6 @@ class Walk {
     }
   }
 
-  const Program& program_;
   const Function& function_;
   std::vector<std::vector<bool>>& defines_;
   std::vector<bool> bound_;

@@ -215,6 +215,10 @@ class FunctionVerifier {
     if (info.dtype_rule == "Bool") wanted = DType::kBool;
     if (info.dtype_rule == "I64") wanted = DType::kI64;
     if (info.dtype_rule == "Same" && !node.inputs.empty()) wanted = Desc(node.inputs[0]).dtype;
+    if (info.dtype_rule == "Attr" && !node.inputs.empty()) {
+      const int64_t number = node.attributes.Int("to", node.attributes.Int("dtype", -1));
+      wanted = number < 0 || number > 255 ? Desc(node.inputs[0]).dtype : DTypeFromNumber(static_cast<int>(number));
+    }
     if (wanted && first.dtype != *wanted) {
       return Fail(ErrorCode::kMalformed, ValueText(node.outputs[0]) + " is " + std::string(DTypeName(first.dtype)) +
                                              ", but the op gives " + std::string(DTypeName(*wanted)));
@@ -339,6 +343,9 @@ class FunctionVerifier {
     if (node.outputs.size() < states) return Fail(ErrorCode::kMalformed, "it has fewer outputs than states");
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       RETURN_IF_ERROR(SameDType(node.inputs[i], "an input", region.inputs[i], "the region's"));
+    }
+    for (size_t i = 0; i < states; ++i) {
+      RETURN_IF_ERROR(SameDType(region.inputs[i], "a state", region.outputs[i], "its next value"));
     }
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       RETURN_IF_ERROR(SameDType(node.outputs[i], "an output", region.outputs[i], "the region's"));

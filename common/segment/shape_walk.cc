@@ -100,7 +100,8 @@ std::optional<SegmentEnd> ShapeWalk::Infer(const Node& node) {
     const ValueId output = node.outputs[i];
     if (output == kNoValue) continue;
     if (!context.outputs[i].has_rank()) return SegmentEnd::kUnknownRank;
-    is_static &= context.outputs[i].dims == function_.values[static_cast<size_t>(output)].desc.dims &&
+    const TensorDesc& claimed = function_.values[static_cast<size_t>(output)].desc;
+    is_static &= context.outputs[i].dims == claimed.dims && context.outputs[i].dtype == claimed.dtype &&
                  context.outputs[i].is_static();
     if (i < context.known_outputs.size() && context.known_outputs[i]) {
       known_[static_cast<size_t>(output)] = std::move(context.known_outputs[i]);

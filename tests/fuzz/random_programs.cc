@@ -15,7 +15,7 @@ namespace kiln::fuzz {
 namespace {
 
 constexpr size_t kArenaBytesMax = size_t{64} << 20;
-constexpr int64_t kRunNs = 2'000'000'000;
+constexpr int64_t kRunNs = 200'000'000;
 constexpr size_t kEditsMax = 8;
 
 using Outputs = Result<std::vector<Tensor>>;

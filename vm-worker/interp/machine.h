@@ -156,7 +156,7 @@ class Machine final : SegmentMemory {
   Status Compute(std::span<const uint32_t> inputs, std::span<const uint32_t> outputs, uint32_t node);
   Status TakeResults(std::span<const uint32_t> outputs, uint32_t node);
   Status Views(std::span<const uint32_t> inputs, std::span<const uint32_t> outputs, uint32_t node);
-  Status CheckClaim(uint32_t node, size_t output, const Dims& dims) const;
+  Status CheckOutput(uint32_t node, size_t output, DType dtype, const Dims& dims) const;
   std::span<const TensorRef> GatherInputs(std::span<const uint32_t> inputs);
   Result<TensorRef> ContiguousScratch(const TensorRef& from);
 

@@ -74,19 +74,18 @@ Result<std::optional<int64_t>> EvaluateInFrame(const SymbolTable& symbols, Dim d
   return std::optional(value);
 }
 
-Status CheckClaimedDims(const Program& program, const NodePlace& place, size_t output, const Dims& dims) {
+Status CheckClaim(const Program& program, const NodePlace& place, size_t output, DType dtype, const Dims& dims) {
   const ValueId value = place.In(program).outputs[output];
   const TensorDesc& desc =
       program.functions[static_cast<size_t>(place.function)].values[static_cast<size_t>(value)].desc;
-  if (!desc.has_rank()) return {};
-  bool agrees = desc.rank() == dims.rank();
-  for (int i = 0; agrees && i < dims.rank(); ++i) {
+  bool agrees = desc.dtype == dtype && (!desc.has_rank() || desc.rank() == dims.rank());
+  for (int i = 0; agrees && desc.has_rank() && i < dims.rank(); ++i) {
     const Dim claimed = (*desc.dims)[static_cast<size_t>(i)];
     agrees = !claimed.is_const() || claimed.value() == dims[i];
   }
   if (agrees) return {};
-  return Fail(ErrorCode::kShapeMismatch, fmt::format("output {} is {}; the program says {}", output, dims.ToString(),
-                                                     ToString(desc, program.symbols)));
+  return Fail(ErrorCode::kShapeMismatch, fmt::format("output {} is {}{}; the program says {}", output, DTypeName(dtype),
+                                                     dims.ToString(), ToString(desc, program.symbols)));
 }
 
 Status BindShape(const Program& program, const ShapeBinding& binding, const Dims& dims, std::span<int64_t> frame) {

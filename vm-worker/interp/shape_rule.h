@@ -39,9 +39,9 @@ class ShapeRule {
 // Value of a dim for a shape frame in which unbound symbols are negative; nullopt when one of its symbols is unbound.
 Result<std::optional<int64_t>> EvaluateInFrame(const SymbolTable& symbols, Dim dim, std::span<const int64_t> frame);
 
-// Sizes that the program states as constants must be so, since static instructions and consumers rest on them: `dims`
-// are those that output `output` of the node has in this call.
-Status CheckClaimedDims(const Program& program, const NodePlace& place, size_t output, const Dims& dims);
+// The dtype that the program states must be so, since kernels are chosen by it, and so must sizes that it states as
+// constants: static instructions rest on them. `dtype` and `dims` are those that the output has in this call.
+Status CheckClaim(const Program& program, const NodePlace& place, size_t output, DType dtype, const Dims& dims);
 
 // BIND_SHAPE: checks dims against the description of `value` and writes the symbols that it defines into the frame.
 Status BindShape(const Program& program, const ShapeBinding& binding, const Dims& dims, std::span<int64_t> frame);

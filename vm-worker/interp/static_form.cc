@@ -211,8 +211,9 @@ class Resolver {
     return FailIn("node " + std::string(OpInfo(node.op).name) + (node.name.empty() ? "" : " \"" + node.name + "\""),
                   status.error());
   }
-  Status CheckClaim(uint32_t node, size_t output, const Dims& dims) const {
-    return Named(code_.nodes[node].In(program_), CheckClaimedDims(program_, code_.nodes[node], output, dims));
+  Status CheckOutput(uint32_t node, size_t output, const Dims& dims) const {
+    return Named(code_.nodes[node].In(program_),
+                 CheckClaim(program_, code_.nodes[node], output, rule_.outputs()[output].dtype, dims));
   }
 
   Status Allocate(std::span<const uint32_t> inputs, std::span<const uint32_t> outputs, uint32_t node_index) {
@@ -226,7 +227,7 @@ class Resolver {
         resolvable_ = false;
         return {};
       }
-      RETURN_IF_ERROR(CheckClaim(node_index, i, *dims));
+      RETURN_IF_ERROR(CheckOutput(node_index, i, *dims));
       const DType dtype = rule_.outputs()[i].dtype;
       RETURN_IF_ERROR(CheckedElements(*dims, dtype));
       std::optional<KnownValues>* known = rule_.known_output(i);
@@ -323,7 +324,7 @@ class Resolver {
     }
     for (size_t i = 0; i < outputs.size() && resolvable_; ++i) {
       if (outputs[i] == kNoRegister) continue;
-      RETURN_IF_ERROR(CheckClaim(node_index, i, *dims[i]));
+      RETURN_IF_ERROR(CheckOutput(node_index, i, *dims[i]));
       RETURN_IF_ERROR(OneView(node, refs, tensor_of_[inputs[0]], static_cast<int>(i), *dims[i], outputs[i]));
       resolved_[tensor_of_[outputs[i]]].known = std::move(known[i]);
     }

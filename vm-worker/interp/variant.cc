@@ -41,8 +41,8 @@ Status Machine::RunShapeRule(std::span<const uint32_t> inputs, uint32_t node) {
   return {};
 }
 
-Status Machine::CheckClaim(uint32_t node, size_t output, const Dims& dims) const {
-  if (Status status = CheckClaimedDims(program_, code_.nodes[node], output, dims); !status)
+Status Machine::CheckOutput(uint32_t node, size_t output, DType dtype, const Dims& dims) const {
+  if (Status status = CheckClaim(program_, code_.nodes[node], output, dtype, dims); !status)
     return FailAt(node, status.error());
   return {};
 }
@@ -90,7 +90,7 @@ Status Machine::AllocDynamic(std::span<const uint32_t> inputs, std::span<const u
       Set(outputs[i], TensorRef{.dtype = dtype}, kNoBlock);
       continue;
     }
-    RETURN_IF_ERROR(CheckClaim(node, i, *dims));
+    RETURN_IF_ERROR(CheckOutput(node, i, dtype, *dims));
     auto made = NewTensor(dtype, *dims);
     if (!made) return FailAt(node, made.error());
     Set(outputs[i], made->ref, made->block);
@@ -153,7 +153,7 @@ Status Machine::TakeResults(std::span<const uint32_t> outputs, uint32_t node) {
     if (block == kNoBlock)
       return Fail(ErrorCode::kInternal, fmt::format("the kernel left output {} without memory", i));
     Set(outputs[i], result, block);
-    RETURN_IF_ERROR(CheckClaim(node, i, result.dims));
+    RETURN_IF_ERROR(CheckOutput(node, i, result.dtype, result.dims));
   }
   return {};
 }
@@ -173,7 +173,7 @@ Status Machine::Views(std::span<const uint32_t> inputs, std::span<const uint32_t
       status = Fail(ErrorCode::kShapeMismatch, fmt::format("the size of output {} cannot be told from the inputs", i));
       break;
     }
-    status = CheckClaim(node, i, *dims);
+    status = CheckOutput(node, i, context_.rule.outputs()[i].dtype, *dims);
     for (int attempt = 0; attempt < 2 && status; ++attempt) {
       context_.inputs[0] = source.ref;
       KernelCall call{.op = at.op,

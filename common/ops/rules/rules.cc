@@ -36,7 +36,7 @@ std::optional<int64_t> KnownLength(const InferContext& context, size_t i) {
 bool FollowKnown(const InferContext& context, const DimList& dims) {
   if (!context.want_known) return false;
   const std::optional<int64_t> count = ConstantProduct(dims);
-  return count && *count <= kKnownElementsMax;
+  return count && *count >= 0 && *count <= kKnownElementsMax;
 }
 
 Dim DataDependentDim(InferContext& context, Interval range) {
@@ -136,6 +136,14 @@ Dim AtLeast(InferContext& context, Dim x, int64_t low) {
   if (x.is_const()) return Dim::Const(std::max(x.value(), low));
   if (context.symbols.Bounds(x).min >= low) return x;
   return context.symbols.Max(x, Dim::Const(low));
+}
+
+Status RequireSizes(const DimList& dims) {
+  for (size_t d = 0; d < dims.size(); ++d)
+    if (dims[d].is_const() && dims[d].value() < 0)
+      return Fail(ErrorCode::kShapeMismatch,
+                  "dim " + std::to_string(d) + " of the shape is negative: " + std::to_string(dims[d].value()));
+  return {};
 }
 
 std::optional<int64_t> ConstantProduct(std::span<const Dim> dims) {

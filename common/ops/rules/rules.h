@@ -86,6 +86,8 @@ Dim Product(SymbolTable& symbols, std::span<const Dim> dims);
 Result<DimList> BroadcastDims(InferContext& context, const DimList& a, const DimList& b);
 // Dim of x clamped below at `low`, without a max where the bounds prove it.
 Dim AtLeast(InferContext& context, Dim x, int64_t low);
+// Fails where a dim is a negative constant: the contents of a shape operand that ONNX takes as they are.
+Status RequireSizes(const DimList& dims);
 // Product of constants, when all dims are.
 std::optional<int64_t> ConstantProduct(std::span<const Dim> dims);
 std::string DimsText(const InferContext& context, const DimList& dims);

@@ -90,12 +90,7 @@ Status ConstantOfShape(InferContext& context) {
   SetType(context, constant == nullptr ? DType::kF32 : constant->tensor.dtype());
   RETURN_IF_ERROR(RequireRank(context, 0, 1, 1));
   if (const std::optional<KnownValues> dims = Known(context, 0)) {
-    for (size_t d = 0; d < dims->size(); ++d) {
-      if ((*dims)[d].is_const() && (*dims)[d].value() < 0) {
-        return Fail(ErrorCode::kShapeMismatch,
-                    "dim " + std::to_string(d) + " of the shape is negative: " + std::to_string((*dims)[d].value()));
-      }
-    }
+    RETURN_IF_ERROR(RequireSizes(*dims));
     SetDims(context, *dims);
     const std::optional<int64_t> count = ConstantProduct(*dims);
     if (constant != nullptr && HasIntegerContents(constant->tensor.dtype()) && FollowKnown(context, *dims)) {

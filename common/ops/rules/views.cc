@@ -241,6 +241,7 @@ Status Expand(InferContext& context) {
     return {};
   }
   if (shape) {
+    RETURN_IF_ERROR(RequireSizes(*shape));
     ASSIGN_OR_RETURN(DimList dims, BroadcastDims(context, InDims(context, 0), *shape));
     SetDims(context, std::move(dims));
     const std::optional<KnownValues> values = Known(context, 0);

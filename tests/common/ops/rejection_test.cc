@@ -73,6 +73,7 @@ TEST(Rejection, ValuesThatHaveNoMeaning) {
   ExpectError(Call(TensorOp::kTopK).In(Zeros({2})).In(I64({1}, {3})).Outputs(2), "shape_mismatch", "k of TopK is 3");
   ExpectError(Call(TensorOp::kConstantOfShape).In(I64({1}, {-1})), "shape_mismatch", "negative");
   ExpectError(Call(TensorOp::kTile).In(Zeros({2})).In(I64({1}, {-1})), "shape_mismatch", "negative");
+  ExpectError(Call(TensorOp::kExpand).In(Zeros({1})).In(I64({1}, {-3})), "shape_mismatch", "negative");
   ExpectError(Call(TensorOp::kTranspose).In(Zeros({2, 2})).Set("perm", std::vector<int64_t>{0, 0}), "invalid_argument",
               "twice");
 }

@@ -69,6 +69,28 @@ TEST_F(ErrorsTest, SizesThatTheProgramStatesWrongly) {
     }
   }
 }
+// Kernels are chosen by the stated dtype: a wrong one would have them read beyond the tensor.
+TEST_F(ErrorsTest, ADTypeThatTheProgramStatesWrongly) {
+  for (const char* dims : {"n", "2"}) {
+    const auto program = LoadText(std::string(R"(program "p" {
+      symbol n in [0, 64]
+      constant s : f32[] = [1.0]
+      func main(%x: f32[)") + dims +
+                                  R"(]) -> (%z) {
+        %s : f32[] = Constant() {value = @s}
+        %y : f64[)" + dims + R"(] = QuantizeLinear(%x, %s)
+        %z : f64[)" + dims + R"(] = Neg(%y)
+      }
+    })");
+    ASSERT_TRUE(program);
+    const Tensor x = Iota({2});
+    for (bool static_forms : {false, true, true}) {
+      const auto outputs = context_.Run(*program, std::vector{x.ref}, {.static_forms = static_forms});
+      ASSERT_FALSE(outputs.has_value());
+      EXPECT_THAT(outputs.error().message, HasSubstr("is u8[2]; the program says f64["));
+    }
+  }
+}
 TEST_F(ErrorsTest, ADType) {
   EXPECT_THAT(Refused({image_.ref, image_.ref}, ErrorCode::kShapeMismatch),
               HasSubstr("input \"pick\" is f32; i64 is needed"));
