@@ -344,6 +344,9 @@ class FunctionVerifier {
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       RETURN_IF_ERROR(SameDType(node.inputs[i], "an input", region.inputs[i], "the region's"));
     }
+    for (size_t i = 0; i < states; ++i) {
+      RETURN_IF_ERROR(SameDType(region.inputs[i], "a state", region.outputs[i], "its next value"));
+    }
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       RETURN_IF_ERROR(SameDType(node.outputs[i], "an output", region.outputs[i], "the region's"));
     }

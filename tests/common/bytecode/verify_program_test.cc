@@ -117,6 +117,18 @@ TEST(VerifyProgram, ACastGivesTheDTypeThatItNames) {
   EXPECT_NE(parse("f64").error().message.find("is f64, but the op gives u8"), std::string::npos);
 }
 
+TEST(VerifyProgram, AScansStateKeepsItsDType) {
+  const auto parse = [](const char* next) {
+    return ParseProgram(
+        std::string("program \"p\" { func main(%s: f32[2], %x: f32[3, 2]) -> (%last) { %last : ") + next +
+        "[2] = Scan(%s, %x) {num_scan_inputs = 1} body(%state: f32[2], %row: f32[2]) -> (%c) { %c : " + next +
+        "[2] = Cast(%state) {to = " + (next == std::string("f32") ? "1" : "11") + "} } } }");
+  };
+  EXPECT_TRUE(parse("f32").has_value());
+  ASSERT_FALSE(parse("f64").has_value());
+  EXPECT_NE(parse("f64").error().message.find("a state is f32, but its next value is f64"), std::string::npos);
+}
+
 TEST(VerifyProgram, RegionsNestToTheLimit) {
   for (int depth : {limits::kRegionDepthMax, limits::kRegionDepthMax + 1}) {
     Program program;
