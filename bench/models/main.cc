@@ -20,8 +20,8 @@
 
 #include "bench/models/profile.h"
 #include "bench/models/tier.h"
-#include "cli/onnx_test/compare.h"
 #include "cli/onnx_test/compiled_runner.h"
+#include "common/numeric/difference.h"
 #include "vm-worker/onnx/importer.h"
 
 namespace kiln::bench {
@@ -79,13 +79,15 @@ Result<Bench> Load(const Flags& flags) {
   return bench;
 }
 
+constexpr ErrorBound kBound{.scope = ErrorScope::kElement, .relative = 1e-3, .tiny = 1e-4};
+
 // Obtains every plan and compares the answers; the first difference, if any.
 Result<Json> PrepareTier(Bench& bench, Tier& tier, std::span<const std::vector<Tensor>> expected) {
   std::string difference;
   for (size_t i = 0; i < bench.requests.size(); ++i) {
     ASSIGN_OR_RETURN(const std::vector<Tensor> outputs, tier.Prepare(bench.requests[i]));
     for (size_t k = 0; k < outputs.size() && difference.empty(); ++k)
-      if (auto found = onnx_test::Difference(outputs[k].ref, expected[i][k].ref, {1e-3, 1e-4}))
+      if (auto found = FirstDifference(expected[i][k].ref, outputs[k].ref, kBound))
         difference = bench.requests[i].name + ", output " + std::to_string(k) + ": " + *found;
   }
   tier.Renew();

@@ -219,7 +219,8 @@ Result<Product> ProductOf(PlanBuilder& b, const Group& group, GraphValueId left,
   product.k = a.dims.back();
   // With one B for all, every row of A is a row of the product; otherwise each matrix has its own.
   const int64_t rows = IsOneMatrix(b, b_dims) ? RowsHint(b, group.dims) : RowsHint(b, {group.dims[rank - 2], kOne});
-  product.tile = ChooseTile(b.target(), rows, b.RawHint(group.dims.back()), b.RawHint(product.k));
+  product.tile =
+      ChooseTile(b.target(), rows, b.RawHint(group.dims.back()), b.RawHint(product.k), b.graph().value(right).prepack);
   if (bytes) {
     ASSIGN_OR_RETURN(product.b, ByteRightSideOf(b, right, product));
   } else {
@@ -320,7 +321,7 @@ Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const G
   const int64_t taps = int64_t{shape.kernel_h} * shape.kernel_w;
   int64_t rows = b.RawHint(group.dims[0]);
   for (size_t i = 2; i < group.dims.size(); ++i) rows *= b.RawHint(group.dims[i]);
-  const ir::Tile tile = ChooseTile(b.target(), rows, out, taps * channels);
+  const ir::Tile tile = ChooseTile(b.target(), rows, out, taps * channels, true);
   const int64_t width = int64_t{tile.nv} * b.f32_lanes();
   const GraphValueId matrices =
       ConvMatrices(b, weights_id, groups, out, weights[1].value(), taps * channels / weights[1].value());
@@ -408,7 +409,7 @@ Status EmitPointwise(PlanBuilder& b, const Group& group, GroupBody& body, const 
     product.a.strides.push_back(input.strides[dim]);
     rows *= b.RawHint(group.dims[dim]);
   }
-  product.tile = ChooseTile(b.target(), rows, weights[0].value(), weights[1].value());
+  product.tile = ChooseTile(b.target(), rows, weights[0].value(), weights[1].value(), true);
   const int64_t in = weights[1].value(), out = weights[0].value();
   const GraphValueId matrix = ConvMatrices(b, weights_id, 1, out, in, 1);
   const int64_t width = int64_t{product.tile.nv} * b.f32_lanes();

@@ -19,6 +19,8 @@ namespace {
 constexpr Dim kZero = Dim::Const(0);
 constexpr Dim kOne = Dim::Const(1);
 constexpr int32_t kTileRowsMax = 8;
+// Rows whose sums should fit beside each other.
+constexpr int32_t kTileRows = 3;
 
 // Sums that registers hold beside the factors, per rung of x86 and for Arm.
 int32_t SumsMax(const TargetInfo& info) {
@@ -220,11 +222,11 @@ class RecurrentEmitter {
     return at;
   }
 
-  // How many vectors of units make a block: enough sums to hide a multiply-add's latency, and few wasted columns.
-  int32_t VectorsOf(int32_t gates, int32_t tile_rows) const {
+  // How many vectors of units make a block: enough sums to hide a multiply-add's latency, and few wasted columns. The
+  // same for any number of rows, so that plans share the packed weights.
+  int32_t VectorsOf(int32_t gates) const {
     const int64_t lanes = b_.f32_lanes(), vectors = (cell_.units + lanes - 1) / lanes;
-    const int32_t most =
-        gates == 0 ? 4 : std::max(1, std::min(SumsMax(InfoOf(b_.target())), 12 * tile_rows) / (gates * tile_rows));
+    const int32_t most = gates == 0 ? 4 : std::max(1, SumsMax(InfoOf(b_.target())) / kTileRows / gates);
     int32_t best = 1;
     for (int32_t v = 2; v <= std::min<int64_t>(most, vectors); ++v) {
       const int64_t padded = (vectors + v - 1) / v * v, least = (vectors + best - 1) / best * best;
@@ -258,8 +260,12 @@ class RecurrentEmitter {
     spec.reversed = cell_.reverse_only || d == 1;
     ASSIGN_OR_RETURN(const CellAccesses at, AddAccesses(kernel, d));
     CellStages stages = StagesOf(cell_, at, d);
-    int32_t most = 1;
-    for (const RecurrentStage& stage : stages.steps) most = std::max(most, stage.gates);
+    int32_t most = 1;  // sums of one row
+    for (auto* list : {&stages.before, &stages.steps, &stages.after})
+      for (RecurrentStage& stage : *list) {
+        stage.vectors = VectorsOf(stage.gates);
+        most = std::max(most, stage.gates * stage.vectors);
+      }
     if (lengths_) {
       spec.lengths = Pointer(kernel, *lengths_, DType::kI32, {cell_.rows});
     } else {
@@ -267,8 +273,6 @@ class RecurrentEmitter {
       spec.tile_rows = static_cast<int32_t>(
           std::min<int64_t>({rows, kTileRowsMax, std::max(1, SumsMax(InfoOf(b_.target())) / most)}));
     }
-    for (auto* list : {&stages.before, &stages.steps, &stages.after})
-      for (RecurrentStage& stage : *list) stage.vectors = VectorsOf(stage.gates, spec.tile_rows);
     int64_t gate = 0;
     for (RecurrentStage& stage : stages.steps) {
       if (stage.gates == 0) continue;

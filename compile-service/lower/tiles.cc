@@ -34,16 +34,14 @@ int64_t RoundUp(int64_t value, int64_t step) {
   return (value + step - 1) / step * step;
 }
 
-}  // namespace
-
-ir::Tile ChooseTile(Target target, int64_t m, int64_t n, int64_t k) {
+// The tile with the least work among those that `fits`.
+template <class Fits>
+ir::Tile Least(Target target, int64_t m, int64_t n, int64_t k, Fits fits) {
   const TargetInfo& info = InfoOf(target);
-  m = std::max<int64_t>(m, 1);
-  n = std::max<int64_t>(n, 1);
   ir::Tile best;
   double least = 0;
   for (const TileRow& row : kTiles) {
-    if (row.rung != TileRung(info) || (row.m_max != 0 && m > row.m_max)) continue;
+    if (row.rung != TileRung(info) || !fits(row)) continue;
     const int64_t rows = RoundUp(m, row.mr), columns = RoundUp(n, row.nv * info.f32_lanes());
     double work = static_cast<double>(rows) * static_cast<double>(columns) / row.efficiency;
     if (m > kStreamingRows && k * row.nv * info.vector_bytes > kPanelBytesMax) work /= kLargePanel;
@@ -53,6 +51,20 @@ ir::Tile ChooseTile(Target target, int64_t m, int64_t n, int64_t k) {
     }
   }
   return best;
+}
+
+// Divisible by the rows of every tile, so that none wastes any.
+constexpr int64_t kManyRows = 840;
+
+}  // namespace
+
+ir::Tile ChooseTile(Target target, int64_t m, int64_t n, int64_t k, bool packed) {
+  m = std::max<int64_t>(m, 1);
+  n = std::max<int64_t>(n, 1);
+  const auto for_rows = [&](const TileRow& row) { return row.m_max == 0 || m <= row.m_max; };
+  if (!packed) return Least(target, m, n, k, for_rows);
+  const int32_t width = Least(target, kManyRows, n, k, [](const TileRow& row) { return row.m_max == 0; }).nv;
+  return Least(target, m, n, k, [&](const TileRow& row) { return row.nv == width && for_rows(row); });
 }
 
 }  // namespace kiln::lower

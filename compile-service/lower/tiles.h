@@ -7,7 +7,8 @@
 namespace kiln::lower {
 
 // The tile with the least estimated work for a product of m rows, n columns and k steps; sizes are hints (any tile is
-// correct for all).
-ir::Tile ChooseTile(Target target, int64_t m, int64_t n, int64_t k);
+// correct for all). `packed`: for weights, whose width follows from n and k alone, so that plans for other rows share
+// them.
+ir::Tile ChooseTile(Target target, int64_t m, int64_t n, int64_t k, bool packed);
 
 }  // namespace kiln::lower
