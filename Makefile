@@ -7,7 +7,7 @@ PRESET_FLAGS ?= -DCMAKE_BUILD_TYPE=Release
 # One build serves tests and fuzz targets, so it is clang's.
 ASAN_FLAGS = -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=clang-19 -DCMAKE_CXX_COMPILER=clang++-19 -DKILN_SANITIZE=address,undefined -DKILN_FUZZ=ON
 
-.PHONY: help build run test exhaustive bench lint asan tsan fuzz fuzz-corpus compose-test clean packages sanitizer-packages
+.PHONY: help build run test docs exhaustive bench lint asan tsan fuzz fuzz-corpus compose-test clean packages sanitizer-packages
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ test: build ## build and run all tests
 
 exhaustive: build ## tests that try every value (elementary functions over all floats): minutes
 	@ctest --test-dir $(BUILD) -C Exhaustive -L exhaustive --output-on-failure -V
+
+docs: build ## write the pages of docs/ that follow from tables
+	@KILN_WRITE_DOCS=1 $(BUILD)/test-bin/docs_test --gtest_brief=1
 
 bench: build ## benchmarks: kernels, interpreter, compile time, models, beside other runtimes (see bench/README.md)
 	@./tools/install_packages.sh bench
