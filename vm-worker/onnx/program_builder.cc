@@ -168,6 +168,9 @@ bool ProgramBuilder::IsRegionInput(ValueId value) const {
 }
 
 Result<ValueList> ProgramBuilder::CloseRegion(ValueList outputs) {
+  if (std::ranges::any_of(outputs, IsSequence)) {
+    return Fail(ErrorCode::kUnsupported, "a sequence leaves a branch or a loop's body here; only tensors may");
+  }
   for (ValueId& output : outputs) {
     if (DefinedHere(output)) continue;
     const std::optional<KnownValues> known = Known(output);
