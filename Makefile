@@ -5,7 +5,7 @@ JOBS    ?= $(shell nproc)
 OCR     ?= ../shared/models/ppocr/ch_PP-OCRv4_rec_infer
 PRESET_FLAGS ?= -DCMAKE_BUILD_TYPE=Release
 
-.PHONY: help build run test exhaustive bench lint asan tsan fuzz fuzz-corpus compose-test clean packages
+.PHONY: help build run test test-packages exhaustive bench lint asan tsan fuzz fuzz-corpus compose-test clean packages
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,7 +21,10 @@ build: packages ## release binaries under build/release/bin (installs missing De
 run: build ## the main job: a fleet on this machine reads text lines, plans arrive, a second worker joins warm
 	@BUILD=$(BUILD) ./tools/main_job.sh
 
-test: build ## build and run all tests
+test-packages:
+	@./tools/install_packages.sh test
+
+test: test-packages build ## build and run all tests
 	@ctest --test-dir $(BUILD) --output-on-failure -j2 $(CTEST_FLAGS)
 
 exhaustive: build ## tests that try every value (elementary functions over all floats): minutes

@@ -7,12 +7,13 @@ packages=(g++ cmake ninja-build make pkg-config ccache mold git
   libgtest-dev libgmock-dev libbenchmark-dev zlib1g-dev libzstd-dev libxml2-dev libedit-dev libcurl4-openssl-dev prometheus-cpp-dev)
 case "${1:-build}" in
   build) ;;
+  test) packages=(qemu-user gcc-aarch64-linux-gnu) ;;
   run) packages=(imagemagick fonts-dejavu-core) ;;
   model) packages=(python3 python3-pip) ;;
   bench) packages=(python3-venv libdnnl-dev libopenblas-pthread-dev clang-19) ;;
   fuzz) packages=(clang-19 libclang-rt-19-dev) ;;
   lint) packages=(clang-19 clang-tidy-19 clang-format-19) ;;
-  *) echo "usage: $0 [build|run|model|bench|fuzz|lint]" >&2; exit 2 ;;
+  *) echo "usage: $0 [build|test|run|model|bench|fuzz|lint]" >&2; exit 2 ;;
 esac
 missing=()
 for package in "${packages[@]}"; do

@@ -153,6 +153,34 @@ Case Depthwise(int64_t size, int64_t channels, int kernel, int stride) {
   return result;
 }
 
+// Heads side by side, as a projection leaves them; scaled, with a mask over the keys. The tile is lowering's.
+Case Attention(int64_t heads, int64_t queries, int64_t keys, int64_t elements, int lanes) {
+  Case result;
+  result.dims = {heads, queries, keys, heads * elements};
+  ir::AttentionSpec spec;
+  const SpecInt one = SpecInt::Const(1), zero = SpecInt::Const(0), row = SpecInt::Argument(3);
+  spec.batch = {SpecInt::Argument(0)};
+  spec.m = queries == 1 ? one : SpecInt::Argument(1);
+  spec.n = SpecInt::Argument(2);
+  spec.key_elements = spec.value_elements = static_cast<int32_t>(elements);
+  spec.tile = {lanes == 16 ? 8 : 4, queries <= lanes ? 1 : 2};
+  ir::Access* const accesses[] = {&spec.q, &spec.k, &spec.v, &spec.out};
+  for (int32_t i = 0; i < 4; ++i) *accesses[i] = {i, DType::kF32, {SpecInt::Const(elements), row, one}};
+  spec.accesses = {{4, DType::kF32, {zero, one, zero}}};
+  spec.scores = {Node(ScalarOp::kAccumulator), Node(ScalarOp::kConstant), Node(ScalarOp::kMul, 0, 1),
+                 Node(ScalarOp::kLoad), Node(ScalarOp::kAdd, 2, 3)};
+  spec.scores[1].number = 0.125;
+  spec.score = 4;
+  result.spec = {spec, 5, 4};
+  const auto rows = [&](int64_t count) { return static_cast<size_t>(count * heads * elements); };
+  result.floats = {rows(queries), rows(keys), rows(keys), rows(queries), static_cast<size_t>(keys)};
+  result.flops = 4.0 * static_cast<double>(heads * queries * keys * elements);
+  char name[64];
+  std::snprintf(name, sizeof name, "attention %ldx%ldx%ld heads %ld", queries, keys, elements, heads);
+  result.name = name;
+  return result;
+}
+
 double Median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2), values.end());
   return values[values.size() / 2];
@@ -286,8 +314,11 @@ int Main(int argc, char** argv) {
         Run(**compiler, target, test, std::to_string(tile.mr) + "x" + std::to_string(tile.nv), assembly);
       }
     }
-    for (const Case& test : {Depthwise(112, 32, 3, 1), Depthwise(56, 96, 3, 1), Depthwise(28, 192, 5, 1),
-                             Depthwise(56, 96, 3, 2), Depthwise(7, 960, 3, 1), Depthwise(40, 256, 5, 2)})
+    for (const Case& test :
+         {Depthwise(112, 32, 3, 1), Depthwise(56, 96, 3, 1), Depthwise(28, 192, 5, 1), Depthwise(56, 96, 3, 2),
+          Depthwise(7, 960, 3, 1), Depthwise(40, 256, 5, 2), Attention(12, 1, 512, 64, lanes),
+          Attention(12, 16, 16, 64, lanes), Attention(12, 128, 128, 64, lanes), Attention(12, 512, 512, 64, lanes),
+          Attention(8, 40, 40, 15, lanes)})
       if (test.name.find(filter) != std::string::npos) Run(**compiler, target, test, "", assembly);
   }
   return 0;

@@ -232,6 +232,7 @@ class Evaluator {
   void Run(const ContractionSpec& c, int64_t begin, int64_t end);
   void Run(const WindowSpec& w, int64_t begin, int64_t end);
   void Run(const RecurrentSpec& r, int64_t begin, int64_t end);
+  void Run(const AttentionSpec& a, int64_t begin, int64_t end);
 
  private:
   // Where a program is evaluated.
@@ -262,6 +263,7 @@ class Evaluator {
   // Calls `body` with every combination of coordinates[first..first+extents) below the extents.
   void ForAll(std::span<const int64_t> extents, size_t first, std::vector<int64_t>& coordinates,
               const std::function<void()>& body);
+  void AttendOne(const AttentionSpec& a, const std::vector<int64_t>& batch, int64_t m);
   // Offset of an implicit matrix's element in the image; nullopt outside of it.
   std::optional<int64_t> ImplicitOffset(const ContractionSpec& c, int64_t base, int64_t m, int64_t k);
   // One row at one time.
@@ -485,6 +487,56 @@ void Evaluator::Run(const ContractionSpec& c, int64_t begin, int64_t end) {
         StoreAll(c.epilogue, c.stores, point);
       }
     }
+  }
+}
+
+void Evaluator::Run(const AttentionSpec& a, int64_t begin, int64_t end) {
+  const int64_t queries = int64_t{a.tile.nv} * lanes_, tiles = (Value(a.m) + queries - 1) / queries;
+  const size_t batch = a.batch.size();
+  for (int64_t item = begin; item < end; ++item) {
+    std::vector<int64_t> place(batch + 2, 0);
+    int64_t rest = item / tiles;
+    for (size_t dim = batch; dim-- > 0;) {
+      place[dim] = rest % Value(a.batch[dim]);
+      rest /= Value(a.batch[dim]);
+    }
+    const int64_t first = item % tiles * queries;
+    for (int64_t m = first; m < std::min(Value(a.m), first + queries); ++m) AttendOne(a, place, m);
+  }
+}
+
+// One query.
+void Evaluator::AttendOne(const AttentionSpec& a, const std::vector<int64_t>& batch, int64_t m) {
+  const size_t dims = a.batch.size();
+  const int64_t keys = Value(a.n);
+  auto element = [&](const Access& access, int64_t row, int64_t i) {
+    std::vector<int64_t> coordinates = batch;
+    coordinates[dims] = row;
+    coordinates[dims + 1] = i;
+    return Offset(access, coordinates);
+  };
+  std::vector<double> weights;
+  double largest = -std::numeric_limits<double>::infinity(), total = 0;
+  for (int64_t n = 0; n < keys; ++n) {
+    double sum = 0;
+    for (int64_t i = 0; i < a.key_elements; ++i)
+      sum += Factor(a.q, element(a.q, m, i)) * Factor(a.k, element(a.k, n, i));
+    Point point{&a.accesses, batch, nullptr, {}};
+    point.coordinates[dims] = n;
+    point.coordinates[dims + 1] = m;
+    point.accumulator = Rounded(DType::kF32, sum);
+    weights.push_back(Evaluate(a.scores, a.score, point).number);
+    largest = Maximum(largest, weights.back());
+  }
+  for (double& weight : weights) {
+    weight = Rounded(DType::kF32, std::exp(weight - largest)).number;
+    total += weight;
+  }
+  for (int64_t i = 0; i < a.value_elements; ++i) {
+    double sum = 0;
+    for (int64_t n = 0; n < keys; ++n) sum += weights[static_cast<size_t>(n)] * Factor(a.v, element(a.v, n, i));
+    StoreElement(a.out.storage, DType::kF32, Rounded(DType::kF32, keys == 0 ? 0 : sum / total),
+                 pointers_[static_cast<size_t>(a.out.pointer)], element(a.out, m, i));
   }
 }
 

@@ -405,6 +405,31 @@ class Verifier {
     return {};
   }
 
+  Status Check(const AttentionSpec& a) {
+    RETURN_IF_ERROR(CheckExtents(a.batch, "batch"));
+    for (const SpecInt* extent : {&a.m, &a.n}) RETURN_IF_ERROR(CheckInt(*extent, "attention extent", 0));
+    for (int32_t elements : {a.key_elements, a.value_elements})
+      if (elements < 1 || elements > kAttentionElementsMax)
+        return Invalid("rows of " + std::to_string(elements) + " elements are outside 1..256");
+    if (a.tile.mr < 1 || a.tile.mr > 32 || a.tile.nv < 1 || a.tile.nv > 4)
+      return Invalid("tile " + std::to_string(a.tile.mr) + "x" + std::to_string(a.tile.nv) +
+                     " is outside 1..32 x 1..4");
+    const size_t dims = a.batch.size() + 2;
+    for (const Access* access : {&a.q, &a.k, &a.v, &a.out}) {
+      RETURN_IF_ERROR(CheckAccess(*access, dims));
+      if (!IsFloat(access->storage)) return Invalid("the tensors of an attention must be floats");
+      if (access != &a.out && access->pointer == a.out.pointer) return Invalid("the result of an attention is read");
+    }
+    RETURN_IF_ERROR(CheckAccesses(a.accesses, dims));
+    for (const Access& access : a.accesses)
+      if (access.pointer == a.out.pointer) return Invalid("the result of an attention is read");
+    RETURN_IF_ERROR(CheckProgram(a.scores, {dims, &a.accesses, DType::kF32, 1, nullptr}));
+    if (a.score < 0 || static_cast<size_t>(a.score) >= a.scores.size() ||
+        a.scores[static_cast<size_t>(a.score)].type != DType::kF32)
+      return Invalid("the score must be an f32 node of its program");
+    return {};
+  }
+
   const KernelSpec& spec_;
 };
 
@@ -446,6 +471,10 @@ int64_t RangeOf(const KernelSpec& spec, std::span<const int64_t> dims, int f32_l
   }
   if (const auto* recurrent = std::get_if<RecurrentSpec>(&spec.kernel))
     return (ValueOf(recurrent->rows, dims) + recurrent->tile_rows - 1) / recurrent->tile_rows;
+  if (const auto* a = std::get_if<AttentionSpec>(&spec.kernel)) {
+    const int64_t queries = int64_t{a->tile.nv} * f32_lanes;
+    return Product(a->batch, dims) * ((ValueOf(a->m, dims) + queries - 1) / queries);
+  }
   const auto& window = std::get<WindowSpec>(spec.kernel);
   return ValueOf(window.images, dims) * ValueOf(window.geometry.out_height, dims);
 }

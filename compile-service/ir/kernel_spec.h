@@ -2,9 +2,9 @@
 //
 // Four shapes of kernel cover the CPU backend: LoopNest (element-wise chains, reductions, softmax, normalisations,
 // copies), Contraction (matmul, gemm, convolution as implicit gemm, with an epilogue), Window (depthwise convolution,
-// pooling) and Recurrent (LSTM, GRU, RNN over time). Each has ScalarPrograms for its arithmetic and Accesses for its
-// memory. A spec holds no
-// names, addresses or sizes other than those the code gains from; every other extent or stride is an argument
+// pooling), Recurrent (LSTM, GRU, RNN over time) and Attention (two products with a softmax between them). Each has
+// ScalarPrograms for its arithmetic and Accesses for its memory. A spec holds no names, addresses or sizes other than
+// those the code gains from; every other extent or stride is an argument
 // (`dims[i]` of the kernel ABI). Equal specs give equal kernels.
 //
 // Value types. Everything here takes part in the KernelKey.
@@ -187,8 +187,26 @@ struct RecurrentSpec {
   bool operator==(const RecurrentSpec&) const = default;
 };
 
+// out[batch…, m, :] = sum over keys n of softmax over n (score[batch…, m, n]) * V[batch…, n, :], where score is node
+// `score` of a program over the accumulator (sum over the elements of Q[batch…, m, :] * K[batch…, n, :]), loads and
+// coordinates: scales, masks. f32 arithmetic; no keys give 0. Access strides: batch…, then m, element (q, out) or n,
+// element (k, v); of `accesses`: batch…, n, m. Range: product(batch) * ceil(m / (tile.nv * lanes)): tile.nv vectors of
+// queries at a time; tile.mr keys, or elements of V, at a time.
+struct AttentionSpec {
+  std::vector<SpecInt> batch;
+  SpecInt m, n;                                  // queries, keys
+  int32_t key_elements = 0, value_elements = 0;  // of one row of K, of V
+  Tile tile;
+  Access q, k, v, out;
+  std::vector<Access> accesses;
+  ScalarProgram scores;
+  int32_t score = 0;
+  bool operator==(const AttentionSpec&) const = default;
+};
+inline constexpr int32_t kAttentionElementsMax = 256;
+
 struct KernelSpec {
-  std::variant<LoopNestSpec, ContractionSpec, WindowSpec, RecurrentSpec> kernel;
+  std::variant<LoopNestSpec, ContractionSpec, WindowSpec, RecurrentSpec, AttentionSpec> kernel;
   int32_t pointers = 0;  // number of pointer arguments
   int32_t dims = 0;      // number of dims arguments
   bool operator==(const KernelSpec&) const = default;

@@ -171,6 +171,15 @@ void Field(S& stream, T& value) {
     stream.Put(value.lengths);
     List(stream, value.accesses);
     for (auto* stages : {&value.before, &value.steps, &value.after}) List(stream, *stages);
+  } else if constexpr (std::is_same_v<Type, AttentionSpec>) {
+    List(stream, value.batch);
+    for (auto* extent : {&value.m, &value.n}) Field(stream, *extent);
+    for (auto* number : {&value.key_elements, &value.value_elements, &value.tile.mr, &value.tile.nv})
+      stream.Put(*number);
+    for (auto* access : {&value.q, &value.k, &value.v, &value.out}) Field(stream, *access);
+    List(stream, value.accesses);
+    List(stream, value.scores);
+    stream.Put(value.score);
   } else {
     static_assert(std::is_same_v<Type, WindowSpec>);
     Field(stream, value.images);
@@ -217,6 +226,9 @@ Result<KernelSpec> DecodeSpec(std::span<const uint8_t> bytes) {
       break;
     case 3:
       Field(reader, spec.kernel.emplace<RecurrentSpec>());
+      break;
+    case 4:
+      Field(reader, spec.kernel.emplace<AttentionSpec>());
       break;
     default:
       return Fail(ErrorCode::kMalformed, "kernel spec has an unknown kind");

@@ -111,6 +111,14 @@ struct Printer {
     return text + Lines(c.accesses, c.epilogue) + Lines(c.stores);
   }
 
+  std::string operator()(const AttentionSpec& a) const {
+    std::string text =
+        fmt::format("attention batch {} queries {} keys {} elements {} and {} tile {}x{}\n", Text(a.batch), Text(a.m),
+                    Text(a.n), a.key_elements, a.value_elements, a.tile.mr, a.tile.nv);
+    text += fmt::format("  q: {}\n  k: {}\n  v: {}\n  out: {}\n", Text(a.q), Text(a.k), Text(a.v), Text(a.out));
+    return text + Lines(a.accesses, a.scores) + fmt::format("  score %{}\n", a.score);
+  }
+
   std::string operator()(const WindowSpec& w) const {
     std::string text = fmt::format("window {} images {} channels {} {}{}{}\n", CombineName(w.combine), Text(w.images),
                                    Text(w.channels), Text(w.geometry), w.average ? " average" : "",
@@ -158,6 +166,9 @@ std::string SpecForm(const KernelSpec& spec) {
     }
     std::string operator()(const RecurrentSpec& r) const {
       return fmt::format("{} units, {} rows a tile", r.units, r.tile_rows);
+    }
+    std::string operator()(const AttentionSpec& a) const {
+      return fmt::format("{} and {} elements, tile {}x{}", a.key_elements, a.value_elements, a.tile.mr, a.tile.nv);
     }
   };
   return std::visit(Form{}, spec.kernel);

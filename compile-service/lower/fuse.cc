@@ -1,8 +1,10 @@
 #include "compile-service/lower/fuse.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
+#include "compile-service/ir/attention_pattern.h"
 #include "compile-service/lower/byte_product.h"
 #include "compile-service/lower/convolution.h"
 #include "compile-service/lower/scalar_program.h"
@@ -34,7 +36,13 @@ bool IsRowReduction(const Graph& graph, const GraphNode& node) {
 class Fuser {
  public:
   Fuser(const Graph& graph, const std::set<int32_t>& reference)
-      : graph_(graph), reference_(reference), group_of_node_(graph.nodes.size(), -1) {}
+      : graph_(graph), reference_(reference), group_of_node_(graph.nodes.size(), -1) {
+    for (ir::AttentionPattern& pattern : ir::FindAttention(graph)) {
+      if (std::ranges::any_of(pattern.nodes, [&](int32_t n) { return reference.contains(n); })) continue;
+      for (int32_t n : pattern.nodes) attention_of_node_[n] = static_cast<int32_t>(attentions_.size());
+      attentions_.push_back(std::move(pattern));
+    }
+  }
 
   Result<std::vector<Group>> Run() {
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
@@ -53,6 +61,13 @@ class Fuser {
     const auto made = std::ranges::find_if(node.outputs, [](GraphValueId output) { return output >= 0; });
     const std::vector<Dim>& dims = graph_.value(*made).dims;
     if (reference_.contains(n)) return Start(GroupKind::kReference, n, dims);
+    if (const auto attention = attention_of_node_.find(n); attention != attention_of_node_.end()) {
+      const std::vector<int32_t>& nodes = attentions_[static_cast<size_t>(attention->second)].nodes;
+      if (n != nodes.back()) return;  // all together, with the last
+      Start(GroupKind::kAttention, nodes.front(), dims);
+      for (size_t i = 1; i < nodes.size(); ++i) Join(static_cast<int32_t>(groups_.size()) - 1, nodes[i]);
+      return;
+    }
     if (IsScalarNode(graph_, node)) {
       if (!JoinScalar(n)) Start(GroupKind::kElementwise, n, dims);
       return;
@@ -182,6 +197,7 @@ class Fuser {
                                             graph_.SameDims(row, graph_.value(input).dims);
                                    });
       }
+      case GroupKind::kAttention:
       case GroupKind::kCopies:
       case GroupKind::kShape:
       case GroupKind::kRecurrent:
@@ -298,6 +314,8 @@ class Fuser {
   const Graph& graph_;
   const std::set<int32_t>& reference_;
   std::vector<int32_t> group_of_node_;
+  std::vector<ir::AttentionPattern> attentions_;
+  std::map<int32_t, int32_t> attention_of_node_;
   std::vector<Group> groups_;
 };
 

@@ -14,6 +14,7 @@ enum class GroupKind : uint8_t {
   kElementwise,  // a chain over one iteration space
   kRow,          // reductions over `axes` of one iteration space, with everything element-wise around them
   kProduct,      // MatMul with an epilogue
+  kAttention,    // product, element-wise nodes, Softmax, product
   kConvolution,  // Conv with an epilogue
   kWindow,       // depthwise Conv or pooling with an epilogue
   kCopies,       // Concat, Pad

@@ -23,6 +23,8 @@ Status EmitGroup(PlanBuilder& builder, const Group& group) {
       return EmitRow(builder, group);
     case GroupKind::kProduct:
       return EmitProduct(builder, group);
+    case GroupKind::kAttention:
+      return EmitAttention(builder, group);
     case GroupKind::kConvolution:
       return EmitConvolution(builder, group);
     case GroupKind::kWindow:

@@ -1,7 +1,9 @@
 // Composite ops in terms of views, element-wise ops, reductions and products, so that fusion sees one small language.
 #include <algorithm>
 #include <numeric>
+#include <set>
 
+#include "compile-service/ir/attention_pattern.h"
 #include "compile-service/passes/passes.h"
 #include "compile-service/passes/rewriter.h"
 
@@ -23,7 +25,13 @@ std::vector<int> AxesFrom(int first, int rank) {
 // One node at a time; every method returns whether it replaced the node.
 class Decomposer {
  public:
-  explicit Decomposer(Rewriter& rewriter) : r_(rewriter), graph_(rewriter.graph()) {}
+  // Built before nodes are taken out of the graph.
+  explicit Decomposer(Rewriter& rewriter) : r_(rewriter), graph_(rewriter.graph()) {
+    for (const ir::AttentionPattern& pattern : ir::FindAttention(graph_)) {
+      const int32_t softmax = pattern.nodes[pattern.nodes.size() - 2];
+      attention_.insert(graph_.nodes[static_cast<size_t>(softmax)].outputs[0]);
+    }
+  }
 
   bool Run(const GraphNode& node);
 
@@ -322,7 +330,7 @@ class Decomposer {
 
   bool Softmax(const GraphNode& node) {
     const GraphValueId x = node.inputs[0];
-    if (Rank(x) == 0) return false;
+    if (Rank(x) == 0 || attention_.contains(Out(node))) return false;
     const std::vector<int> axes{ir::NormalAxis(node.attributes.Int("axis", -1), Rank(x))};
     const GraphValueId shifted = r_.Binary(TensorOp::kSub, x, r_.Reduce(TensorOp::kReduceMax, x, axes));
     const GraphValueId exp = r_.Unary(TensorOp::kExp, shifted);
@@ -430,6 +438,7 @@ class Decomposer {
 
   Rewriter& r_;
   Graph& graph_;
+  std::set<GraphValueId> attention_;  // results of softmaxes that one kernel makes together with their products
 };
 
 const Decomposer::Row Decomposer::kRows[] = {

@@ -131,6 +131,21 @@ Status AddContraction(const ir::ContractionSpec& spec, ExtentBuilder& builder, i
   return builder.AddAll(spec.accesses, with({m, n}), spec.stores);
 }
 
+Status AddAttention(const ir::AttentionSpec& spec, ExtentBuilder& builder) {
+  const int64_t m = builder.Value(spec.m), n = builder.Value(spec.n);
+  const auto trips = [&](int64_t row, int64_t column) {
+    std::vector<int64_t> result;
+    for (SpecInt extent : spec.batch) result.push_back(builder.Value(extent));
+    result.insert(result.end(), {row, column});
+    return result;
+  };
+  RETURN_IF_ERROR(builder.Add(spec.q, trips(m, spec.key_elements), false));
+  RETURN_IF_ERROR(builder.Add(spec.k, trips(n, spec.key_elements), false));
+  RETURN_IF_ERROR(builder.Add(spec.v, trips(n, spec.value_elements), false));
+  RETURN_IF_ERROR(builder.Add(spec.out, trips(m, spec.value_elements), true));
+  return builder.AddAll(spec.accesses, trips(n, m), {});
+}
+
 Status AddWindow(const ir::WindowSpec& spec, ExtentBuilder& builder) {
   const ir::WindowGeometry& g = spec.geometry;
   const int64_t images = builder.Value(spec.images), channels = builder.Value(spec.channels);
@@ -177,6 +192,8 @@ Result<std::vector<PointerExtent>> PointerExtents(const ir::KernelSpec& spec, st
   if (const auto* window = std::get_if<ir::WindowSpec>(&spec.kernel)) RETURN_IF_ERROR(AddWindow(*window, builder));
   if (const auto* recurrent = std::get_if<ir::RecurrentSpec>(&spec.kernel))
     RETURN_IF_ERROR(AddRecurrent(*recurrent, builder, f32_lanes));
+  if (const auto* attention = std::get_if<ir::AttentionSpec>(&spec.kernel))
+    RETURN_IF_ERROR(AddAttention(*attention, builder));
   return builder.Take();
 }
 
@@ -198,6 +215,12 @@ int64_t UnitCost(const ir::KernelSpec& spec, std::span<const int64_t> dims, int 
     for (const ir::RecurrentStage& stage : recurrent->steps)
       unit += int64_t{stage.gates} * recurrent->units + static_cast<int64_t>(stage.body.size()) * 4;
     return std::max<int64_t>(1, builder.Value(recurrent->time) * recurrent->tile_rows * recurrent->units * unit);
+  }
+  if (const auto* attention = std::get_if<ir::AttentionSpec>(&spec.kernel)) {
+    const int64_t queries = std::min<int64_t>(builder.Value(attention->m), int64_t{attention->tile.nv} * f32_lanes);
+    const int64_t per_score =
+        int64_t{attention->key_elements} + attention->value_elements + static_cast<int64_t>(attention->scores.size());
+    return std::max<int64_t>(1, queries * builder.Value(attention->n) * per_score);
   }
   const auto& window = std::get<ir::WindowSpec>(spec.kernel);
   const int64_t taps = int64_t{window.geometry.kernel_h} * window.geometry.kernel_w;

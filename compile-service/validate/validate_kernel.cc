@@ -125,6 +125,7 @@ bool HasDecision(const ir::KernelSpec& spec) {
   if (const auto* nest = std::get_if<ir::LoopNestSpec>(&spec.kernel)) return HasDecision(nest->body);
   if (const auto* product = std::get_if<ir::ContractionSpec>(&spec.kernel)) return HasDecision(product->epilogue);
   if (const auto* window = std::get_if<ir::WindowSpec>(&spec.kernel)) return HasDecision(window->epilogue);
+  if (const auto* attention = std::get_if<ir::AttentionSpec>(&spec.kernel)) return HasDecision(attention->scores);
   const auto& recurrent = std::get<ir::RecurrentSpec>(spec.kernel);
   return std::ranges::any_of(recurrent.steps, [](const auto& stage) { return HasDecision(stage.body); });
 }

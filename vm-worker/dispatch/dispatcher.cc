@@ -101,7 +101,8 @@ Status Dispatcher::RunPlan(const SegmentEntry& entry, PlanInstance& instance, Se
   StepTiming timing;
   if (timed) timing.step_ns.assign(instance.linked().plan().steps.size(), 0);
   const int64_t start = SystemClock().NowNs();
-  ASSIGN_OR_RETURN(const SegmentCallResult call, RunOnEntry(instance, entry, tables_, timed ? &timing : nullptr));
+  ASSIGN_OR_RETURN(const SegmentCallResult call,
+                   RunOnEntry(instance, entry, tables_, timed ? &timing : nullptr, nullptr, options_.pool));
   const int64_t total = SystemClock().NowNs() - start;
   if (timed) {
     runtime.timing_wanted.fetch_sub(1, std::memory_order_relaxed);

@@ -29,6 +29,7 @@ class CallObserver {
 
 struct DispatcherOptions {
   size_t instances_max = 1024;  // memoised per thread, over all segments
+  KernelPool* pool = nullptr;   // shared by the worker's threads; outlives the dispatcher
 };
 
 // One per worker thread and model. Not thread-safe; the caller is inside an EpochScope while the interpreter runs.

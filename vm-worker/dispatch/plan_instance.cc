@@ -196,6 +196,10 @@ Status PlanInstance::BuildSteps(std::span<const int64_t> symbol_values, std::spa
         return Fail(ErrorCode::kLimitExceeded,
                     "step " + std::to_string(s) + " wants " + std::to_string(call.scratch_bytes) + " bytes of scratch");
       scratch_max = std::max(scratch_max, call.scratch_bytes);
+      ASSIGN_OR_RETURN(const int64_t cost, plan.symbols.Evaluate(kernel->cost, symbol_values));
+      // Scratch belongs to one thread, and the arena holds it once.
+      const bool pooled = call.scratch_bytes == 0 && cost >= kPooledOperationsMin;
+      call.parts_max = pooled ? std::max<int64_t>(1, cost / kPartOperationsMin) : 1;
       steps_.push_back({true, static_cast<int32_t>(kernels_.size())});
       kernels_.push_back(call);
       continue;
@@ -244,7 +248,11 @@ Status PlanInstance::Run(const PlanCall& call) {
     if (step.is_kernel) {
       const KernelCallStep& kernel = kernels_[static_cast<size_t>(step.index)];
       const KilnKernelArgs args{pointer_table_.data() + kernel.first_pointer, dims_.data() + kernel.first_dim, scratch};
-      if (kernel.range > 0) kernel.entry(&args, 0, kernel.range);
+      if (call.pool != nullptr && kernel.parts_max > 1) {
+        call.pool->Run(kernel.entry, args, kernel.range, kernel.parts_max);
+      } else if (kernel.range > 0) {
+        kernel.entry(&args, 0, kernel.range);
+      }
     } else {
       RETURN_IF_ERROR(RunReference(references_[static_cast<size_t>(step.index)], call));
     }

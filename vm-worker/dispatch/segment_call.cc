@@ -37,7 +37,7 @@ Result<uint32_t> PlaceInputs(const Guard& guard, SegmentMemory& memory, std::vec
 }  // namespace
 
 Result<SegmentCallResult> RunOnEntry(PlanInstance& instance, const SegmentEntry& entry, SegmentCallTables& tables,
-                                     StepTiming* timing, StepWatcher* watcher) {
+                                     StepTiming* timing, StepWatcher* watcher, KernelPool* pool) {
   SegmentCallResult result;
   tables.inputs.assign(entry.inputs.begin(), entry.inputs.end());
   ASSIGN_OR_RETURN(result.input_copies, PlaceInputs(instance.linked().plan().guard, *entry.memory, tables.inputs));
@@ -51,7 +51,8 @@ Result<SegmentCallResult> RunOnEntry(PlanInstance& instance, const SegmentEntry&
   void* arena = entry.memory->AllocateScratch(static_cast<size_t>(instance.arena_bytes()));
   if (arena == nullptr) return Fail(ErrorCode::kResourceExhausted, "no memory for temporaries");
   StepMemory memory(*entry.memory);
-  RETURN_IF_ERROR(instance.Run({tables.inputs, tables.outputs, arena, &memory, &result.reference_ns, timing, watcher}));
+  RETURN_IF_ERROR(
+      instance.Run({tables.inputs, tables.outputs, arena, &memory, &result.reference_ns, timing, watcher, pool}));
   return result;
 }
 

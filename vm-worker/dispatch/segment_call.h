@@ -24,7 +24,8 @@ struct SegmentCallResult {
 
 // Fills entry.outputs. ResourceExhausted, and whatever a reference step refuses (an index out of range).
 Result<SegmentCallResult> RunOnEntry(PlanInstance& instance, const SegmentEntry& entry, SegmentCallTables& tables,
-                                     StepTiming* timing = nullptr, StepWatcher* watcher = nullptr);
+                                     StepTiming* timing = nullptr, StepWatcher* watcher = nullptr,
+                                     KernelPool* pool = nullptr);
 
 // Runs a prepack recipe's program in the interpreter; the RecipeRunner of production.
 Result<Tensor> InterpretRecipe(const Program& program, std::span<const TensorRef> inputs);

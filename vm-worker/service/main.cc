@@ -21,6 +21,7 @@ struct Flags {
   std::string keys = "keys";
   bool insecure = false;
   int threads = 1;
+  int kernel_threads = 1;
   size_t queue = limits::kRequestQueueDefault;
   size_t run_memory_bytes = WorkerServiceOptions{}.run_memory_bytes;
   size_t streams = StreamOptions{}.streams_max;
@@ -57,6 +58,7 @@ TierOptions TierOptionsFrom(const Flags& flags) {
 Result<WorkerServiceOptions> ServiceOptionsFrom(const Flags& flags) {
   WorkerServiceOptions options;
   options.threads = flags.threads;
+  options.kernel_threads = flags.kernel_threads;
   options.queue_max = flags.queue;
   options.run_memory_bytes = flags.run_memory_bytes;
   options.streams.streams_max = flags.streams;
@@ -180,6 +182,10 @@ int Main(int argc, char** argv) {
   app.add_option("--keys", flags.keys, "key directory: curve keys, allow.list, signers.list")->capture_default_str();
   app.add_flag("--insecure", flags.insecure, "no CURVE; only on loopback and ipc");
   app.add_option("--threads", flags.threads, "request threads")->check(CLI::Range(1, 200))->capture_default_str();
+  app.add_option("--kernel-threads", flags.kernel_threads,
+                 "threads that large kernels run on at a time, over all requests; 1 keeps each on its request's thread")
+      ->check(CLI::Range(1, 200))
+      ->capture_default_str();
   app.add_option("--queue", flags.queue, "requests that may wait")
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();

@@ -34,6 +34,7 @@ WorkerService::WorkerService(ModelRegistry& registry, TierController& tiers, Epo
     : registry_(registry),
       tiers_(tiers),
       epochs_(epochs),
+      kernel_pool_(options.kernel_threads),
       queue_(options.queue_max),
       arena_bytes_(options.run_memory_bytes / static_cast<size_t>(options.threads)),
       states_(std::move(options.states)),
@@ -207,7 +208,8 @@ Result<std::vector<NamedTensor>> WorkerService::Execute(Thread& thread,
     own.served = served;
     own.counters = &model.AddThread();
     own.observer = tiers_.MakeObserver(served->model, *own.counters);
-    own.dispatcher = std::make_unique<Dispatcher>(model.runtimes(), own.counters->counters, *own.observer);
+    own.dispatcher = std::make_unique<Dispatcher>(model.runtimes(), own.counters->counters, *own.observer,
+                                                  DispatcherOptions{.pool = &kernel_pool_});
   }
   struct Sums {
     uint64_t kernel_ns = 0, reference_ns = 0, plan_calls = 0, interpreted_calls = 0;

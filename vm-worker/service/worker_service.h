@@ -11,6 +11,7 @@
 
 #include "common/messaging/rpc_server.h"
 #include "common/telemetry/metrics.h"
+#include "vm-worker/dispatch/kernel_pool.h"
 #include "vm-worker/service/model_registry.h"
 #include "vm-worker/service/request_queue.h"
 #include "vm-worker/service/stream_store.h"
@@ -19,6 +20,7 @@ namespace kiln {
 
 struct WorkerServiceOptions {
   int threads = 1;
+  int kernel_threads = 1;  // that large kernels run on at a time, over all requests
   size_t queue_max = limits::kRequestQueueDefault;
   // Temporary memory of runs, all request threads together; each may use an equal share of it.
   size_t run_memory_bytes = size_t{1} << 40;
@@ -67,6 +69,7 @@ class WorkerService {
   ModelRegistry& registry_;
   TierController& tiers_;
   EpochDomain& epochs_;
+  KernelPool kernel_pool_;
   RequestQueue<Work> queue_;
   const size_t arena_bytes_;  // of one request thread
   const std::vector<std::pair<std::string, StateLink>> states_;

@@ -28,8 +28,7 @@ int64_t ContractionEmitter::BlockOf() const {
 // are near while they are used.
 void ContractionEmitter::EmitBlocked(int64_t block) {
   const int64_t k = spec_.k.value;
-  Value* sums = NewBuffer(tile_vectors() * kBlockTiles);
-  llvm::Type* vector = e_.VectorType(DType::kF32);
+  Value* sums = NewVectors(e_, tile_vectors() * kBlockTiles);
   e_.LoopFrom(frame_.begin(), frame_.end(), [&](Value* at) {
     const Item first = Decode(at);
     Value* count = TilesTogether(first, at);
@@ -37,13 +36,13 @@ void ContractionEmitter::EmitBlocked(int64_t block) {
       e_.Loop(e_.I64(0), count, 1, {}, [&](Value* t, const Values&) {
         Item item = first;
         item.tile = b_.CreateAdd(first.tile, t);
-        body(item, SumsOf(sums, t));
+        body(item, VectorAt(e_, sums, b_.CreateMul(t, e_.I64(tile_vectors()))));
         return Values{};
       });
     };
-    Value* vectors = b_.CreateMul(count, e_.I64(static_cast<int64_t>(tile_vectors())));
+    Value* vectors = b_.CreateMul(count, e_.I64(tile_vectors()));
     e_.Loop(e_.I64(0), vectors, 1, {}, [&](Value* i, const Values&) {
-      b_.CreateStore(e_.Zero(DType::kF32), b_.CreateGEP(vector, sums, i));
+      StoreVectors(e_, {e_.Zero(DType::kF32)}, VectorAt(e_, sums, i));
       return Values{};
     });
     e_.Loop(e_.I64(0), e_.I64(k), block, {}, [&](Value* begin, const Values&) {
@@ -53,7 +52,7 @@ void ContractionEmitter::EmitBlocked(int64_t block) {
     });
     each_tile([&](const Item& item, Value* place) {
       buffer_ = place;
-      StoreTile(PlaceOf(item), Panel::kEither, LoadSums(place));
+      StoreTile(PlaceOf(item), Panel::kEither, LoadVectors(e_, place, tile_vectors()));
     });
     return b_.CreateAdd(at, count);
   });
@@ -80,28 +79,10 @@ void ContractionEmitter::AccumulateBlock(const Item& item, Value* begin, Value* 
   MicroKernel kernel = KernelWith({LineAhead(place, e_.I64(block * width_))});
   Value* address = b_.CreateFreeze(sums);
   Values values = kernel.Zero();
-  const Values before = LoadSums(address);
+  const Values before = LoadVectors(e_, address, tile_vectors());
   std::copy(before.begin(), before.end(), values.begin());
   kernel.Accumulate(rows, steps, BColumns(place, Panel::kWhole), b, values);
-  KeepSums(kernel.Finish(values), address);
-}
-
-Value* ContractionEmitter::SumsOf(Value* buffer, Value* tile) {
-  Value* offset = b_.CreateMul(tile, e_.I64(static_cast<int64_t>(tile_vectors())));
-  return b_.CreateGEP(e_.VectorType(DType::kF32), buffer, offset);
-}
-
-Values ContractionEmitter::LoadSums(Value* address) {
-  llvm::Type* vector = e_.VectorType(DType::kF32);
-  Values sums;
-  for (size_t i = 0; i < tile_vectors(); ++i)
-    sums.push_back(b_.CreateLoad(vector, b_.CreateConstGEP1_64(vector, address, i)));
-  return sums;
-}
-
-void ContractionEmitter::KeepSums(const Values& sums, Value* address) {
-  llvm::Type* vector = e_.VectorType(DType::kF32);
-  for (size_t i = 0; i < sums.size(); ++i) b_.CreateStore(sums[i], b_.CreateConstGEP1_64(vector, address, i));
+  StoreVectors(e_, kernel.Finish(values), address);
 }
 
 }  // namespace kiln::codegen

@@ -47,10 +47,7 @@ class ContractionEmitter {
   void EmitBlocked(int64_t block);
   void AccumulateBlock(const Item& item, llvm::Value* begin, llvm::Value* steps, int64_t block, llvm::Value* sums);
   llvm::Value* TilesTogether(const Item& item, llvm::Value* at);
-  size_t tile_vectors() const { return static_cast<size_t>(spec_.tile.mr) * static_cast<size_t>(spec_.tile.nv); }
-  llvm::Value* SumsOf(llvm::Value* buffer, llvm::Value* tile);
-  Values LoadSums(llvm::Value* address);
-  void KeepSums(const Values& sums, llvm::Value* address);
+  int64_t tile_vectors() const { return int64_t{spec_.tile.mr} * spec_.tile.nv; }
 
   Item Decode(llvm::Value* begin);
   Values Next(const Item& item);
@@ -76,7 +73,6 @@ class ContractionEmitter {
 
   void StoreTile(const Place& place, Panel panel, const Values& sums);
   void StoreFromRegisters(const Place& place, const Values& sums);
-  llvm::Value* NewBuffer(size_t vectors);
   void StoreFromBuffer(const Place& place, Panel panel, const Values& sums);
   void StoreRow(const Place& place, Panel panel, const Epilogue::Position& row, llvm::Value* buffer_row);
 

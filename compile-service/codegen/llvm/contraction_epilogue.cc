@@ -109,21 +109,29 @@ Value* Epilogue::Load(const ir::ScalarNode& node, const Position& position, cons
   return e_.LoadStrided(access.storage, node.type, address, frame_.Int(stride), active);
 }
 
+Value* Epilogue::Leaf(const ir::ScalarNode& node, const Position& position, Value* sum, const Active& active) {
+  if (node.op == ScalarOp::kAccumulator) {
+    const bool is_float = sum->getType()->getScalarType()->isFloatTy();
+    return e_.Convert(sum, is_float ? DType::kF32 : DType::kI32, node.type);
+  }
+  if (node.op == ScalarOp::kArgument) return e_.Splat(frame_.Dim(node.index));
+  if (node.op != ScalarOp::kCoordinate) return Load(node, position, active);
+  Value* coordinate = e_.Splat(position.coordinates[node.index]);
+  bool along = static_cast<size_t>(node.index) + 1 == position.coordinates.size();
+  return along ? b_.CreateAdd(coordinate, e_.LaneIndices()) : coordinate;
+}
+
+Value* Epilogue::ValueOf(int32_t node, const Position& position, Value* sum, const Active& active) {
+  auto leaf = [&](const ir::ScalarNode& leaf_node) { return Leaf(leaf_node, position, sum, active); };
+  return EmitScalarProgram(e_, program_, std::span(&node, 1), leaf)[node];
+}
+
 void Epilogue::Emit(const Position& position, Value* sum, const Active& active, SharedLoads* shared,
                     size_t shared_dim) {
   auto leaf = [&](const ir::ScalarNode& node) -> Value* {
-    if (node.op == ScalarOp::kAccumulator) {
-      const bool is_float = sum->getType()->getScalarType()->isFloatTy();
-      return e_.Convert(sum, is_float ? DType::kF32 : DType::kI32, node.type);
-    }
-    if (node.op == ScalarOp::kArgument) return e_.Splat(frame_.Dim(node.index));
-    if (node.op == ScalarOp::kCoordinate) {
-      Value* coordinate = e_.Splat(position.coordinates[node.index]);
-      bool along = static_cast<size_t>(node.index) + 1 == position.coordinates.size();
-      return along ? b_.CreateAdd(coordinate, e_.LaneIndices()) : coordinate;
-    }
-    bool keep = shared && accesses_[node.index].strides[shared_dim] == ir::SpecInt::Const(0);
-    if (!keep) return Load(node, position, active);
+    const bool keep =
+        node.op == ScalarOp::kLoad && shared && accesses_[node.index].strides[shared_dim] == ir::SpecInt::Const(0);
+    if (!keep) return Leaf(node, position, sum, active);
     Value*& kept = (*shared)[&node - program_.data()];
     if (!kept) kept = Load(node, position, active);
     return kept;

@@ -29,6 +29,9 @@ class Epilogue {
   Position At(const Values& coordinates);
   Position Moved(const Position& position, size_t dim, llvm::Value* distance);
 
+  // The value of one node at a position.
+  llvm::Value* ValueOf(int32_t node, const Position& position, llvm::Value* sum, const Active& active);
+
   // `shared`: where loads that do not move along `shared_dim` are kept, for vectors that differ in that coordinate
   // only.
   void Emit(const Position& position, llvm::Value* sum, const Active& active, SharedLoads* shared = nullptr,
@@ -40,6 +43,7 @@ class Epilogue {
  private:
   static constexpr size_t kUnrolledWeight = 256;
 
+  llvm::Value* Leaf(const ir::ScalarNode& node, const Position& position, llvm::Value* sum, const Active& active);
   llvm::Value* Load(const ir::ScalarNode& node, const Position& position, const Active& active);
 
   KernelFrame& frame_;

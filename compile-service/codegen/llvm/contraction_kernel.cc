@@ -36,6 +36,33 @@ std::optional<int64_t> ConstantOf(Value* value) {
 
 }  // namespace
 
+Value* NewVectors(VectorEmitter& emitter, int64_t count, DType type) {
+  llvm::IRBuilder<>& b = emitter.ir();
+  llvm::IRBuilder<>::InsertPointGuard guard(b);
+  llvm::BasicBlock& entry = b.GetInsertBlock()->getParent()->getEntryBlock();
+  b.SetInsertPoint(&entry, entry.begin());
+  return b.CreateAlloca(emitter.VectorType(type), emitter.I64(count));
+}
+
+Value* VectorAt(VectorEmitter& emitter, Value* vectors, Value* index) {
+  return emitter.ir().CreateGEP(emitter.VectorType(DType::kF32), vectors, index);
+}
+
+Values LoadVectors(VectorEmitter& emitter, Value* address, size_t count) {
+  llvm::Type* vector = emitter.VectorType(DType::kF32);
+  Values values;
+  for (size_t i = 0; i < count; ++i)
+    values.push_back(emitter.ir().CreateLoad(vector, emitter.ir().CreateConstGEP1_64(vector, address, i)));
+  return values;
+}
+
+void StoreVectors(VectorEmitter& emitter, const Values& values, Value* address) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    Value* place = emitter.ir().CreateConstGEP1_64(values[i]->getType(), address, i);
+    emitter.ir().CreateStore(values[i], place);
+  }
+}
+
 MicroKernel::MicroKernel(VectorEmitter& emitter, const Config& config)
     : e_(emitter), b_(emitter.ir()), config_(config), sets_(SetsFor(config.tile)) {}
 

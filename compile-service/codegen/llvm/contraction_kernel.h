@@ -16,6 +16,13 @@ namespace kiln::codegen {
 
 using Values = VectorEmitter::Values;
 
+// Vectors in memory that is private to the call: `count` of them on the stack, allocated once at function entry.
+llvm::Value* NewVectors(VectorEmitter& emitter, int64_t count, DType type = DType::kF32);
+// The address of one f32 vector; several in a row.
+llvm::Value* VectorAt(VectorEmitter& emitter, llvm::Value* vectors, llvm::Value* index);
+Values LoadVectors(VectorEmitter& emitter, llvm::Value* address, size_t count);
+void StoreVectors(VectorEmitter& emitter, const Values& values, llvm::Value* address);
+
 // Where the rows of A of one tile lie, at k = 0: a pointer per row, or one pointer and rows a constant number of
 // elements apart.
 struct TileRows {

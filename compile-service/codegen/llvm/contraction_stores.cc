@@ -42,17 +42,10 @@ void ContractionEmitter::StoreFromRegisters(const Place& place, const Values& su
   }
 }
 
-Value* ContractionEmitter::NewBuffer(size_t vectors) {
-  llvm::IRBuilder<>::InsertPointGuard guard(b_);
-  llvm::BasicBlock& entry = b_.GetInsertBlock()->getParent()->getEntryBlock();
-  b_.SetInsertPoint(&entry, entry.begin());
-  return b_.CreateAlloca(e_.VectorType(sum_type()), e_.I64(static_cast<int64_t>(vectors)));
-}
-
 void ContractionEmitter::StoreFromBuffer(const Place& place, Panel panel, const Values& sums) {
   llvm::Type* vector = e_.VectorType(sum_type());
-  if (!buffer_) buffer_ = NewBuffer(sums.size());
-  KeepSums(sums, buffer_);
+  if (!buffer_) buffer_ = NewVectors(e_, tile_vectors(), sum_type());
+  StoreVectors(e_, sums, buffer_);
   Epilogue::Position origin = Origin(place);
   e_.Loop(e_.I64(0), place.rows, 1, {}, [&](Value* i, const Values&) {
     Value* buffer_row = b_.CreateGEP(vector, buffer_, b_.CreateMul(i, e_.I64(spec_.tile.nv)));

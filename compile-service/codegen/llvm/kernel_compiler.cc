@@ -9,6 +9,7 @@
 #include "common/artifact/kernel_blob.h"
 #include "common/base/check.h"
 #include "common/base/limits.h"
+#include "compile-service/codegen/llvm/attention.h"
 #include "compile-service/codegen/llvm/contraction.h"
 #include "compile-service/codegen/llvm/kernel_frame.h"
 #include "compile-service/codegen/llvm/llvm_target.h"
@@ -28,6 +29,7 @@ struct Emit {
   void operator()(const ir::ContractionSpec& spec) { EmitContraction(frame, spec); }
   void operator()(const ir::WindowSpec& spec) { EmitWindow(frame, spec); }
   void operator()(const ir::RecurrentSpec& spec) { EmitRecurrent(frame, spec); }
+  void operator()(const ir::AttentionSpec& spec) { EmitAttention(frame, spec); }
 };
 
 int64_t MicrosecondsSince(std::chrono::steady_clock::time_point start) {

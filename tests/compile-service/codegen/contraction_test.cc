@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tests/compile-service/codegen/spec_case.h"
+#include "tests/support/emulated_kernel.h"
 
 namespace kiln::testing {
 namespace {
@@ -183,6 +184,34 @@ TEST_P(ContractionCode, AgreesWithTheEvaluatorOnRandomConvolutions) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, ContractionCode, ::testing::ValuesIn(HostTargets()),
+                         [](const auto& info) { return TargetTestName(info.param); });
+
+class EmulatedContractionCode : public ::testing::TestWithParam<Target> {
+ protected:
+  void SetUp() override {
+    if (const auto why = WhyNotEmulated(GetParam())) GTEST_SKIP() << *why;
+  }
+};
+
+TEST_P(EmulatedContractionCode, AgreesOnMatmuls) {
+  std::mt19937_64 random(Seed());
+  for (int i = 0; i < 10 && !HasFatalFailure(); ++i)
+    ExpectEmulatedAgreesWithEvaluator(RandomMatmul(random, GetParam()), GetParam(), random);
+}
+
+TEST_P(EmulatedContractionCode, AgreesOnLongSums) {
+  std::mt19937_64 random(Seed());
+  for (int i = 0; i < 2 && !HasFatalFailure(); ++i)
+    ExpectEmulatedAgreesWithEvaluator(LongMatmul(random, GetParam()), GetParam(), random);
+}
+
+TEST_P(EmulatedContractionCode, AgreesOnConvolutions) {
+  std::mt19937_64 random(Seed());
+  for (int i = 0; i < 8 && !HasFatalFailure(); ++i)
+    ExpectEmulatedAgreesWithEvaluator(RandomConvolution(random, GetParam()), GetParam(), random);
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, EmulatedContractionCode, ::testing::ValuesIn(EmulatedTargets()),
                          [](const auto& info) { return TargetTestName(info.param); });
 
 }  // namespace

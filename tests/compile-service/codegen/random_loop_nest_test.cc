@@ -6,9 +6,11 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 
 #include "compile-service/codegen/llvm/kernel_compiler.h"
 #include "compile-service/validate/column_evaluator.h"
+#include "tests/support/emulated_kernel.h"
 #include "tests/support/executable_memory.h"
 
 namespace kiln {
@@ -79,21 +81,21 @@ void ExpectSameBits(PointerMemory& columns, PointerMemory& expected, const std::
   });
 }
 
-class RandomNests : public ::testing::TestWithParam<Target> {};
+using RunParts =
+    std::function<void(std::span<const uint8_t> blob, const RandomKernel& kernel, std::vector<PointerMemory>& memory,
+                       const std::vector<std::pair<int64_t, int64_t>>& parts)>;
 
-TEST_P(RandomNests, CodeAgreesWithTheEvaluator) {
-  const uint64_t seed = FromEnvironment("KILN_TEST_SEED", 1), rounds = FromEnvironment("KILN_TEST_ROUNDS", 40);
-  auto compiler = codegen::KernelCompiler::Create(GetParam());
+void CheckNests(Target target, uint64_t rounds, const RunParts& run) {
+  const uint64_t seed = FromEnvironment("KILN_TEST_SEED", 1);
+  auto compiler = codegen::KernelCompiler::Create(target);
   ASSERT_TRUE(compiler.has_value());
-  const int lanes = InfoOf(GetParam()).f32_lanes();
+  const int lanes = InfoOf(target).f32_lanes();
   for (uint64_t round = 0; round < rounds; ++round) {
     RandomKernel kernel = testing::RandomLoopNest(seed * 1000003 + round, lanes).Make();
     const std::string what =
         "seed " + std::to_string(seed) + " round " + std::to_string(round) + "\n" + ir::PrintSpec(kernel.spec);
     auto code = (*compiler)->Compile(kernel.spec);
     ASSERT_TRUE(code.has_value()) << what << ToString(code.error());
-    testing::ExecutableKernel executable(code->bytes);
-    ASSERT_TRUE(executable.ok());
     std::vector<PointerMemory> got = kernel.memory, expected = kernel.memory;
     const int64_t range = ir::RangeOf(kernel.spec, kernel.dims, lanes);
     auto evaluated = ir::EvaluateSpec(kernel.spec, PointersOf(expected), kernel.dims, lanes, 0, range);
@@ -105,12 +107,41 @@ TEST_P(RandomNests, CodeAgreesWithTheEvaluator) {
       ExpectSameBits(columns[i], expected[i], what + "pointer " + std::to_string(i));
     // In two parts, as two threads would.
     const int64_t middle = range / 3;
-    executable.Run(PointersOf(got), kernel.dims, 0, middle);
-    executable.Run(PointersOf(got), kernel.dims, middle, range);
+    run(code->bytes, kernel, got, {{0, middle}, {middle, range}});
     for (size_t i = 0; i < got.size(); ++i) Compare(got[i], expected[i], what + "pointer " + std::to_string(i));
-    if (HasFatalFailure()) return;
+    if (::testing::Test::HasFatalFailure()) return;
   }
 }
+
+class RandomNests : public ::testing::TestWithParam<Target> {};
+
+TEST_P(RandomNests, CodeAgreesWithTheEvaluator) {
+  CheckNests(GetParam(), FromEnvironment("KILN_TEST_ROUNDS", 40),
+             [](std::span<const uint8_t> blob, const RandomKernel& kernel, std::vector<PointerMemory>& memory,
+                const std::vector<std::pair<int64_t, int64_t>>& parts) {
+               testing::ExecutableKernel executable(blob);
+               ASSERT_TRUE(executable.ok());
+               for (const auto& [begin, end] : parts) executable.Run(PointersOf(memory), kernel.dims, begin, end);
+             });
+}
+
+class EmulatedRandomNests : public ::testing::TestWithParam<Target> {};
+
+TEST_P(EmulatedRandomNests, CodeAgreesWithTheEvaluator) {
+  if (const auto why = testing::WhyNotEmulated(GetParam())) GTEST_SKIP() << *why;
+  CheckNests(GetParam(), FromEnvironment("KILN_TEST_ROUNDS", 15),
+             [](std::span<const uint8_t> blob, const RandomKernel& kernel, std::vector<PointerMemory>& memory,
+                const std::vector<std::pair<int64_t, int64_t>>& parts) {
+               std::vector<testing::EmulatedBuffer> buffers;
+               for (PointerMemory& pointer : memory)
+                 buffers.push_back({pointer.bytes, pointer.origin * DTypeBytes(pointer.storage)});
+               const auto failure = testing::RunEmulated(GetParam(), blob, buffers, kernel.dims, parts);
+               ASSERT_FALSE(failure.has_value()) << *failure << "\n" << ir::PrintSpec(kernel.spec);
+             });
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, EmulatedRandomNests, ::testing::ValuesIn(testing::EmulatedTargets()),
+                         [](const auto& info) { return std::to_string(static_cast<int>(info.param)); });
 
 INSTANTIATE_TEST_SUITE_P(EveryHostTarget, RandomNests, ::testing::ValuesIn(HostTargets()),
                          [](const auto& info) { return std::to_string(static_cast<int>(info.param)); });

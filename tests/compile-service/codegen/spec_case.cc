@@ -6,12 +6,14 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <memory>
 
 #include "compile-service/codegen/llvm/kernel_compiler.h"
 #include "compile-service/validate/column_evaluator.h"
+#include "tests/support/emulated_kernel.h"
 #include "tests/support/executable_memory.h"
 #include "tests/support/guarded_buffer.h"
 
@@ -164,7 +166,12 @@ SpecCase SpecBuilder::Finish(decltype(ir::KernelSpec::kernel) kernel, std::strin
   return test_;
 }
 
-void ExpectAgreesWithEvaluator(const SpecCase& test, Target target, std::mt19937_64& random) {
+namespace {
+
+using Parts = std::vector<std::pair<int64_t, int64_t>>;
+using RunParts = std::function<void(std::span<const uint8_t> blob, Memory& memory, const Parts& parts)>;
+
+void ExpectAgrees(const SpecCase& test, Target target, std::mt19937_64& random, const RunParts& run) {
   SCOPED_TRACE(test.name + " on " + std::string(InfoOf(target).name));
   Status valid = ir::VerifySpec(test.spec);
   ASSERT_TRUE(valid.has_value()) << ToString(valid.error());
@@ -172,9 +179,6 @@ void ExpectAgreesWithEvaluator(const SpecCase& test, Target target, std::mt19937
   ASSERT_NE(compiler, nullptr);
   auto code = compiler->Compile(test.spec);
   ASSERT_TRUE(code.has_value()) << ToString(code.error());
-  ExecutableKernel kernel(code->bytes);
-  ASSERT_TRUE(kernel.ok());
-
   const int lanes = InfoOf(target).f32_lanes();
   const int64_t range = ir::RangeOf(test.spec, test.dims, lanes);
   Memory expected(test), actual(test);
@@ -182,9 +186,7 @@ void ExpectAgreesWithEvaluator(const SpecCase& test, Target target, std::mt19937
   ASSERT_TRUE(evaluated.has_value()) << ToString(evaluated.error());
   ExpectSameBits(test, expected, target);
   const int64_t first = Pick(random, 0, range), second = Pick(random, first, range);
-  kernel.Run(actual.pointers, test.dims, second, range);
-  kernel.Run(actual.pointers, test.dims, 0, first);
-  kernel.Run(actual.pointers, test.dims, first, second);
+  run(code->bytes, actual, {{second, range}, {0, first}, {first, second}});
 
   for (size_t i = 0; i < test.buffers.size(); ++i) {
     const DType dtype = test.buffers[i].dtype;
@@ -196,6 +198,32 @@ void ExpectAgreesWithEvaluator(const SpecCase& test, Target target, std::mt19937
           << ir::PrintSpec(test.spec);
     }
   }
+}
+
+}  // namespace
+
+void ExpectAgreesWithEvaluator(const SpecCase& test, Target target, std::mt19937_64& random) {
+  ExpectAgrees(test, target, random, [&](std::span<const uint8_t> blob, Memory& memory, const Parts& parts) {
+    ExecutableKernel kernel(blob);
+    ASSERT_TRUE(kernel.ok());
+    for (const auto& [begin, end] : parts) kernel.Run(memory.pointers, test.dims, begin, end);
+    // Threads cut the range anywhere: the same bits as in one piece.
+    Memory whole(test);
+    kernel.Run(whole.pointers, test.dims, 0, ir::RangeOf(test.spec, test.dims, InfoOf(target).f32_lanes()));
+    for (size_t i = 0; i < whole.buffers.size(); ++i)
+      ASSERT_EQ(std::memcmp(whole.buffers[i].data(), memory.buffers[i].data(), whole.buffers[i].size()), 0)
+          << "pointer " << i << " depends on how the range is cut\n"
+          << ir::PrintSpec(test.spec);
+  });
+}
+
+void ExpectEmulatedAgreesWithEvaluator(const SpecCase& test, Target target, std::mt19937_64& random) {
+  ExpectAgrees(test, target, random, [&](std::span<const uint8_t> blob, Memory& memory, const Parts& parts) {
+    std::vector<EmulatedBuffer> buffers;
+    for (const GuardedBuffer& buffer : memory.buffers) buffers.push_back({{buffer.as<uint8_t>(), buffer.size()}});
+    const std::optional<std::string> failure = RunEmulated(target, blob, buffers, test.dims, parts);
+    ASSERT_FALSE(failure.has_value()) << *failure << "\n" << ir::PrintSpec(test.spec);
+  });
 }
 
 std::string TargetTestName(Target target) {

@@ -70,6 +70,9 @@ class SpecBuilder {
 // page; every element of every buffer must then be what the evaluator leaves there.
 void ExpectAgreesWithEvaluator(const SpecCase& test, Target target, std::mt19937_64& random);
 
+// The same under an emulator of exactly the target (tests/support/emulated_kernel.h), which must be there.
+void ExpectEmulatedAgreesWithEvaluator(const SpecCase& test, Target target, std::mt19937_64& random);
+
 std::string TargetTestName(Target target);  // as a test name may contain
 
 }  // namespace kiln::testing

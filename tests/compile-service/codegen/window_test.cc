@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "tests/compile-service/codegen/spec_case.h"
+#include "tests/support/emulated_kernel.h"
 
 namespace kiln::testing {
 namespace {
@@ -85,6 +86,22 @@ TEST_P(WindowCode, AgreesWithTheEvaluatorOnRandomWindows) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, WindowCode, ::testing::ValuesIn(HostTargets()),
+                         [](const auto& info) { return TargetTestName(info.param); });
+
+class EmulatedWindowCode : public ::testing::TestWithParam<Target> {
+ protected:
+  void SetUp() override {
+    if (const auto why = WhyNotEmulated(GetParam())) GTEST_SKIP() << *why;
+  }
+};
+
+TEST_P(EmulatedWindowCode, AgreesOnWindows) {
+  std::mt19937_64 random(Seed());
+  for (int i = 0; i < 12 && !HasFatalFailure(); ++i)
+    ExpectEmulatedAgreesWithEvaluator(RandomWindow(random, GetParam()), GetParam(), random);
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, EmulatedWindowCode, ::testing::ValuesIn(EmulatedTargets()),
                          [](const auto& info) { return TargetTestName(info.param); });
 
 }  // namespace

@@ -122,8 +122,28 @@ KernelSpec Rnn() {
   return {r, 5, 2};
 }
 
+// Two heads of 3 queries and $0 keys, scaled.
+KernelSpec Attention() {
+  ir::AttentionSpec a;
+  a.batch = {SpecInt::Const(2)};
+  a.m = SpecInt::Const(3);
+  a.n = SpecInt::Argument(0);
+  a.key_elements = 4;
+  a.value_elements = 2;
+  a.tile = {4, 1};
+  a.q = {0, DType::kF32, Consts({12, 4, 1})};
+  a.k = {1, DType::kF32, Consts({0, 4, 1})};
+  a.v = {2, DType::kF32, Consts({0, 2, 1})};
+  a.out = {3, DType::kF32, Consts({6, 2, 1})};
+  ProgramBuilder p;
+  a.score = p.Op(ScalarOp::kMul, p.Accumulator(), p.Number(0.5));
+  a.scores = p.Take();
+  return {a, 4, 1};
+}
+
 std::vector<KernelSpec> Examples() {
-  std::vector<KernelSpec> specs = {MatMul(), AveragePool(false), AveragePool(true), Convolution(), ByteMatMul(), Rnn()};
+  std::vector<KernelSpec> specs = {Attention(),       MatMul(),      AveragePool(false),
+                                   AveragePool(true), Convolution(), ByteMatMul(), Rnn()};
   for (uint64_t seed = 0; seed < 40; ++seed) specs.push_back(testing::RandomLoopNest(seed, 8).Make().spec);
   return specs;
 }
