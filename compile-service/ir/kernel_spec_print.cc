@@ -167,7 +167,9 @@ std::string SpecForm(const KernelSpec& spec) {
     std::string operator()(const RecurrentSpec& r) const {
       return fmt::format("{} units, {} rows a tile", r.units, r.tile_rows);
     }
-    std::string operator()(const AttentionSpec& a) const { return fmt::format("tile {}x{}", a.tile.mr, a.tile.nv); }
+    std::string operator()(const AttentionSpec& a) const {
+      return fmt::format("{} and {} elements, tile {}x{}", a.key_elements, a.value_elements, a.tile.mr, a.tile.nv);
+    }
   };
   return std::visit(Form{}, spec.kernel);
 }
