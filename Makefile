@@ -5,7 +5,7 @@ JOBS    ?= $(shell nproc)
 OCR     ?= ../shared/models/ppocr/ch_PP-OCRv4_rec_infer
 PRESET_FLAGS ?= -DCMAKE_BUILD_TYPE=Release
 
-.PHONY: help build run test exhaustive bench lint asan tsan fuzz fuzz-corpus compose-test clean packages
+.PHONY: help build run test docs exhaustive bench lint asan tsan fuzz fuzz-corpus compose-test clean packages
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ test: build ## build and run all tests
 
 exhaustive: build ## tests that try every value (elementary functions over all floats): minutes
 	@ctest --test-dir $(BUILD) -C Exhaustive -L exhaustive --output-on-failure -V
+
+docs: build ## write the pages of docs/ that follow from tables
+	@KILN_WRITE_DOCS=1 $(BUILD)/test-bin/docs_test --gtest_brief=1
 
 bench: build ## benchmarks: kernels, interpreter, compile time, models, beside other runtimes (see bench/README.md)
 	@./tools/install_packages.sh bench

@@ -9,6 +9,7 @@
 #include "common/bytecode/program_codec.h"
 #include "common/bytecode/program_text.h"
 #include "vm-worker/interp/loaded_program.h"
+#include "vm-worker/load/memory_bound.h"
 #include "vm-worker/onnx/importer.h"
 
 namespace kiln::cli {
@@ -19,6 +20,7 @@ struct ProgramArguments {
   std::string output;
   bool text = false;
   bool dynamic = false;
+  std::vector<std::string> dims;
   bool compact = false;
 };
 
@@ -60,11 +62,21 @@ void Describe(const Program& program, std::FILE* out) {
                program.symbols.symbol_count());
   list("input", entry.regions[0].inputs);
   list("output", entry.regions[0].outputs);
+  const MemoryBound bound = BoundMemory(program);
+  if (bound.bytes) {
+    std::fprintf(out, "  tensors of one run: at most %lld bytes\n", static_cast<long long>(*bound.bytes));
+  } else {
+    std::fprintf(out, "  tensors of one run: no bound; %s\n", bound.reason.c_str());
+  }
 }
 
 Result<int> RunImport(const ProgramArguments& arguments) {
-  ASSIGN_OR_RETURN(const ImportedModel model,
-                   ImportOnnx(arguments.input, ImportOptions{.all_dims_dynamic = arguments.dynamic}));
+  ImportOptions options{.all_dims_dynamic = arguments.dynamic};
+  for (const std::string& text : arguments.dims) {
+    ASSIGN_OR_RETURN(DimHint hint, ParseDimHint(text));
+    options.dim_hints.push_back(std::move(hint));
+  }
+  ASSIGN_OR_RETURN(const ImportedModel model, ImportOnnx(arguments.input, options));
   if (arguments.text) {
     RETURN_IF_ERROR(WriteText(model.program, arguments.output));
   } else {
@@ -115,6 +127,8 @@ void AddProgramCommands(CLI::App& app, Action& action) {
   CLI::App* import = AddCommand(app, action, "import", "ONNX to a program", "The model", RunImport, arguments);
   import->add_option("-o,--output", arguments->output, "The file to write")->required();
   import->add_flag("--text", arguments->text, "Write program text, not the binary form");
+  import->add_option("--dim", arguments->dims,
+                     "NAME=LOW..HIGH or NAME=LOW..HIGH:DIVISOR: what a symbol of the model, or INPUT.AXIS, may be");
   import->add_flag("--dynamic", arguments->dynamic, "Make every input dim a symbol");
   CLI::App* assemble =
       AddCommand(app, action, "asm", "Program text to the binary form", "The program text", RunAsm, arguments);

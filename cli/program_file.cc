@@ -3,37 +3,12 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <span>
 #include <string_view>
 
-#include "common/bytecode/program_codec.h"
-#include "common/bytecode/program_text.h"
-#include "vm-worker/onnx/importer.h"
-#include "vm-worker/onnx/model_file.h"
+#include "vm-worker/onnx/model_source.h"
 
 namespace kiln::cli {
 namespace {
-
-// FlatBuffers put a file's identifier behind the root offset.
-constexpr std::string_view kBinaryIdentifier = "KPRG";
-constexpr size_t kIdentifierOffset = 4;
-
-ProgramForm FormOfBytes(std::span<const uint8_t> bytes) {
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (text.size() > kIdentifierOffset && text.substr(kIdentifierOffset).starts_with(kBinaryIdentifier)) {
-    return ProgramForm::kBinary;
-  }
-  const size_t word = text.find_first_not_of(" \t\r\n");
-  if (word == std::string_view::npos) return ProgramForm::kOnnx;
-  const std::string_view rest = text.substr(word);
-  return rest.starts_with("program") || rest.starts_with("//") ? ProgramForm::kText : ProgramForm::kOnnx;
-}
-
-Result<Program> Decode(const std::shared_ptr<const onnx::MappedFile>& file) {
-  const std::span<const uint8_t> bytes = file->bytes();
-  if (FormOfBytes(bytes) == ProgramForm::kBinary) return DecodeProgram(bytes, DecodeOptions{.owner = file});
-  return ParseProgram(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
-}
 
 Status WriteBytes(const std::filesystem::path& path, std::string_view bytes) {
   std::FILE* file = std::fopen(path.c_str(), "wbe");
@@ -50,20 +25,9 @@ Status WriteBytes(const std::filesystem::path& path, std::string_view bytes) {
 
 }  // namespace
 
-Result<ProgramForm> FormOf(const std::filesystem::path& path) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<const onnx::MappedFile> file, onnx::MappedFile::Open(path));
-  return FormOfBytes(file->bytes());
-}
-
 Result<Program> ReadProgram(const std::filesystem::path& path) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<const onnx::MappedFile> file, onnx::MappedFile::Open(path));
-  if (FormOfBytes(file->bytes()) == ProgramForm::kOnnx) {
-    ASSIGN_OR_RETURN(ImportedModel model, ImportOnnx(path));
-    return std::move(model.program);
-  }
-  auto program = Decode(file);
-  if (!program.has_value()) return FailIn(path.string(), program.error());
-  return program;
+  ASSIGN_OR_RETURN(ImportedModel model, ReadModel(path));
+  return std::move(model.program);
 }
 
 Status WriteFile(const std::filesystem::path& path, std::string_view bytes) {

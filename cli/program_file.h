@@ -8,10 +8,6 @@
 
 namespace kiln::cli {
 
-enum class ProgramForm : uint8_t { kOnnx, kText, kBinary };
-
-// By content: the binary form by its magic, text by its first word, else ONNX.
-Result<ProgramForm> FormOf(const std::filesystem::path& path);
 // Read, prepared (ONNX only) and verified; errors begin with the path.
 Result<Program> ReadProgram(const std::filesystem::path& path);
 // Written next to the target and renamed onto it, so that a failure leaves what was there.

@@ -17,7 +17,7 @@
 #include "common/numeric/difference.h"
 #include "common/worker_api/worker_api.h"
 #include "vm-worker/interp/interpreter.h"
-#include "vm-worker/onnx/importer.h"
+#include "vm-worker/onnx/model_source.h"
 
 namespace kiln::cli {
 namespace {
@@ -53,7 +53,7 @@ struct Series {
 class Oracle {
  public:
   static Result<Oracle> Load(const std::string& path) {
-    ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnx(path));
+    ASSIGN_OR_RETURN(ImportedModel imported, ReadModel(path));
     Oracle oracle;
     ASSIGN_OR_RETURN(oracle.program_, LoadedProgram::Load(std::move(imported.program)));
     oracle.bounds_ = OutputErrorBounds(oracle.program_->program(), {}, NumericMode::kDefault);

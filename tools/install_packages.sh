@@ -3,7 +3,7 @@
 set -euo pipefail
 packages=(g++ cmake ninja-build make pkg-config ccache mold git
   llvm-19-dev libzmq3-dev cppzmq-dev libflatbuffers-dev flatbuffers-compiler librocksdb-dev libboost-dev libsodium-dev
-  libxxhash-dev libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev libprotobuf-dev protobuf-compiler libeigen3-dev
+  libxxhash-dev libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev libprotobuf-dev protobuf-compiler
   libgtest-dev libgmock-dev libbenchmark-dev zlib1g-dev libzstd-dev libxml2-dev libedit-dev libcurl4-openssl-dev prometheus-cpp-dev)
 case "${1:-build}" in
   build) ;;

@@ -11,7 +11,7 @@
 #include "cli/onnx_test/compiled_runner.h"
 #include "vm-worker/explain/segment_names.h"
 #include "vm-worker/interp/interpreter.h"
-#include "vm-worker/onnx/importer.h"
+#include "vm-worker/onnx/model_source.h"
 #include "vm-worker/service/model_registry.h"
 
 namespace kiln::cli {
@@ -96,7 +96,7 @@ Result<bool> CompareTier(const CompareFlags& flags, const PlanServices& services
 }  // namespace
 
 Result<int> RunCompare(const CompareFlags& flags) {
-  ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnx(flags.model));
+  ASSIGN_OR_RETURN(ImportedModel imported, ReadModel(flags.model));
   LoadReply declared;
   for (const ImportedValue& input : imported.inputs)
     declared.inputs.push_back(InfoOfValue(input.name, input.desc, imported.program.symbols));

@@ -206,5 +206,18 @@ TEST_F(KilnCommand, OnnxTestCountsAndNamesTheFirstDifference) {
   EXPECT_THAT(run.output, HasSubstr("0 passed, 1 failed, 0 skipped"));
 }
 
+TEST_F(KilnCommand, DimHintsBecomeConstraintsOfTheProgram) {
+  const std::string model = (directory_ / "model.onnx").string(), program = (directory_ / "m.kp").string();
+  const Invocation import = Kiln("import " + model + " -o " + program + " --dim n=1..64:8");
+  EXPECT_EQ(import.status, 0) << import.output;
+  EXPECT_THAT(import.output, HasSubstr("tensors of one run: at most 512 bytes"));
+  EXPECT_THAT(Kiln("dis " + program).output, HasSubstr("symbol n in [8, 64] divisor 8"));
+  const Invocation wrong = Kiln("import " + model + " -o " + program + " --dim m=1..64");
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_THAT(wrong.output, HasSubstr("no input has a dim of this name"));
+  EXPECT_EQ(Kiln("import " + model + " -o " + program + " --dim n=9..2").status, 2);
+  EXPECT_THAT(Kiln("verify " + model).output, HasSubstr("no bound; value \"x\": symbol n has no upper bound"));
+}
+
 }  // namespace
 }  // namespace kiln

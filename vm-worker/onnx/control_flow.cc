@@ -4,6 +4,7 @@
 #include "schemas/onnx.pb.h"
 #include "vm-worker/onnx/graph_importer.h"
 #include "vm-worker/onnx/rewrite.h"
+#include "vm-worker/onnx/sequences.h"
 
 namespace kiln::onnx {
 namespace {
@@ -31,15 +32,47 @@ TensorDesc SeenFromOutside(SymbolTable& symbols, TensorDesc desc, size_t outer_s
 
 struct Branch {
   RegionId region;
-  ValueList outputs;
+  ValueList outputs;  // sequences element by element
+  // Per output of the branch: the length of a sequence, or -1 for a tensor; and what the sequence holds.
+  std::vector<int64_t> lengths;
+  std::vector<DType> dtypes;
 };
 
 Result<Branch> ImportBranch(NodeContext& node, std::string_view name) {
   ASSIGN_OR_RETURN(GraphProto* const graph, GraphAttribute(node, name));
   const RegionId region = node.b.OpenRegion();
-  ASSIGN_OR_RETURN(ValueList outputs, node.importer.ImportBody(*graph, node.scope, {}));
-  ASSIGN_OR_RETURN(outputs, node.b.CloseRegion(std::move(outputs)));
-  return Branch{region, std::move(outputs)};
+  ASSIGN_OR_RETURN(const ValueList outputs, node.importer.ImportBody(*graph, node.scope, {}));
+  Branch branch{.region = region};
+  for (ValueId output : outputs) {
+    if (!IsSequence(output)) {
+      branch.outputs.push_back(output);
+      branch.lengths.push_back(-1);
+      branch.dtypes.push_back(node.DTypeOf(output));
+      continue;
+    }
+    const ImportedSequence& sequence = node.b.Sequence(output);
+    branch.outputs.insert(branch.outputs.end(), sequence.elements.begin(), sequence.elements.end());
+    branch.lengths.push_back(static_cast<int64_t>(sequence.elements.size()));
+    branch.dtypes.push_back(sequence.dtype);
+  }
+  ASSIGN_OR_RETURN(branch.outputs, node.b.CloseRegion(std::move(branch.outputs)));
+  return branch;
+}
+
+// What the node's outputs are when its elements are `values`.
+ValueList Gathered(ProgramBuilder& b, const Branch& branch, const ValueList& values) {
+  ValueList outputs;
+  size_t next = 0;
+  for (size_t i = 0; i < branch.lengths.size(); ++i) {
+    if (branch.lengths[i] < 0) {
+      outputs.push_back(values[next++]);
+      continue;
+    }
+    ImportedSequence sequence{.elements = {}, .dtype = branch.dtypes[i]};
+    for (int64_t k = 0; k < branch.lengths[i]; ++k) sequence.elements.push_back(values[next++]);
+    outputs.push_back(b.AddSequence(std::move(sequence)));
+  }
+  return outputs;
 }
 
 // The state of a loop as its body sees it. `open` marks dims (and whole ranks) that change from trip to trip.
@@ -114,6 +147,9 @@ Result<LoopBody> ImportLoopBody(NodeContext& node, GraphProto& graph, const std:
     for (const StateShape& state : states) add(state.Now(b.symbols()));
     for (const TensorDesc& desc : trailing) add(desc);
     ASSIGN_OR_RETURN(ValueList outputs, node.importer.ImportBody(graph, node.scope, inputs));
+    if (std::ranges::any_of(outputs, IsSequence)) {
+      return Fail(ErrorCode::kUnsupported, "a sequence as state or scan output that begins as a tensor");
+    }
     if (outputs.size() < first_state_output + states.size()) {
       return Fail(ErrorCode::kMalformed, "the body has " + std::to_string(outputs.size()) +
                                              " outputs, fewer than its " + std::to_string(states.size()) +
@@ -174,6 +210,7 @@ Result<TensorDesc> MergeBranches(SymbolTable& symbols, const TensorDesc& a, cons
 // A condition that is known at load leaves only its branch.
 Result<ValueList> IfNode(NodeContext& node) {
   RETURN_IF_ERROR(node.Require(1));
+  if (IsSequence(node.In(0))) return Fail(ErrorCode::kMalformed, "the condition must be a tensor");
   if (node.DTypeOf(node.In(0)) != DType::kBool) return Fail(ErrorCode::kShapeMismatch, "the condition must be bool");
   if (const auto known = node.b.KnownInts(node.In(0)); known && known->size() == 1) {
     ASSIGN_OR_RETURN(GraphProto* const taken, GraphAttribute(node, (*known)[0] != 0 ? "then_branch" : "else_branch"));
@@ -185,25 +222,34 @@ Result<ValueList> IfNode(NodeContext& node) {
   const size_t outer_symbols = symbols.symbol_count();
   ASSIGN_OR_RETURN(const Branch then_branch, ImportBranch(node, "then_branch"));
   ASSIGN_OR_RETURN(const Branch else_branch, ImportBranch(node, "else_branch"));
-  if (then_branch.outputs.size() != else_branch.outputs.size()) {
-    return Fail(ErrorCode::kMalformed, "the branches give " + std::to_string(then_branch.outputs.size()) + " and " +
-                                           std::to_string(else_branch.outputs.size()) + " outputs");
+  if (then_branch.lengths.size() != else_branch.lengths.size()) {
+    return Fail(ErrorCode::kMalformed, "the branches give " + std::to_string(then_branch.lengths.size()) + " and " +
+                                           std::to_string(else_branch.lengths.size()) + " outputs");
   }
-  RETURN_IF_ERROR(CheckOutputCount(node, then_branch.outputs.size()));
+  if (then_branch.lengths != else_branch.lengths) {
+    return Fail(ErrorCode::kUnsupported, "the branches give sequences of different lengths");
+  }
+  RETURN_IF_ERROR(CheckOutputCount(node, then_branch.lengths.size()));
   std::vector<TensorDesc> descs;
   for (size_t i = 0; i < then_branch.outputs.size(); ++i) {
     ASSIGN_OR_RETURN(TensorDesc merged, MergeBranches(symbols, node.b.Desc(then_branch.outputs[i]),
                                                       node.b.Desc(else_branch.outputs[i]), outer_symbols));
     descs.push_back(std::move(merged));
   }
-  return node.b.EmitControl(TensorOp::kIf, {node.In(0)}, {}, {then_branch.region, else_branch.region},
-                            std::move(descs));
+  const ValueList values =
+      node.b.EmitControl(TensorOp::kIf, {node.In(0)}, {}, {then_branch.region, else_branch.region}, std::move(descs));
+  return Gathered(node.b, then_branch, values);
 }
 
 // Inputs: trip count, condition, states. Body: iteration, condition, states -> condition, states, one slice per scan
 // output.
 Result<ValueList> LoopNode(NodeContext& node) {
   ASSIGN_OR_RETURN(GraphProto* const graph, GraphAttribute(node, "body"));
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (!IsSequence(node.inputs[i])) continue;
+    if (i < 2) return Fail(ErrorCode::kMalformed, "the trip count and the condition must be tensors");
+    return UnrolledLoop(node, *graph);
+  }
   std::vector<StateShape> states;
   for (size_t i = 2; i < node.inputs.size(); ++i) {
     if (!node.Has(i)) return Fail(ErrorCode::kMalformed, "loop state " + std::to_string(i - 2) + " is missing");
@@ -229,27 +275,44 @@ Result<ValueList> LoopNode(NodeContext& node) {
   return node.b.EmitControl(TensorOp::kLoop, std::move(inputs), {}, {body.region}, std::move(descs));
 }
 
-// Inputs: states, then scan inputs, which the body sees one slice at a time.
-Result<ValueList> ScanNode(NodeContext& node) {
-  ASSIGN_OR_RETURN(GraphProto* const graph, GraphAttribute(node, "body"));
+namespace {
+
+// What a Scan node says beside its inputs; lists hold one entry per scan input or output.
+struct ScanForm {
+  size_t scans = 0;  // the last inputs are scanned, those before are states
+  std::vector<int64_t> axes, directions;
+  bool first_axes = false;  // outputs are stacked along axis 0, forwards, whatever the node's attributes say
+};
+
+Result<size_t> ScanCount(const NodeContext& node, size_t inputs) {
   const int64_t scans = node.attributes.Int("num_scan_inputs", 0);
-  if (scans < 1 || static_cast<size_t>(scans) > node.inputs.size()) {
-    return Fail(ErrorCode::kMalformed, "num_scan_inputs is " + std::to_string(scans) + " of " +
-                                           std::to_string(node.inputs.size()) + " inputs");
-  }
-  RETURN_IF_ERROR(node.Require(node.inputs.size()));
-  const size_t scan_count = static_cast<size_t>(scans);
-  const size_t state_count = node.inputs.size() - scan_count;
-  ASSIGN_OR_RETURN(std::vector<int64_t> axes, PerScan(node, "scan_input_axes", scan_count));
+  if (scans >= 1 && static_cast<size_t>(scans) <= inputs) return static_cast<size_t>(scans);
+  return Fail(ErrorCode::kMalformed,
+              "num_scan_inputs is " + std::to_string(scans) + " of " + std::to_string(inputs) + " inputs");
+}
+
+void SetScanAttributes(Attributes& attributes, const ScanForm& form, std::vector<int64_t> output_axes,
+                       std::vector<int64_t> output_directions) {
+  attributes.Set("num_scan_inputs", static_cast<int64_t>(form.scans));
+  attributes.Set("scan_input_axes", form.axes);
+  attributes.Set("scan_input_directions", form.directions);
+  attributes.Set("scan_output_axes", std::move(output_axes));
+  attributes.Set("scan_output_directions", std::move(output_directions));
+}
+
+// One Scan over `inputs`: states, then scan inputs, which the body sees one slice at a time.
+Result<ValueList> EmitScan(NodeContext& node, ValueList inputs, ScanForm form) {
+  ASSIGN_OR_RETURN(GraphProto* const graph, GraphAttribute(node, "body"));
+  const size_t state_count = inputs.size() - form.scans;
   std::vector<StateShape> states;
-  for (size_t i = 0; i < state_count; ++i) states.emplace_back(node.b.Desc(node.In(i)));
+  for (size_t i = 0; i < state_count; ++i) states.emplace_back(node.b.Desc(inputs[i]));
   std::vector<TensorDesc> slices;
   std::optional<Dim> length;
-  for (size_t i = 0; i < scan_count; ++i) {
-    TensorDesc slice = node.b.Desc(node.In(state_count + i));
+  for (size_t i = 0; i < form.scans; ++i) {
+    TensorDesc slice = node.b.Desc(inputs[state_count + i]);
     if (slice.dims) {
-      ASSIGN_OR_RETURN(axes[i], AxisIn(axes[i], slice.rank()));
-      const auto position = slice.dims->begin() + axes[i];
+      ASSIGN_OR_RETURN(form.axes[i], AxisIn(form.axes[i], slice.rank()));
+      const auto position = slice.dims->begin() + form.axes[i];
       if (!length || !length->is_const()) length = *position;
       slice.dims->erase(position);
     }
@@ -257,7 +320,11 @@ Result<ValueList> ScanNode(NodeContext& node) {
   }
   ASSIGN_OR_RETURN(const LoopBody body, ImportLoopBody(node, *graph, {}, states, slices, 0));
   const size_t output_scans = body.outputs.size() - state_count;
-  ASSIGN_OR_RETURN(std::vector<int64_t> output_axes, PerScan(node, "scan_output_axes", output_scans));
+  std::vector<int64_t> output_axes(output_scans, 0), output_directions(output_scans, 0);
+  if (!form.first_axes) {
+    ASSIGN_OR_RETURN(output_axes, PerScan(node, "scan_output_axes", output_scans));
+    ASSIGN_OR_RETURN(output_directions, PerScan(node, "scan_output_directions", output_scans));
+  }
   SymbolTable& symbols = node.b.symbols();
   if (!length) length = symbols.FreshSymbol();
   std::vector<TensorDesc> descs;
@@ -272,15 +339,94 @@ Result<ValueList> ScanNode(NodeContext& node) {
     descs.push_back(std::move(desc));
   }
   RETURN_IF_ERROR(CheckOutputCount(node, descs.size()));
-  ASSIGN_OR_RETURN(const std::vector<int64_t> directions, PerScan(node, "scan_input_directions", scan_count));
-  ASSIGN_OR_RETURN(const std::vector<int64_t> output_directions, PerScan(node, "scan_output_directions", output_scans));
   Attributes attributes;
-  attributes.Set("num_scan_inputs", scans);
-  attributes.Set("scan_input_axes", axes);
-  attributes.Set("scan_input_directions", directions);
-  attributes.Set("scan_output_axes", output_axes);
-  attributes.Set("scan_output_directions", output_directions);
-  return node.b.EmitControl(TensorOp::kScan, node.inputs, std::move(attributes), {body.region}, std::move(descs));
+  SetScanAttributes(attributes, form, std::move(output_axes), std::move(output_directions));
+  return node.b.EmitControl(TensorOp::kScan, std::move(inputs), std::move(attributes), {body.region}, std::move(descs));
+}
+
+// `value` with its first axis filled up with zeros to the length of `like`'s.
+Result<ValueId> FillUpLike(ProgramBuilder& b, ValueId value, ValueId like) {
+  ASSIGN_OR_RETURN(const ValueId have, DimOf(b, value, 0));
+  ASSIGN_OR_RETURN(const ValueId want, DimOf(b, like, 0));
+  ASSIGN_OR_RETURN(const ValueId missing, b.EmitOne(TensorOp::kSub, {want, have}));
+  const int64_t zero[] = {0};
+  Attributes along;
+  along.Set("axis", int64_t{0});
+  ASSIGN_OR_RETURN(const ValueId pads, b.EmitOne(TensorOp::kConcat, {b.EmitInts(zero), missing}, std::move(along)));
+  return b.EmitOne(TensorOp::kPad, {value, pads, kNoValue, b.EmitInts(zero)});
+}
+
+}  // namespace
+
+// Inputs: states, then scan inputs.
+Result<ValueList> ScanNode(NodeContext& node) {
+  ScanForm form;
+  ASSIGN_OR_RETURN(form.scans, ScanCount(node, node.inputs.size()));
+  RETURN_IF_ERROR(node.Require(node.inputs.size()));
+  ASSIGN_OR_RETURN(form.axes, PerScan(node, "scan_input_axes", form.scans));
+  ASSIGN_OR_RETURN(form.directions, PerScan(node, "scan_input_directions", form.scans));
+  return EmitScan(node, node.inputs, std::move(form));
+}
+
+// Operator set 8: sequence lengths (optional), then states and scan inputs with a batch in front. The batch is a Scan
+// of its own around the one over the sequence; outputs behind a sequence's end are zero.
+Result<ValueList> BatchedScanNode(NodeContext& node) {
+  ProgramBuilder& b = node.b;
+  if (node.inputs.empty()) return Fail(ErrorCode::kMalformed, "the node has no inputs");
+  const bool has_lengths = node.Has(0);
+  ScanForm form{.first_axes = true};
+  ASSIGN_OR_RETURN(form.scans, ScanCount(node, node.inputs.size() - 1));
+  form.axes.assign(form.scans, 0);
+  ASSIGN_OR_RETURN(form.directions, PerScan(node, "directions", form.scans));
+  const ValueList batched(node.inputs.begin() + (has_lengths ? 0 : 1), node.inputs.end());
+  std::optional<Dim> batch;
+  std::vector<TensorDesc> slices;
+  for (ValueId input : batched) {
+    if (input == kNoValue) return Fail(ErrorCode::kMalformed, "a state or scan input is missing");
+    TensorDesc slice = b.Desc(input);
+    if (slice.dims) {
+      if (slice.dims->empty()) return Fail(ErrorCode::kShapeMismatch, "an input of Scan has no batch dim");
+      if (!batch || !batch->is_const()) batch = slice.dims->front();
+      slice.dims->erase(slice.dims->begin());
+    }
+    slices.push_back(std::move(slice));
+  }
+  if (!batch) batch = b.symbols().FreshSymbol();
+  const size_t outer_symbols = b.symbols().symbol_count();
+  const RegionId region = b.OpenRegion();
+  ValueList inner;
+  for (TensorDesc& slice : slices) inner.push_back(b.AddRegionInput("", std::move(slice)));
+  ValueId whole = inner.back();  // a scan input before it is cut to its length
+  if (has_lengths) {
+    const int64_t zero[] = {0};
+    ASSIGN_OR_RETURN(const ValueId length, b.EmitOne(TensorOp::kUnsqueeze, {inner[0], b.EmitInts(zero)}));
+    inner.erase(inner.begin());
+    for (size_t i = inner.size() - form.scans; i < inner.size(); ++i) {
+      ASSIGN_OR_RETURN(inner[i], b.EmitOne(TensorOp::kSlice, {inner[i], b.EmitInts(zero), length, b.EmitInts(zero)}));
+    }
+  }
+  const size_t state_count = inner.size() - form.scans;
+  ASSIGN_OR_RETURN(ValueList outputs, EmitScan(node, std::move(inner), form));
+  for (size_t i = state_count; has_lengths && i < outputs.size(); ++i) {
+    ASSIGN_OR_RETURN(outputs[i], FillUpLike(b, outputs[i], whole));
+  }
+  ASSIGN_OR_RETURN(outputs, b.CloseRegion(std::move(outputs)));
+  std::vector<TensorDesc> descs;
+  for (ValueId output : outputs) {
+    TensorDesc desc = SeenFromOutside(b.symbols(), b.Desc(output), outer_symbols);
+    if (desc.dims) desc.dims->insert(desc.dims->begin(), *batch);
+    if (desc.dims && desc.rank() > limits::kRankMax) {
+      return Fail(ErrorCode::kLimitExceeded, "an output of Scan has rank " + std::to_string(desc.rank()));
+    }
+    descs.push_back(std::move(desc));
+  }
+  const ScanForm over_batch{.scans = batched.size(),
+                            .axes = std::vector<int64_t>(batched.size(), 0),
+                            .directions = std::vector<int64_t>(batched.size(), 0)};
+  Attributes attributes;
+  SetScanAttributes(attributes, over_batch, std::vector<int64_t>(outputs.size(), 0),
+                    std::vector<int64_t>(outputs.size(), 0));
+  return b.EmitControl(TensorOp::kScan, batched, std::move(attributes), {region}, std::move(descs));
 }
 
 }  // namespace kiln::onnx

@@ -7,6 +7,7 @@
 #include "vm-worker/load/prepare_program.h"
 #include "vm-worker/onnx/node_order.h"
 #include "vm-worker/onnx/rank_operands.h"
+#include "vm-worker/onnx/sequences.h"
 #include "vm-worker/onnx/tensor_proto.h"
 
 namespace kiln::onnx {
@@ -56,15 +57,19 @@ const ValueId* Scope::Find(const std::string& name) const {
 }
 
 GraphImporter::GraphImporter(ModelProto& model, WeightFiles files, ImportOptions options)
-    : model_(model), files_(std::move(files)), options_(options), builder_(model.graph().name()) {}
+    : model_(model),
+      files_(std::move(files)),
+      options_(std::move(options)),
+      hints_(options_.dim_hints),
+      builder_(model.graph().name()) {}
 
 Status GraphImporter::CollectOpsets() {
   for (const OperatorSetIdProto& import : model_.opset_import()) {
     opsets_[CanonicalDomain(import.domain())] = import.version();
   }
-  // Format versions below 3 had no imports: operator set 1, which has no forms that are still known.
-  const int64_t opset = opsets_.contains("") ? opsets_[""] : 0;
-  const bool only_other_domains = opset == 0 && !opsets_.empty();
+  if (opsets_.empty()) opsets_[""] = 1;  // format versions below 3 had no imports: operator set 1
+  const bool only_other_domains = !opsets_.contains("");
+  const int64_t opset = only_other_domains ? 0 : opsets_[""];
   if (!only_other_domains && (opset < kOnnxOpsetMin || opset > kOnnxOpsetMax)) {
     return Fail(ErrorCode::kUnsupported, "the model uses ai.onnx operator set " + std::to_string(opset) +
                                              "; versions " + std::to_string(kOnnxOpsetMin) + " to " +
@@ -76,12 +81,32 @@ Status GraphImporter::CollectOpsets() {
   return {};
 }
 
-Result<Dim> GraphImporter::SymbolOf(const std::string& dim_param) {
-  if (const auto found = dim_params_.find(dim_param); found != dim_params_.end()) return found->second;
-  std::string name = Identifier(dim_param);
-  while (builder_.symbols().FindSymbol(name)) name += "_";
-  ASSIGN_OR_RETURN(const Dim dim, builder_.symbols().AddSymbol(name));
-  dim_params_.emplace(dim_param, dim);
+Result<Dim> GraphImporter::SymbolFor(const std::string& dim_param, const std::string& input, int axis) {
+  const DimHint* hint = hints_.Find(dim_param, input, axis);
+  if (const auto found = dim_params_.find(dim_param); !dim_param.empty() && found != dim_params_.end()) {
+    const Dim dim = found->second;
+    const Interval known = builder_.symbols().Bounds(dim);
+    const bool narrower = hint != nullptr && (hint->range.min > known.min || hint->range.max < known.max ||
+                                              builder_.symbols().Divisor(dim) % hint->divisor != 0);
+    if (!narrower) return dim;
+    return Fail(ErrorCode::kInvalidArgument, "dim " + std::to_string(axis) + " of input '" + input +
+                                                 "' is the symbol '" + dim_param +
+                                                 "', which an earlier input has without the hint " + ToString(*hint) +
+                                                 "; give the hint by the "
+                                                 "symbol's name");
+  }
+  const Interval range = hint == nullptr ? Interval{} : hint->range;
+  const int64_t divisor = hint == nullptr ? 1 : hint->divisor;
+  Dim dim = Dim::Const(range.min);
+  if (range.min != range.max) {
+    std::string name;
+    if (!dim_param.empty()) {
+      name = Identifier(dim_param);
+      while (builder_.symbols().FindSymbol(name)) name += "_";
+    }
+    ASSIGN_OR_RETURN(dim, builder_.symbols().AddSymbol(name, range, divisor));
+  }
+  if (!dim_param.empty()) dim_params_.emplace(dim_param, dim);
   return dim;
 }
 
@@ -106,12 +131,11 @@ Result<TensorDesc> GraphImporter::DescOfInput(const ValueInfoProto& info, bool k
     const TensorShapeProto::Dimension& dim = type.shape().dim(i);
     const bool keep = !options_.all_dims_dynamic || (keep_last_dim && i == rank - 1);
     if (keep && dim.has_dim_value() && dim.dim_value() >= 0) {
+      RETURN_IF_ERROR(hints_.CheckConstant(info.name(), i, dim.dim_value()));
       desc.dims->push_back(Dim::Const(dim.dim_value()));
-    } else if (keep && !dim.dim_param().empty()) {
-      ASSIGN_OR_RETURN(const Dim symbol, SymbolOf(dim.dim_param()));
-      desc.dims->push_back(symbol);
     } else {
-      desc.dims->push_back(builder_.symbols().FreshSymbol());
+      ASSIGN_OR_RETURN(const Dim symbol, SymbolFor(keep ? dim.dim_param() : std::string(), info.name(), i));
+      desc.dims->push_back(symbol);
     }
   }
   return desc;
@@ -134,7 +158,7 @@ Status GraphImporter::AddInputs(GraphProto& graph, Scope& scope) {
       return Fail(ErrorCode::kMalformed, "input '" + info.name() + "' is declared twice");
     }
   }
-  return {};
+  return hints_.CheckAllUsed();
 }
 
 Result<Tensor> GraphImporter::ReadOnce(TensorProto& proto) {
@@ -229,6 +253,9 @@ Result<ValueList> GraphImporter::ApplyRule(NodeProto& node, const std::string& d
   const int64_t version = opset == scope.opsets->end() ? 1 : opset->second;
   ASSIGN_OR_RETURN(const NodeRule* rule, FindNodeRule(domain, node.op_type(), version));
   RETURN_IF_ERROR(CheckAttributes(*rule, attributes));
+  if (std::ranges::any_of(inputs, IsSequence) && !TakesSequences(rule->rewrite)) {
+    return Fail(ErrorCode::kMalformed, "an input is a sequence where the operator takes tensors");
+  }
   int outputs = node.output_size();
   while (outputs > 0 && node.output(outputs - 1).empty()) --outputs;
   NodeContext context{builder_, *this, scope, *rule, attributes, version, std::move(inputs), outputs};
@@ -299,6 +326,10 @@ Result<ImportedModel> GraphImporter::Finish(GraphProto& graph, const ValueList& 
   ValueList outputs;
   for (ValueId value : made) {
     const ValueInfoProto& info = graph.output(static_cast<int>(outputs.size()));
+    if (IsSequence(value)) {
+      return Fail(ErrorCode::kUnsupported,
+                  "output '" + info.name() + "' is a sequence; sequences are supported inside a model only");
+    }
     builder_.SetNodeName(info.name());
     if (builder_.IsRegionInput(value) || std::ranges::find(outputs, value) != outputs.end()) {
       ASSIGN_OR_RETURN(value, builder_.EmitOne(TensorOp::kIdentity, {value}));

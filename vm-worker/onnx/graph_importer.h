@@ -62,7 +62,8 @@ class GraphImporter {
   Status CollectOpsets();
   Status AddInputs(GraphProto& graph, Scope& scope);
   Result<TensorDesc> DescOfInput(const ValueInfoProto& info, bool keep_last_dim);
-  Result<Dim> SymbolOf(const std::string& dim_param);
+  // A dim of an input that varies: the symbol of its name, or one of its own, under the hints given for it.
+  Result<Dim> SymbolFor(const std::string& dim_param, const std::string& input, int axis);
   Status AddInitializers(GraphProto& graph, Scope& scope);
   Status ImportNodes(google::protobuf::RepeatedPtrField<NodeProto>& nodes, Scope& scope);
   Status VisitNode(NodeProto& node, Scope& scope);
@@ -100,6 +101,7 @@ class GraphImporter {
   ModelProto& model_;
   WeightFiles files_;
   ImportOptions options_;
+  DimHints hints_;
   ProgramBuilder builder_;
   OpsetImports opsets_;
   std::map<std::string, FunctionProto*> functions_;  // by FunctionKey

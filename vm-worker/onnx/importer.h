@@ -9,17 +9,22 @@
 
 #include "common/base/result.h"
 #include "common/bytecode/program.h"
+#include "vm-worker/onnx/dim_hints.h"
 
 namespace kiln {
 
-// The span of ai.onnx operator sets whose operator forms the importer knows.
-inline constexpr int64_t kOnnxOpsetMin = 6;
+// The span of ai.onnx operator sets that the importer reads. Of sets below 6 it knows the operators that have not
+// changed since.
+inline constexpr int64_t kOnnxOpsetMin = 1;
 inline constexpr int64_t kOnnxOpsetMax = 26;
 
 struct ImportOptions {
   // Every input dim becomes a symbol of its own, except lengths of 1-D inputs that determine a rank (a Reshape shape, a
   // Squeeze axes list…).
   bool all_dims_dynamic = false;
+  // Ranges and divisors of input dims, as constraints on their symbols: what cannot hold under them fails at load, a
+  // call outside them at its entry. A symbol whose range is one size becomes that constant.
+  std::vector<DimHint> dim_hints;
 };
 
 // An input or output as the model declares it.

@@ -4,20 +4,38 @@
 #include <queue>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "schemas/onnx.pb.h"
 
 namespace kiln::onnx {
 namespace {
 
-// Calls `visit` for every name that the node, or a graph inside it, reads. Names that an inner graph defines itself are
-// visited too: they are not produced by the nodes that are being ordered, or the order merely gets stricter.
-void ForEachRead(const NodeProto& node, const std::function<void(const std::string&)>& visit) {
+using Visit = std::function<void(const std::string&)>;
+
+void ForEachRead(const NodeProto& node, const Visit& visit);
+
+// What a graph inside a node reads from around it: names that it defines itself are its own.
+void ForEachCapture(const GraphProto& graph, const Visit& visit) {
+  std::unordered_set<std::string_view> own;
+  for (const ValueInfoProto& input : graph.input()) own.insert(input.name());
+  for (const TensorProto& tensor : graph.initializer()) own.insert(tensor.name());
+  for (const SparseTensorProto& tensor : graph.sparse_initializer()) own.insert(tensor.values().name());
+  for (const NodeProto& node : graph.node()) {
+    for (const std::string& output : node.output()) own.insert(output);
+  }
+  const Visit captured = [&](const std::string& name) {
+    if (!own.contains(name)) visit(name);
+  };
+  for (const NodeProto& node : graph.node()) ForEachRead(node, captured);
+  for (const ValueInfoProto& output : graph.output()) captured(output.name());
+}
+
+// Calls `visit` for every name that the node, or a graph inside it, reads from the node's surroundings.
+void ForEachRead(const NodeProto& node, const Visit& visit) {
   for (const std::string& input : node.input()) visit(input);
   for (const AttributeProto& attribute : node.attribute()) {
-    if (!attribute.has_g()) continue;
-    for (const NodeProto& inner : attribute.g().node()) ForEachRead(inner, visit);
-    for (const ValueInfoProto& output : attribute.g().output()) visit(output.name());
+    if (attribute.has_g()) ForEachCapture(attribute.g(), visit);
   }
 }
 

@@ -27,6 +27,15 @@ std::optional<std::vector<int64_t>> ProgramBuilder::KnownInts(ValueId value) con
   return values;
 }
 
+ValueId ProgramBuilder::AddSequence(ImportedSequence sequence) {
+  sequences_.push_back(std::move(sequence));
+  return kNoValue - static_cast<ValueId>(sequences_.size());
+}
+
+const ImportedSequence& ProgramBuilder::Sequence(ValueId handle) const {
+  return sequences_[static_cast<size_t>(kNoValue - handle - 1)];
+}
+
 ValueId ProgramBuilder::NewValue(std::string_view name, TensorDesc desc) {
   Function& f = function();
   f.values.push_back(Value{std::string(name), std::move(desc)});
@@ -159,6 +168,9 @@ bool ProgramBuilder::IsRegionInput(ValueId value) const {
 }
 
 Result<ValueList> ProgramBuilder::CloseRegion(ValueList outputs) {
+  if (std::ranges::any_of(outputs, IsSequence)) {
+    return Fail(ErrorCode::kUnsupported, "a sequence leaves a branch or a loop's body here; only tensors may");
+  }
   for (ValueId& output : outputs) {
     if (DefinedHere(output)) continue;
     const std::optional<KnownValues> known = Known(output);

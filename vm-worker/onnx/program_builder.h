@@ -5,6 +5,7 @@
 // Not thread-safe.
 #pragma once
 
+#include <deque>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,6 +18,15 @@
 namespace kiln::onnx {
 
 using ValueList = std::vector<ValueId>;
+
+// A sequence of tensors, known element by element. Its handle is a ValueId below kNoValue.
+struct ImportedSequence {
+  ValueList elements;
+  DType dtype = DType::kF32;
+};
+inline bool IsSequence(ValueId value) {
+  return value < kNoValue;
+}
 
 class ProgramBuilder {
  public:
@@ -35,6 +45,11 @@ class ProgramBuilder {
   const std::optional<KnownValues>& Known(ValueId value) const { return facts_.known[static_cast<size_t>(value)]; }
   // Known contents of which every element is a constant.
   std::optional<std::vector<int64_t>> KnownInts(ValueId value) const;
+
+  // --- sequences ---
+  ValueId AddSequence(ImportedSequence sequence);
+  // Precondition: IsSequence(handle).
+  const ImportedSequence& Sequence(ValueId handle) const;
 
   // --- nodes ---
   // One node; returns its outputs. Adds the node to the innermost open region.
@@ -84,7 +99,8 @@ class ProgramBuilder {
 
   Program program_;
   ValueFacts facts_;
-  std::vector<RegionId> region_of_;  // per value: where it is defined
+  std::deque<ImportedSequence> sequences_;  // handle kNoValue - 1 - i; references stay valid
+  std::vector<RegionId> region_of_;         // per value: where it is defined
   std::vector<RegionId> open_;
   std::string node_name_;
   size_t emitted_nodes_ = 0;

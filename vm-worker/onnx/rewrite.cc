@@ -17,6 +17,9 @@ constexpr NodeRule kRules[] = {
 #undef KILN_ONNX_OP
 };
 
+// A hint about memory of operator sets below 6; it says nothing about results.
+constexpr std::string_view kIgnoredAttribute = "consumed_inputs";
+
 std::string RuleKey(std::string_view domain, std::string_view op_type) {
   return std::string(domain) + "/" + std::string(op_type);
 }
@@ -92,6 +95,7 @@ Result<const NodeRule*> FindNodeRule(std::string_view domain, std::string_view o
 
 Status CheckAttributes(const NodeRule& rule, const NodeAttributes& attributes) {
   for (const auto& [name, attribute] : attributes.all()) {
+    if (name == kIgnoredAttribute) continue;
     const char listed = ListedKind(rule, name);
     if (listed == 0) {
       return Fail(ErrorCode::kUnsupported, "attribute '" + name + "' is not known for this operator");
@@ -114,6 +118,7 @@ Status NodeContext::Require(size_t count) const {
 Result<Attributes> NodeContext::Translated() const {
   Attributes translated;
   for (const auto& [name, proto] : attributes.all()) {
+    if (name == kIgnoredAttribute) continue;
     switch (KindOf(*proto)) {
       case AttributeKind::kFloat:
         translated.Set(name, static_cast<double>(proto->f()));

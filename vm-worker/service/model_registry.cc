@@ -3,7 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include "common/base/clock.h"
-#include "vm-worker/onnx/importer.h"
+#include "vm-worker/onnx/model_source.h"
 
 namespace kiln {
 ValueInfo InfoOfValue(const std::string& name, const TensorDesc& desc, const SymbolTable& symbols) {
@@ -34,7 +34,7 @@ Result<LoadReply> ModelRegistry::Load(const LoadRequest& request) {
     }
   }
   const int64_t start = SystemClock().NowNs();
-  ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnx(request.path));
+  ASSIGN_OR_RETURN(ImportedModel imported, ReadModel(request.path));
   auto served = std::make_shared<ServedModel>();
   LoadReply reply;
   for (const ImportedValue& input : imported.inputs)

@@ -1,74 +1,44 @@
 #include "common/ops/kernels/gemm.h"
 
-// Panels are packed on the stack, not on the heap: Eigen cuts them to the second-level cache, at most 1.5 MiB each.
-#define EIGEN_STACK_ALLOCATION_LIMIT (2 << 20)
-#define EIGEN_DONT_PARALLELIZE
-#define EIGEN_MPL2_ONLY
-#include <Eigen/Core>
+#include <algorithm>
+
+#include "common/ops/kernels/gemm_target.h"
 
 namespace kiln::kernels {
 namespace {
 
-template <class T>
-using RowMajor = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-template <class T>
-using ColumnMajor = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::ColMajor>;
-using OuterStride = Eigen::OuterStride<>;
-
-// Strides that Eigen's product reads without a copy: one of the two is 1 and the other at least the line it steps over.
-template <class T>
-Result<Matrix<const T>> Packed(KernelCall& call, const Matrix<const T>& m) {
-  const bool by_row = (m.column_stride == 1 || m.columns == 1) && m.row_stride >= m.columns;
-  const bool by_column = (m.row_stride == 1 || m.rows == 1) && m.column_stride >= m.rows;
-  if (by_row || by_column) return m;
-  ASSIGN_OR_RETURN(T * copy, Scratch<T>(call, m.rows * m.columns));
-  for (int64_t i = 0; i < m.rows; ++i) {
-    for (int64_t j = 0; j < m.columns; ++j) {
-      copy[i * m.columns + j] = m.data[i * m.row_stride + j * m.column_stride];
-    }
-  }
-  return Matrix<const T>{copy, m.rows, m.columns, m.columns, 1};
+// The widest rung that this host runs, chosen once.
+const GemmRoutines& Routines() {
+  static const GemmRoutines& routines = [] -> const GemmRoutines& {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+    const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                    __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                    __builtin_cpu_supports("avx512vl");
+    if (v4) return kGemmV4;
+    if (v3) return kGemmV3;
+#endif
+    return kGemmBase;
+  }();
+  return routines;
 }
 
 template <class T>
-bool IsByRow(const Matrix<const T>& m) {
-  return (m.column_stride == 1 || m.columns == 1) && m.row_stride >= m.columns;
-}
-
-template <class T, class A, class B>
-void Multiply(const A& a, const B& b, const Matrix<T>& c, bool accumulate) {
-  Eigen::Map<RowMajor<T>, 0, OuterStride> out(c.data, c.rows, c.columns, OuterStride(c.row_stride));
-  if (accumulate) {
-    out.noalias() += a * b;
-  } else {
-    out.noalias() = a * b;
-  }
-}
-
-template <class T, class A>
-void MultiplyRight(const A& a, const Matrix<const T>& b, const Matrix<T>& c, bool accumulate) {
-  if (IsByRow(b)) {
-    const Eigen::Map<const RowMajor<T>, 0, OuterStride> right(b.data, b.rows, b.columns, OuterStride(b.row_stride));
-    Multiply(a, right, c, accumulate);
-  } else {
-    const Eigen::Map<const ColumnMajor<T>, 0, OuterStride> right(b.data, b.rows, b.columns,
-                                                                 OuterStride(b.column_stride));
-    Multiply(a, right, c, accumulate);
-  }
+GemmOperand<T> Operand(const Matrix<const T>& m) {
+  return {m.data, m.rows, m.columns, m.row_stride, m.column_stride};
 }
 
 template <class T>
-Status FloatGemm(KernelCall& call, const Matrix<const T>& a_in, const Matrix<const T>& b_in, const Matrix<T>& c,
+Status FloatGemm(KernelCall& call, const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c,
                  bool accumulate) {
-  ASSIGN_OR_RETURN(const Matrix<const T> a, Packed(call, a_in));
-  ASSIGN_OR_RETURN(const Matrix<const T> b, Packed(call, b_in));
-  if (IsByRow(a)) {
-    const Eigen::Map<const RowMajor<T>, 0, OuterStride> left(a.data, a.rows, a.columns, OuterStride(a.row_stride));
-    MultiplyRight(left, b, c, accumulate);
+  const GemmRoutines& routines = Routines();
+  const auto workspace = std::is_same_v<T, float> ? routines.f32_workspace : routines.f64_workspace;
+  ASSIGN_OR_RETURN(T * memory, Scratch<T>(call, workspace(c.rows, c.columns, a.columns)));
+  if constexpr (std::is_same_v<T, float>) {
+    routines.f32(Operand(a), Operand(b), c.data, c.row_stride, accumulate, memory);
   } else {
-    const Eigen::Map<const ColumnMajor<T>, 0, OuterStride> left(a.data, a.rows, a.columns,
-                                                                OuterStride(a.column_stride));
-    MultiplyRight(left, b, c, accumulate);
+    routines.f64(Operand(a), Operand(b), c.data, c.row_stride, accumulate, memory);
   }
   return {};
 }

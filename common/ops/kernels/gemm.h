@@ -1,4 +1,5 @@
-// Matrix products on strided operands; the only place where the library's GEMM is compiled.
+// Matrix products on strided operands: float ones by a blocked routine compiled per instruction set and chosen at run
+// time (gemm_blocked.h), integer ones by plain loops.
 #pragma once
 
 #include "common/ops/kernels/kernel.h"
@@ -13,8 +14,8 @@ struct Matrix {
   int64_t row_stride, column_stride;
 };
 
-// c = a*b, or c += a*b when `accumulate`. `c` is row-major with column stride 1. Operands whose two strides both differ
-// from 1 are packed into scratch. Instantiated for float, double, int32_t, uint32_t, int64_t, uint64_t; integers wrap.
+// c = a*b, or c += a*b when `accumulate`. `c` is row-major with column stride 1. Operands are packed
+// into scratch, block by block. Instantiated for float, double, int32_t, uint32_t, int64_t, uint64_t; integers wrap.
 template <class T>
 Status Gemm(KernelCall& call, const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c, bool accumulate);
 

@@ -236,6 +236,12 @@ std::optional<Dim> Scaled(InferContext& context, Dim dim, double scale) {
 }  // namespace
 
 Status Resize(InferContext& context) {
+  if (Has(context, 1) && !IsFloat(In(context, 1).dtype)) {
+    return Fail(ErrorCode::kShapeMismatch,
+                "the roi of Resize is " + std::string(DTypeName(In(context, 1).dtype)) + "; it takes floats");
+  }
+  RETURN_IF_ERROR(RequireType(context, 2, DType::kF32));
+  RETURN_IF_ERROR(RequireInteger(context, 3));
   if (!Ranked(context, 0)) return {};
   DimList dims = InDims(context, 0);
   const int rank = static_cast<int>(dims.size());

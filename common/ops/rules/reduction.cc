@@ -7,6 +7,7 @@ namespace kiln::rules {
 namespace {
 
 Status Reduce(InferContext& context) {
+  RETURN_IF_ERROR(RequireInteger(context, 1));
   if (!Ranked(context, 0)) return {};
   const DimList& in = InDims(context, 0);
   const bool keeps = context.attributes.Int("keepdims", 1) != 0;

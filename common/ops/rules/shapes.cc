@@ -80,6 +80,7 @@ Status Size(InferContext& context) {
 }
 
 Status ConstantOfShape(InferContext& context) {
+  RETURN_IF_ERROR(RequireInteger(context, 0));
   const kiln::Constant* constant = ConstantOf(context, "value");
   if (context.attributes.Has("value") && constant == nullptr) {
     return Fail(ErrorCode::kInvalidArgument, "attribute `value` of ConstantOfShape names no constant of the program");

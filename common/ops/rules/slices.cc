@@ -166,6 +166,7 @@ Result<std::vector<Dim>> SplitSizes(InferContext& context, Dim dim) {
 }  // namespace
 
 Status Split(InferContext& context) {
+  RETURN_IF_ERROR(RequireInteger(context, 1));
   if (!Ranked(context, 0)) return {};
   const DimList& in = InDims(context, 0);
   ASSIGN_OR_RETURN(const int axis, Axis(context.attributes.Int("axis", 0), static_cast<int>(in.size())));

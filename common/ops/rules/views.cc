@@ -111,6 +111,7 @@ Result<Dim> DeriveDim(InferContext& context, const ReshapeTarget& target) {
 }  // namespace
 
 Status Reshape(InferContext& context) {
+  RETURN_IF_ERROR(RequireInteger(context, 1));
   RETURN_IF_ERROR(RequireRank(context, 1, 1, 1));
   const std::optional<KnownValues> shape = Known(context, 1);
   if (!shape) return UnknownShape(context, 1);
@@ -156,6 +157,7 @@ Status Flatten(InferContext& context) {
 }
 
 Status Squeeze(InferContext& context) {
+  RETURN_IF_ERROR(RequireInteger(context, 1));
   if (!Ranked(context, 0)) return {};
   const DimList& in = InDims(context, 0);
   std::vector<bool> dropped(in.size(), false);
@@ -188,6 +190,7 @@ Status Squeeze(InferContext& context) {
 }
 
 Status Unsqueeze(InferContext& context) {
+  RETURN_IF_ERROR(RequireInteger(context, 1));
   if (!Ranked(context, 0)) return {};
   const DimList& in = InDims(context, 0);
   const std::optional<std::vector<int64_t>> given = KnownInts(context, 1);
@@ -234,6 +237,7 @@ Status Transpose(InferContext& context) {
 }
 
 Status Expand(InferContext& context) {
+  RETURN_IF_ERROR(RequireInteger(context, 1));
   RETURN_IF_ERROR(RequireRank(context, 1, 1, 1));
   const std::optional<KnownValues> shape = Known(context, 1);
   if (!Ranked(context, 0)) {

@@ -8,19 +8,27 @@
 namespace kiln::rules {
 namespace {
 
-// One output dim of a sliding window.
-Result<Dim> SlidingDim(InferContext& context, const Window& window, int d, Dim in) {
+// Elements that a dilated kernel of `size` spans along dim d.
+Dim Extent(InferContext& context, const Window& window, int d, Dim size) {
+  SymbolTable& symbols = context.symbols;
+  const Dim steps = symbols.Sub(size, Dim::Const(1));
+  return symbols.Add(symbols.Mul(steps, Dim::Const(window.dilations[d])), Dim::Const(1));
+}
+
+// One output dim of a sliding window that spans `extent` elements.
+Result<Dim> SlidingDim(InferContext& context, const Window& window, int d, Dim in, Dim extent) {
   SymbolTable& symbols = context.symbols;
   const Dim stride = Dim::Const(window.strides[d]);
   if (window.auto_pad == AutoPad::kSameUpper || window.auto_pad == AutoPad::kSameLower) {
     return symbols.CeilDiv(in, stride);
   }
   const Dim padded = symbols.Add(in, Dim::Const(window.pads_begin[d] + window.pads_end[d]));
-  const Dim room = symbols.Sub(padded, Dim::Const(window.Extent(d)));
-  if (room.is_const() && room.value() < 0) {
-    return Fail(ErrorCode::kShapeMismatch, "spatial dim " + std::to_string(d) + " has " + symbols.ToString(padded) +
-                                               " elements with its pads; the kernel spans " +
-                                               std::to_string(window.Extent(d)));
+  const Dim room = symbols.Sub(padded, extent);
+  if (symbols.Bounds(room).max < 0) {
+    const Interval bounds = symbols.Bounds(padded);
+    const std::string most = padded.is_const() ? symbols.ToString(padded) : "at most " + std::to_string(bounds.max);
+    return Fail(ErrorCode::kShapeMismatch, "spatial dim " + std::to_string(d) + " has " + most +
+                                               " elements with its pads; the kernel spans " + symbols.ToString(extent));
   }
   if (!window.ceil_mode) return symbols.Add(symbols.FloorDiv(room, stride), Dim::Const(1));
   // With ceil_mode the last window must still begin in the input or in the pads before it.
@@ -36,23 +44,25 @@ Status RequireKernel(const Window& window) {
   return {};
 }
 
-// Kernel sizes from the weight where they are constant; false where neither tells.
-Result<bool> KernelFromWeight(InferContext& context, Window& window, const DimList& weight) {
+// Kernel sizes per spatial dim, from the weight and the attribute, which must agree.
+Result<DimList> KernelSizes(InferContext& context, const Window& window, const DimList& weight) {
+  DimList sizes;
   for (int d = 0; d < window.rank; ++d) {
-    const Dim size = weight[static_cast<size_t>(d + 2)];
-    if (!size.is_const()) {
-      if (window.kernel[d] == 0) return false;
-      continue;
+    Dim size = weight[static_cast<size_t>(d + 2)];
+    if (window.kernel[d] != 0) {
+      if (context.Equal(size, Dim::Const(window.kernel[d])) == false) {
+        return Fail(ErrorCode::kShapeMismatch, "attribute `kernel_shape` says " + std::to_string(window.kernel[d]) +
+                                                   " for spatial dim " + std::to_string(d) + ", the weight " +
+                                                   DimsText(context, weight));
+      }
+      size = Dim::Const(window.kernel[d]);
     }
-    if (window.kernel[d] != 0 && window.kernel[d] != size.value()) {
-      return Fail(ErrorCode::kShapeMismatch, "attribute `kernel_shape` says " + std::to_string(window.kernel[d]) +
-                                                 " for spatial dim " + std::to_string(d) + ", the weight " +
-                                                 DimsText(context, weight));
+    if (size.is_const() && size.value() < 1) {
+      return Fail(ErrorCode::kShapeMismatch, "the weight has an empty spatial dim");
     }
-    if (size.value() < 1) return Fail(ErrorCode::kShapeMismatch, "the weight has an empty spatial dim");
-    window.kernel[d] = size.value();
+    sizes.push_back(size);
   }
-  return true;
+  return sizes;
 }
 
 Status Pool(InferContext& context) {
@@ -65,7 +75,7 @@ Status Pool(InferContext& context) {
   RETURN_IF_ERROR(RequireKernel(window));
   for (int d = 0; d < rank; ++d) {
     ASSIGN_OR_RETURN(dims[static_cast<size_t>(d + 2)],
-                     SlidingDim(context, window, d, dims[static_cast<size_t>(d + 2)]));
+                     SlidingDim(context, window, d, dims[static_cast<size_t>(d + 2)], Dim::Const(window.Extent(d))));
   }
   for (size_t i = 0; i < context.outputs.size(); ++i) SetDims(context, dims, i);
   return {};
@@ -112,14 +122,11 @@ Status ConvShape(InferContext& context, size_t x, size_t w) {
                                                std::to_string(groups) + " groups");
   }
   dims[1] = weight[0];
-  ASSIGN_OR_RETURN(const bool has_kernel, KernelFromWeight(context, window, weight));
+  ASSIGN_OR_RETURN(const DimList kernel, KernelSizes(context, window, weight));
   for (int d = 0; d < rank; ++d) {
     Dim& dim = dims[static_cast<size_t>(d + 2)];
-    if (!has_kernel) {
-      dim = context.symbols.FreshSymbol();
-    } else {
-      ASSIGN_OR_RETURN(dim, SlidingDim(context, window, d, dim));
-    }
+    const Dim extent = Extent(context, window, d, kernel[static_cast<size_t>(d)]);
+    ASSIGN_OR_RETURN(dim, SlidingDim(context, window, d, dim, extent));
   }
   SetDims(context, std::move(dims));
   return {};
@@ -155,7 +162,7 @@ Status ConvTranspose(InferContext& context) {
       (!shape.empty() && static_cast<int>(shape.size()) != rank)) {
     return Fail(ErrorCode::kShapeMismatch, "`output_padding` and `output_shape` take one entry per spatial dim");
   }
-  bool has_kernel = false;
+  DimList kernel;
   if (Ranked(context, 1)) {
     const DimList& weight = InDims(context, 1);
     RETURN_IF_ERROR(RequireEqual(context, dims[1], weight[0], "the channels of the input and dim 0 of the weight"));
@@ -168,7 +175,7 @@ Status ConvTranspose(InferContext& context) {
       RETURN_IF_ERROR(
           RequireEqual(context, dims[1], InDims(context, 2)[0], "the output channels and the length of the bias"));
     }
-    ASSIGN_OR_RETURN(has_kernel, KernelFromWeight(context, window, weight));
+    ASSIGN_OR_RETURN(kernel, KernelSizes(context, window, weight));
   } else {
     dims[1] = symbols.FreshSymbol();
   }
@@ -180,12 +187,13 @@ Status ConvTranspose(InferContext& context) {
       dim = Dim::Const(shape[static_cast<size_t>(d)]);
     } else if (same) {
       dim = symbols.Mul(dim, stride);
-    } else if (!has_kernel) {
+    } else if (kernel.empty()) {
       dim = symbols.FreshSymbol();
     } else {
-      const int64_t fixed = window.Extent(d) - window.pads_begin[d] - window.pads_end[d] +
-                            (extra.empty() ? 0 : extra[static_cast<size_t>(d)]) - window.strides[d];
-      dim = symbols.Add(symbols.Mul(dim, stride), Dim::Const(fixed));
+      const int64_t fixed = (extra.empty() ? 0 : extra[static_cast<size_t>(d)]) - window.pads_begin[d] -
+                            window.pads_end[d] - window.strides[d];
+      const Dim extent = Extent(context, window, d, kernel[static_cast<size_t>(d)]);
+      dim = symbols.Add(symbols.Mul(dim, stride), symbols.Add(extent, Dim::Const(fixed)));
     }
     if (dim.is_const() && dim.value() < 0) {
       return Fail(ErrorCode::kShapeMismatch, "spatial dim " + std::to_string(d) + " of ConvTranspose would be " +

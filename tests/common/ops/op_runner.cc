@@ -88,7 +88,10 @@ Result<std::vector<Tensor>> RunOp(const OpCase& test_case) {
   std::vector<Tensor> results(test_case.outputs);
   for (size_t i = 0; i < outputs.size(); ++i) {
     outputs[i].dtype = inferred.outputs[i].dtype;
-    if (!inferred.outputs[i].has_rank() || !inferred.outputs[i].is_static()) continue;
+    if (!inferred.outputs[i].has_rank() || !inferred.outputs[i].is_static()) {
+      if (OpInfo(test_case.op).effects == OpEffects::kDataShape) continue;
+      return Fail(ErrorCode::kShapeMismatch, "the shape of output " + std::to_string(i) + " does not follow");
+    }
     Dims dims;
     for (const Dim dim : *inferred.outputs[i].dims) dims.push_back(dim.value());
     results[i] = Tensor::Zeros(inferred.outputs[i].dtype, dims);

@@ -78,6 +78,15 @@ TEST(Rejection, ValuesThatHaveNoMeaning) {
               "twice");
 }
 
+TEST(Rejection, OperandsOfResizeHaveTheirTypes) {
+  ExpectError(Call(TensorOp::kResize).In(Zeros({1, 2})).Absent().In(I64({2}, {1, 2})), "shape_mismatch",
+              "input 2 is i64; the op takes f32");
+  ExpectError(Call(TensorOp::kResize).In(Zeros({1, 2})).Absent().Absent().In(Zeros({2})), "shape_mismatch",
+              "input 3 is f32");
+  ExpectError(Call(TensorOp::kResize).In(Zeros({1, 2})).In(I64({4}, {0, 0, 1, 1})).In(F32({2}, {1, 2})),
+              "shape_mismatch", "roi of Resize");
+}
+
 TEST(Rejection, ShapesThatContradictEachOther) {
   using Ints = std::vector<int64_t>;
   ExpectError(Call(TensorOp::kPad).In(Zeros({2})).In(I64({2}, {2, 0})).Set("mode", std::string("reflect")),

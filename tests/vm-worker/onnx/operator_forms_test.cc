@@ -52,6 +52,13 @@ std::vector<FormCase> FormCases() {
        {IntsAttribute("starts", {0, -1}), IntsAttribute("ends", {1, 100})},
        {1, 1},
        {3}});
+  add({"Add1WithAHintAboutMemory",
+       1,
+       "Add",
+       {Ramp({2}), FloatTensor("y", {2}, {3, 4})},
+       {IntsAttribute("consumed_inputs", {0, 0})},
+       {2},
+       {3, 5}});
   add({"Squeeze1", 11, "Squeeze", {Ramp({1, 3, 1})}, {IntsAttribute("axes", {0})}, {3, 1}, {0, 1, 2}});
   add({"Squeeze1All", 11, "Squeeze", {Ramp({1, 3, 1})}, {}, {3}, {0, 1, 2}});
   add({"Unsqueeze1", 11, "Unsqueeze", {Ramp({3})}, {IntsAttribute("axes", {0, 2})}, {1, 3, 1}, {0, 1, 2}});

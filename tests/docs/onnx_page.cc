@@ -1,0 +1,247 @@
+#include "tests/docs/onnx_page.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "common/segment/segment.h"
+#include "compile-service/lower/lower_segment.h"
+#include "tests/common/ops/case_file.h"
+
+namespace kiln::testing {
+namespace {
+
+constexpr DType kTypes[] = {
+#define KILN_DTYPE(value, name, text, type, bytes, kind) DType::k##name,
+#include "common/tensor/dtypes.def"
+#undef KILN_DTYPE
+};
+
+using Types = std::set<DType>;
+
+// "floats", "integers", "all"… where a set is a class, else its members.
+std::string Text(const Types& types) {
+  if (types.empty()) return "–";
+  struct Class {
+    const char* name;
+    bool (*holds)(DType);
+  };
+  constexpr Class kClasses[] = {
+      {"all", [](DType) { return true; }},
+      {"numbers", [](DType type) { return IsFloat(type) || IsInteger(type); }},
+      {"floats", [](DType type) { return IsFloat(type); }},
+      {"integers", [](DType type) { return IsInteger(type); }},
+  };
+  Types rest = types;
+  std::string text;
+  const auto add = [&](std::string_view word) {
+    if (!text.empty()) text += " ";
+    text += word;
+  };
+  for (const Class& group : kClasses) {
+    std::vector<DType> members;
+    std::ranges::copy_if(kTypes, std::back_inserter(members), group.holds);
+    if (!std::ranges::all_of(members, [&](DType type) { return rest.contains(type); })) continue;
+    add(group.name);
+    for (DType type : members) rest.erase(type);
+  }
+  for (DType type : kTypes) {
+    if (rest.contains(type)) add(DTypeName(type));
+  }
+  return text;
+}
+
+// The input that decides an op's element type.
+size_t TypedInput(TensorOp op) {
+  return op == TensorOp::kWhere ? 1 : 0;
+}
+
+// The case with its data in another element type: the deciding input alone, or all that share its type. Other inputs
+// (indices, axes, conditions) stay.
+struct TypedCase {
+  OpCase op;
+  std::vector<Tensor> owned;
+};
+TypedCase InType(const FileCase& original, DType type, bool alone) {
+  TypedCase typed{.op = original.op, .owned = {}};
+  const size_t typed_input = TypedInput(original.op.op);
+  const DType from = original.op.inputs[typed_input]->dtype;
+  for (size_t i = 0; i < typed.op.inputs.size(); ++i) {
+    std::optional<TensorRef>& input = typed.op.inputs[i];
+    if (!input || input->dtype != from || (alone && i != typed_input)) continue;
+    typed.owned.push_back(Make(type, input->dims, Values(*input)));
+    input = typed.owned.back().ref;
+  }
+  return typed;
+}
+
+bool Runs(const TypedCase& typed) {
+  const TensorRef& decides = *typed.op.inputs[TypedInput(typed.op.op)];
+  const bool has_kernel =
+      OpInfo(typed.op.op).family == OpFamily::kView || FindReferenceKernel(typed.op.op, decides.dtype);
+  return has_kernel && RunOp(typed.op).has_value();
+}
+
+// A program of the one node, with `outputs` as the shape rule describes them: data as inputs, or behind the first one
+// as weights; small integers as immediates.
+Program OneNode(const TypedCase& typed, const std::vector<TensorDesc>& outputs, bool weights) {
+  Program program;
+  program.constants = typed.op.constants;
+  Function function{.name = "main"};
+  function.regions.resize(1);
+  Region& region = function.regions[0];
+  Node node{.op = typed.op.op, .attributes = typed.op.attributes};
+  const size_t typed_input = TypedInput(typed.op.op);
+  for (size_t i = 0; i < typed.op.inputs.size(); ++i) {
+    if (!typed.op.inputs[i]) {
+      node.inputs.push_back(kNoValue);
+      continue;
+    }
+    const TensorRef& ref = *typed.op.inputs[i];
+    const ValueId id = static_cast<ValueId>(function.values.size());
+    function.values.push_back({"", StaticDesc(ref.dtype, ref.dims)});
+    node.inputs.push_back(id);
+    const bool operand =
+        i > typed_input && !IsFloat(ref.dtype) && ref.elements() <= static_cast<int64_t>(limits::kImmediateElementsMax);
+    if (!operand && (!weights || i <= typed_input)) {
+      region.inputs.push_back(id);
+      continue;
+    }
+    Node constant{.op = TensorOp::kConstant, .outputs = {id}};
+    constant.attributes.Set("value", static_cast<ConstantId>(program.constants.size()));
+    program.constants.push_back({"", MakeContiguous(ref), operand});
+    region.nodes.push_back(std::move(constant));
+  }
+  for (const TensorDesc& desc : outputs) {
+    node.outputs.push_back(static_cast<ValueId>(function.values.size()));
+    function.values.push_back({"", desc});
+  }
+  region.outputs = node.outputs;
+  region.nodes.push_back(std::move(node));
+  program.functions.push_back(std::move(function));
+  return program;
+}
+
+bool Lowers(const TypedCase& typed, bool weights) {
+  const Result<std::vector<TensorDesc>> outputs = InferOp(typed.op);
+  if (!outputs) return false;
+  const Program program = OneNode(typed, *outputs, weights);
+  if (!VerifyProgram(program)) return false;
+  const std::vector<SegmentSite> sites = FindSegments(program);
+  if (sites.size() != 1) return false;
+  const Result<Segment> segment = CanonicalSegment(program, sites[0]);
+  if (!segment) return false;
+  const auto lowered = lower::LowerSegment(
+      {*segment, Target::kX86V4, NumericMode::kDefault, std::vector<int64_t>(segment->symbols.size(), 1), {}});
+  return lowered && lowered->coverage.kernel_nodes > 0 && lowered->coverage.reference_nodes == 0;
+}
+
+struct Support {
+  Types interpreted, compiled;
+};
+
+std::map<TensorOp, Support> Measure(const std::string& case_file) {
+  std::map<TensorOp, Support> support;
+  for (const FileCase& file_case : ReadCaseFile(case_file)) {
+    Support& row = support[file_case.op.op];
+    if (file_case.op.inputs.size() <= TypedInput(file_case.op.op)) continue;
+    for (DType type : kTypes) {
+      for (bool alone : {false, true}) {
+        const TypedCase typed = InType(file_case, type, alone);
+        if (!Runs(typed)) continue;
+        row.interpreted.insert(type);
+        if (!row.compiled.contains(type) && (Lowers(typed, false) || Lowers(typed, true))) row.compiled.insert(type);
+      }
+    }
+  }
+  return support;
+}
+
+// --- what is imported ---
+struct Form {
+  std::string domain;
+  int64_t first, last;
+  std::string rewrite;
+  TensorOp op;
+};
+
+std::map<std::string, std::vector<Form>> Forms() {
+  constexpr int64_t kAnyOpset = INT64_MAX;
+  std::map<std::string, std::vector<Form>> forms;
+#define KILN_ONNX_OP(domain, name, opset_min, opset_max, rewrite, op, attributes) \
+  forms[#name].push_back({domain, opset_min, opset_max, #rewrite, TensorOp::k##op});
+#include "vm-worker/onnx/node_rules.def"
+#undef KILN_ONNX_OP
+  return forms;
+}
+
+std::string FormText(const Form& form) {
+  std::string text = form.domain.empty() ? "" : form.domain + " ";
+  text += std::to_string(form.first);
+  if (form.last == INT64_MAX) return text + "+";
+  return form.last == form.first ? text : text + "–" + std::to_string(form.last);
+}
+
+std::string ImportTable() {
+  std::string text = "| operator | operator sets | becomes |\n|---|---|---|\n";
+  for (const auto& [name, forms] : Forms()) {
+    std::string sets, op;
+    for (const Form& form : forms) {
+      sets += (sets.empty() ? "" : ", ") + FormText(form);
+      const std::string made = std::string(OpInfo(form.op).name) + (form.rewrite == "Direct" ? "" : "…");
+      if (op.find(made) == std::string::npos) op += (op.empty() ? "" : ", ") + made;
+    }
+    text += "| " + name + " | " + sets + " | " + op + " |\n";
+  }
+  return text;
+}
+
+std::string Escaped(std::string_view text) {
+  std::string escaped;
+  for (char c : text) {
+    if (c == '|') escaped += '\\';
+    escaped += c;
+  }
+  return escaped;
+}
+
+std::string OpTable(const std::map<TensorOp, Support>& support) {
+  std::string text = "| op | interpreter | CPU kernel | GPU kernel | meaning |\n|---|---|---|---|---|\n";
+  for (int i = 0; i < TensorOpCount(); ++i) {
+    const TensorOpInfo& row = TensorOpRow(i);
+    const auto found = support.find(row.op);
+    const bool typed = found != support.end() && !found->second.interpreted.empty();
+    const std::string interpreted = typed ? Text(found->second.interpreted) : "yes";
+    const std::string compiled = row.family == OpFamily::kView ? "no work" : typed ? Text(found->second.compiled) : "–";
+    text +=
+        "| " + std::string(row.name) + " | " + interpreted + " | " + compiled + " | – | " + Escaped(row.doc) + " |\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string OnnxPage(const std::string& case_file) {
+  return "# ONNX\n"
+         "Written by `make docs` from the op table, the importer's table and trials of every op; a test compares it "
+         "with them.\n"
+         "Models may also use functions of their own, which are inlined. Not supported, with an error that names the "
+         "node: strings,\n"
+         "training, ai.onnx.ml, image decoding, element types below 8 bits and of 8-bit floats, sequences as inputs or "
+         "outputs of a\n"
+         "model or of a length that only running tells.\n\n"
+         "## Operators that are read\n"
+         "`…`: by way of further ops. All forms become the newest form of an op of the next table.\n\n" +
+         ImportTable() +
+         "\n## Ops\n"
+         "Element types are those of the data; indices, axes and sizes are i64 or i32. *Interpreter*: the reference "
+         "kernel, which plans\n"
+         "call where no kernel is generated. *CPU kernel*: the compile service generates one, tried for x86-64-v4. "
+         "Views cost nothing where\n"
+         "strides allow. There is no GPU target. Extremes: a NaN wins in Min, Max, ReduceMin and ReduceMax, as in "
+         "NumPy.\n\n" +
+         OpTable(Measure(case_file));
+}
+
+}  // namespace kiln::testing
