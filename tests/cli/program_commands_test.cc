@@ -172,8 +172,8 @@ TEST_F(KilnCommand, UpTellsWhenAServiceEnds) {
   for (const std::string service : {"kiln-cache", "kiln-compile", "kiln-worker"}) {
     const bool worker = service == "kiln-worker";
     const Invocation run = Kiln(
-        "up --store memory --directory " + Path("fleet") + " 2>" + Path("errors") + " & pid=$!; until [ -S " +
-        Path("fleet/worker0.sock") + " ]; do kill -0 $pid || exit 99; sleep 0.1; done; kill -KILL $(pgrep -P $pid -f " +
+        "up --store memory --directory " + Path("fleet") + " >" + Path("out") + " 2>" + Path("errors") +
+        " & pid=$!; until grep -q Ctrl-C " + Path("out") + "; do kill -0 $pid || exit 99; sleep 0.1; done; kill -KILL $(pgrep -P $pid -f " +
         service + "' '); until grep -q 'by itself' " + Path("errors") + " || ! kill -0 $pid; do sleep 0.1; done; " +
         (worker ? "" : "kill -TERM $pid; ") + "wait $pid; exit $?; true");
     EXPECT_EQ(run.status, worker ? 3 : 0) << run.output;
