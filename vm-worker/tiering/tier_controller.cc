@@ -361,7 +361,8 @@ void TierController::OnCompiled(const std::weak_ptr<Model>& model, const Segment
 }
 
 void TierController::BackOff(Group& group, MissReason reason, const Error& error) {
-  const bool permanent = !IsUnreachable(error.code);
+  // A store whose disk is full, or a host without memory, may have room again at any time.
+  const bool permanent = !IsUnreachable(error.code) && error.code != ErrorCode::kResourceExhausted;
   group.backoff_ms = permanent ? kBackoffMaxMs : std::clamp(group.backoff_ms * 2, kBackoffFirstMs, kBackoffMaxMs);
   group.retry_ns = SystemClock().NowNs() + group.backoff_ms * 1'000'000;
   group.reason = reason;
