@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "compile-service/validate/dot_columns.h"
+#include "compile-service/validate/recurrent_columns.h"
 #include "compile-service/validate/scalar_columns.h"
+#include "compile-service/validate/spec_call.h"
 
 namespace kiln {
 namespace {
@@ -14,26 +16,6 @@ namespace {
 using ir::Combine;
 using ir::SpecInt;
 using ir::Stage;
-
-// The arguments of one call.
-struct Call {
-  std::span<void* const> pointers;
-  std::span<const int64_t> dims;
-  int lanes;
-
-  int64_t Value(const SpecInt& value) const {
-    return value.is_argument ? dims[static_cast<size_t>(value.value)] : value.value;
-  }
-  void LoadRow(const ir::Access& access, int64_t offset, int64_t stride, int64_t n, float* out) const {
-    LoadFloats(access.storage, pointers[static_cast<size_t>(access.pointer)], offset, stride, n, out);
-  }
-};
-
-std::vector<int32_t> RootsOf(std::span<const ir::Store> stores) {
-  std::vector<int32_t> roots;
-  for (const ir::Store& store : stores) roots.push_back(store.node);
-  return roots;
-}
 
 // Totals of a reduction: floats in double until they are finished, integers wrapping.
 template <class T>
@@ -96,7 +78,7 @@ void DispatchReduced(DType type, F&& f) {
 
 class NestEvaluator {
  public:
-  NestEvaluator(const ir::LoopNestSpec& nest, const Call& call)
+  NestEvaluator(const ir::LoopNestSpec& nest, const SpecCall& call)
       : nest_(nest),
         columns_(nest.body, nest.accesses, nest.stages.size(), call.pointers, call.dims),
         inner_(call.Value(nest.inner)),
@@ -157,7 +139,7 @@ class NestEvaluator {
         for (size_t i = 0; i < static_cast<size_t>(n); ++i)
           totals[i] = CombinedWith<T>(stage.combine, totals[i], values[i]);
       });
-      T* out = static_cast<T*>(columns_.stage_result(at));
+      T* out = columns_.result<T>(at);
       for (size_t i = 0; i < static_cast<size_t>(n); ++i) out[i] = static_cast<T>(totals[i]);
     });
   }
@@ -188,7 +170,7 @@ class NestEvaluator {
           for (int64_t i = 0; i < n; ++i) total = CombinedWith<T>(stage.combine, total, values[i]);
         });
       });
-      std::fill_n(static_cast<T*>(columns_.stage_result(at)), kColumnLength, static_cast<T>(total));
+      std::fill_n(columns_.result<T>(at), kColumnLength, static_cast<T>(total));
     });
   }
 
@@ -232,10 +214,10 @@ class NestEvaluator {
 
 class ContractionEvaluator {
  public:
-  ContractionEvaluator(const ir::ContractionSpec& spec, const Call& call)
+  ContractionEvaluator(const ir::ContractionSpec& spec, const SpecCall& call)
       : spec_(spec),
         call_(call),
-        columns_(spec.epilogue, spec.accesses, 0, call.pointers, call.dims),
+        columns_(spec.epilogue, spec.accesses, 1, call.pointers, call.dims),
         order_(columns_.OrderFor(RootsOf(spec.stores))),
         bytes_(!IsFloat(spec.a.storage)),
         m_(call.Value(spec.m)),
@@ -266,7 +248,7 @@ class ContractionEvaluator {
           if (bytes_)
             SumBytes(b_base + panel * width_ * ir::PanelDepth(spec_, k_), column, count);
           else
-            DotColumns(wide_row_, b.data + column, b.stride, count, columns_.accumulator<float>());
+            DotColumns(wide_row_, b.data + column, b.stride, count, columns_.result<float>(0));
         });
       }
     }
@@ -342,7 +324,7 @@ class ContractionEvaluator {
       for (int64_t j = 0; j < count; ++j) sums[static_cast<size_t>(j)] += static_cast<uint32_t>(a * values[j * 4]);
     }
     for (int64_t j = 0; j < count; ++j)
-      columns_.accumulator<int32_t>()[j] = static_cast<int32_t>(sums[static_cast<size_t>(j)]);
+      columns_.result<int32_t>(0)[j] = static_cast<int32_t>(sums[static_cast<size_t>(j)]);
   }
 
   // Calls `sum(column, count)` for runs of the panel's columns, and applies the epilogue to what it accumulated.
@@ -360,7 +342,7 @@ class ContractionEvaluator {
   }
 
   const ir::ContractionSpec& spec_;
-  const Call& call_;
+  const SpecCall& call_;
   ScalarColumns columns_;
   std::vector<int32_t> order_;
   const bool bytes_;
@@ -373,10 +355,10 @@ class ContractionEvaluator {
 
 class WindowEvaluator {
  public:
-  WindowEvaluator(const ir::WindowSpec& spec, const Call& call)
+  WindowEvaluator(const ir::WindowSpec& spec, const SpecCall& call)
       : spec_(spec),
         call_(call),
-        columns_(spec.epilogue, spec.accesses, 0, call.pointers, call.dims),
+        columns_(spec.epilogue, spec.accesses, 1, call.pointers, call.dims),
         order_(columns_.OrderFor(RootsOf(spec.stores))) {}
 
   void Run(int64_t begin, int64_t end) {
@@ -410,7 +392,7 @@ class WindowEvaluator {
     const auto divisor = static_cast<double>(spec_.count_include_pad ? taps : inside);
     for (int64_t i = 0; i < n; ++i) {
       const double total = totals[static_cast<size_t>(i)];
-      columns_.accumulator<float>()[i] = static_cast<float>(spec_.average ? total / divisor : total);
+      columns_.result<float>(0)[i] = static_cast<float>(spec_.average ? total / divisor : total);
     }
     columns_.Evaluate(order_, at, n);
     columns_.StoreAll(spec_.stores, at, n);
@@ -432,20 +414,23 @@ class WindowEvaluator {
   }
 
   const ir::WindowSpec& spec_;
-  const Call& call_;
+  const SpecCall& call_;
   ScalarColumns columns_;
   std::vector<int32_t> order_;
   std::array<float, kColumnLength> input_, weights_;
 };
 
-void Run(const ir::LoopNestSpec& spec, const Call& call, int64_t begin, int64_t end) {
+void Run(const ir::LoopNestSpec& spec, const SpecCall& call, int64_t begin, int64_t end) {
   NestEvaluator(spec, call).Run(begin, end);
 }
-void Run(const ir::ContractionSpec& spec, const Call& call, int64_t begin, int64_t end) {
+void Run(const ir::ContractionSpec& spec, const SpecCall& call, int64_t begin, int64_t end) {
   ContractionEvaluator(spec, call).Run(begin, end);
 }
-void Run(const ir::WindowSpec& spec, const Call& call, int64_t begin, int64_t end) {
+void Run(const ir::WindowSpec& spec, const SpecCall& call, int64_t begin, int64_t end) {
   WindowEvaluator(spec, call).Run(begin, end);
+}
+void Run(const ir::RecurrentSpec& spec, const SpecCall& call, int64_t begin, int64_t end) {
+  EvaluateRecurrence(spec, call, begin, end);
 }
 
 }  // namespace
@@ -455,7 +440,7 @@ Status EvaluateByColumns(const ir::KernelSpec& spec, std::span<void* const> poin
   RETURN_IF_ERROR(ir::EvaluateSpec(spec, pointers, dims, f32_lanes, begin, begin));  // checks, computes nothing
   if (end > ir::RangeOf(spec, dims, f32_lanes))
     return Fail(ErrorCode::kInvalidArgument, "the part to run lies outside the kernel's range");
-  const Call call{pointers, dims, f32_lanes};
+  const SpecCall call{pointers, dims, f32_lanes};
   return std::visit(
       [&](const auto& kernel) -> Status {
         if constexpr (requires { Run(kernel, call, begin, end); }) {

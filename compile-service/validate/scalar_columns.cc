@@ -106,7 +106,7 @@ void LoadFloats(DType storage, const void* pointer, int64_t offset, int64_t stri
   });
 }
 
-ScalarColumns::ScalarColumns(const ir::ScalarProgram& program, const std::vector<ir::Access>& accesses, size_t stages,
+ScalarColumns::ScalarColumns(const ir::ScalarProgram& program, const std::vector<ir::Access>& accesses, size_t results,
                              std::span<void* const> pointers, std::span<const int64_t> dims)
     : program_(program), accesses_(accesses), pointers_(pointers), dims_(dims) {
   for (const ir::Access& access : accesses) {
@@ -114,15 +114,13 @@ ScalarColumns::ScalarColumns(const ir::ScalarProgram& program, const std::vector
     for (const ir::SpecInt& stride : access.strides)
       strides.push_back(stride.is_argument ? dims[static_cast<size_t>(stride.value)] : stride.value);
   }
-  memory_.resize((program.size() + stages + 1) * static_cast<size_t>(kColumnLength));
-  for (size_t i = 0; i < program.size() + stages + 1; ++i)
+  memory_.resize((program.size() + results) * static_cast<size_t>(kColumnLength));
+  for (size_t i = 0; i < program.size() + results; ++i)
     columns_.push_back(memory_.data() + i * static_cast<size_t>(kColumnLength));
   for (size_t i = 0; i < program.size(); ++i) {
     const ScalarNode& node = program[i];
-    if (node.op == ScalarOp::kStageResult)
+    if (node.op == ScalarOp::kStageResult || node.op == ScalarOp::kAccumulator)
       columns_[i] = columns_[program.size() + static_cast<size_t>(node.index)];
-    else if (node.op == ScalarOp::kAccumulator)
-      columns_[i] = columns_.back();
     else if (node.op == ScalarOp::kConstant || node.op == ScalarOp::kArgument)
       FillConstant(node, columns_[i]);
   }

@@ -18,7 +18,8 @@ inline constexpr int64_t kColumnLength = 128;
 // Not thread-safe. Pointers and the spec's parts must outlive it.
 class ScalarColumns {
  public:
-  ScalarColumns(const ir::ScalarProgram& program, const std::vector<ir::Access>& accesses, size_t stages,
+  // `results`: how many StageResult or Accumulator indices there are.
+  ScalarColumns(const ir::ScalarProgram& program, const std::vector<ir::Access>& accesses, size_t results,
                 std::span<void* const> pointers, std::span<const int64_t> dims);
 
   // What `roots` need, in dependency order.
@@ -32,11 +33,10 @@ class ScalarColumns {
   T* values(int32_t node) {
     return reinterpret_cast<T*>(columns_[static_cast<size_t>(node)]);
   }
-  // What StageResult nodes of `stage` and Accumulator nodes read; the caller writes it.
-  void* stage_result(size_t stage) { return columns_[program_.size() + stage]; }
+  // What StageResult and Accumulator nodes of this index read; the caller writes it.
   template <class T>
-  T* accumulator() {
-    return reinterpret_cast<T*>(columns_.back());
+  T* result(size_t index) {
+    return reinterpret_cast<T*>(columns_[program_.size() + index]);
   }
 
  private:
@@ -51,7 +51,7 @@ class ScalarColumns {
   std::span<const int64_t> dims_;
   std::vector<std::vector<int64_t>> strides_;  // per access, resolved
   std::vector<uint64_t> memory_;
-  std::vector<uint64_t*> columns_;  // per node, then per stage, then the accumulator
+  std::vector<uint64_t*> columns_;  // per node, then per result
 };
 
 // n elements of a tensor from `offset` on, `stride` apart, as float.

@@ -32,7 +32,7 @@ std::optional<Emulator> EmulatorOf(Target target) {
     case Target::kX86V2:
       return Emulator{"qemu-x86_64", "Nehalem", KILN_RUNNER_X86};
     case Target::kX86V3:
-      return Emulator{"qemu-x86_64", "Haswell", KILN_RUNNER_X86, 64};
+      return Emulator{"qemu-x86_64", "Haswell", KILN_RUNNER_X86, 4096};
     case Target::kAArch64:
       return Emulator{"qemu-aarch64", "cortex-a72", KILN_RUNNER_ARM};
     case Target::kX86V4:
@@ -103,7 +103,7 @@ std::optional<std::string> Spawn(const Emulator& emulator, const std::string& fi
 
 std::vector<Target> EmulatedTargets() {
   std::vector<Target> targets;
-  for (Target target : {Target::kX86V2, Target::kX86V4, Target::kX86V4Bf16Vnni, Target::kAArch64})
+  for (Target target : {Target::kX86V2, Target::kX86V3, Target::kX86V4, Target::kX86V4Bf16Vnni, Target::kAArch64})
     if (EmulatorOf(target)) targets.push_back(target);
   return targets;
 }

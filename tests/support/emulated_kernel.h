@@ -13,8 +13,8 @@
 
 namespace kiln::testing {
 
-// Targets that the emulator can be held to: it has no AVX-512, and its masked AVX2 loads (7.2) fault on lanes that are
-// masked off, so that x86-64-v3 is left to hosts that have it.
+// Targets that the emulator knows: it has no AVX-512. Its masked AVX2 loads (7.2) touch lanes that are masked off, so
+// that buffers of x86-64-v3 kernels are followed by a page that may be read; hosts that have the rung guard it.
 std::vector<Target> EmulatedTargets();
 // Why kernels of `target` cannot be emulated here; nullopt when they can.
 std::optional<std::string> WhyNotEmulated(Target target);

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "common/base/limits.h"
 #include "vm-worker/load/fold_node.h"
 #include "vm-worker/load/passes.h"
 #include "vm-worker/load/value_facts.h"
@@ -84,21 +85,29 @@ class Folder {
     function_.values[static_cast<size_t>(value)].desc.dims = StaticDesc(tensor.dtype(), tensor.dims()).dims;
   }
 
-  // Takes over what the shape rule now knows to be constant.
+  // Takes over what the shape rule now knows to be constant. A size that no tensor can have stays unsaid: the node
+  // fails when it runs, if it runs.
   void Sharpen(ValueId id, const TensorDesc& inferred) {
     TensorDesc& desc = function_.values[static_cast<size_t>(id)].desc;
-    if (!inferred.has_rank()) return;
-    if (!desc.has_rank()) {
-      desc.dims = inferred.dims;
-      changed_ = true;
-      return;
+    if (!inferred.has_rank() || (desc.has_rank() && desc.rank() != inferred.rank())) return;
+    std::vector<Dim> dims = desc.has_rank() ? *desc.dims : *inferred.dims;
+    for (size_t i = 0; i < dims.size(); ++i)
+      if ((*inferred.dims)[i].is_const() && !dims[i].is_const()) dims[i] = (*inferred.dims)[i];
+    if ((desc.has_rank() && dims == *desc.dims) || !IsPossible(desc.dtype, dims)) return;
+    desc.dims = std::move(dims);
+    changed_ = true;
+  }
+
+  // Whether the smallest tensor of these dims is within the limits, as the verifier wants it.
+  bool IsPossible(DType dtype, const std::vector<Dim>& dims) const {
+    if (dims.size() > static_cast<size_t>(limits::kRankMax)) return false;
+    Dims smallest;
+    for (Dim dim : dims) {
+      const Interval bounds = program_.symbols.Bounds(dim);
+      if (bounds.max < 0) return false;
+      smallest.push_back(std::max<int64_t>(bounds.min, dim.is_const() ? 0 : 1));
     }
-    if (desc.rank() != inferred.rank()) return;
-    for (size_t i = 0; i < desc.dims->size(); ++i) {
-      if ((*desc.dims)[i].is_const() || !(*inferred.dims)[i].is_const()) continue;
-      (*desc.dims)[i] = (*inferred.dims)[i];
-      changed_ = true;
-    }
+    return CheckedElements(smallest, dtype).has_value();
   }
 
   // Symbols that this pass made describe nothing that exists.

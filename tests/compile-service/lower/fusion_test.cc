@@ -1,6 +1,9 @@
 // What lowering makes of known patterns: how many steps, what the guard says, what a range plan admits.
 #include <gtest/gtest.h>
 
+#include <set>
+
+#include "common/bytecode/program_text.h"
 #include "tests/compile-service/lower/check_program.h"
 
 namespace kiln::testing {
@@ -173,6 +176,25 @@ TEST(Requests, HintsMustFitTheSegment) {
       lower::LowerSegment({segment, Target::kX86V4, NumericMode::kDefault, {8}, {}});
   ASSERT_FALSE(lowered.has_value());
   EXPECT_EQ(lowered.error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST(PackedWeights, AreTheSameForAnyNumberOfRows) {
+  const Segment segment = SegmentOf(R"(program "p" { symbol n
+      constant w : f32[96, 100] = splat 0.5
+      func main(%x: f32[n, 96]) -> (%y) {
+        %w : f32[96, 100] = Constant() {value = @w}
+        %y : f32[n, 100] = MatMul(%x, %w) } })");
+  std::set<std::string> recipes;
+  for (const int64_t rows : {1, 2, 3, 7, 8, 40, 1000}) {
+    for (const bool exact : {false, true}) {
+      lower::LowerRequest request{segment, Target::kX86V4, NumericMode::kDefault, std::vector<int64_t>{rows}, {}};
+      if (exact) request.symbols.push_back({lower::SymbolChoice::Kind::kExact, rows, rows, 1});
+      const Result<lower::LoweredSegment> lowered = lower::LowerSegment(request);
+      ASSERT_TRUE(lowered.has_value()) << ToString(lowered.error());
+      for (const PrepackRecipe& recipe : lowered->plan.recipes) recipes.insert(PrintProgram(recipe.program));
+    }
+  }
+  EXPECT_EQ(recipes.size(), 1u);
 }
 
 }  // namespace

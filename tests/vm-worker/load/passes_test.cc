@@ -69,6 +69,19 @@ TEST(FoldKnownNodes, LeavesWhatDependsOnData) {
         false);
 }
 
+TEST(FoldKnownNodes, LeavesASizeThatNoTensorCanHaveToTheRun) {
+  After(FoldKnownNodes, R"(program "p" {
+    symbol n in [0, 64]
+    symbol m in [0, 64]
+    constant k : i64[4] = [9223372036854775807, 2, 0, 2]
+    func main(%x: f32[n, m]) -> (%y) {
+      %k : i64[4] = Constant() {value = @k}
+      %y : f32[n, m + 4] = Pad(%x, %k)
+    }
+  })",
+        false);
+}
+
 TEST(InlineConstantIfs, LeavesTheBranchThatIsTaken) {
   const std::string text = After(InlineConstantIfs, R"(program "p" {
     constant yes : bool[] = [1]
