@@ -172,11 +172,12 @@ TEST_F(KilnCommand, UpTellsWhenAServiceEnds) {
   for (const std::string service : {"kiln-cache", "kiln-compile", "kiln-worker"}) {
     const bool worker = service == "kiln-worker";
     fs::remove(Path("out"));
-    const Invocation run = Kiln(
-        "up --store memory --directory " + Path("fleet") + " >" + Path("out") + " 2>" + Path("errors") +
-        " & pid=$!; until grep -qs Ctrl-C " + Path("out") + "; do kill -0 $pid || exit 99; sleep 0.1; done; kill -KILL $(pgrep -P $pid -f " +
-        service + "' '); until grep -q 'by itself' " + Path("errors") + " || ! kill -0 $pid; do sleep 0.1; done; " +
-        (worker ? "" : "kill -TERM $pid; ") + "wait $pid; exit $?; true");
+    const Invocation run =
+        Kiln("up --store memory --directory " + Path("fleet") + " >" + Path("out") + " 2>" + Path("errors") +
+             " & pid=$!; until grep -qs Ctrl-C " + Path("out") +
+             "; do kill -0 $pid || exit 99; sleep 0.1; done; kill -KILL $(pgrep -P $pid -f " + service +
+             "' '); until grep -q 'by itself' " + Path("errors") + " || ! kill -0 $pid; do sleep 0.1; done; " +
+             (worker ? "" : "kill -TERM $pid; ") + "wait $pid; exit $?; true");
     EXPECT_EQ(run.status, worker ? 3 : 0) << run.output;
     EXPECT_THAT(ReadAll(Path("errors")), testing::AllOf(HasSubstr(service + " "), HasSubstr("ended by itself")));
     EXPECT_EQ(ReadAll(Path("errors")).find("it runs again") == std::string::npos, worker);

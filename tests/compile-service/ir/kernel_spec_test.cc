@@ -142,8 +142,8 @@ KernelSpec Attention() {
 }
 
 std::vector<KernelSpec> Examples() {
-  std::vector<KernelSpec> specs = {Attention(),       MatMul(),      AveragePool(false),
-                                   AveragePool(true), Convolution(), ByteMatMul(), Rnn()};
+  std::vector<KernelSpec> specs = {Attention(),  MatMul(), AveragePool(false), AveragePool(true), Convolution(),
+                                   ByteMatMul(), Rnn()};
   for (uint64_t seed = 0; seed < 40; ++seed) specs.push_back(testing::RandomLoopNest(seed, 8).Make().spec);
   return specs;
 }
