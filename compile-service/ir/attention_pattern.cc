@@ -32,6 +32,7 @@ class Finder {
       if (softmax < 0 || !IsSoftmaxOfRows(softmax) || !IsPrivate(product.inputs[0])) continue;
       const GraphValueId scores = node(softmax).inputs[0];
       scores_ = graph_.value(scores).dims;
+      if (graph_.IsOne(scores_[scores_.size() - 2])) continue;
       if (!HasBatch(graph_.value(product.outputs[0]).dims) || !Broadcasts(product.inputs[1])) continue;
       AttentionPattern pattern;
       if (!Walk(scores, pattern.nodes)) continue;

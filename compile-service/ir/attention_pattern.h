@@ -16,7 +16,8 @@ struct AttentionPattern {
 };
 
 // Every pattern whose rows are short enough for one kernel (kAttentionElementsMax) and whose operands broadcast to the
-// scores; patterns do not overlap.
+// scores; patterns do not overlap. Single queries are left alone: their row of scores is short, and products of one row
+// are faster than a kernel that works on many queries side by side.
 std::vector<AttentionPattern> FindAttention(const Graph& graph);
 
 }  // namespace kiln::ir
