@@ -45,7 +45,7 @@ ask_warm() {
 # prepare_main_job DIRECTORY: the recogniser and rendered text lines, below the repository root. Fails when they cannot be had.
 prepare_main_job() {
   local model
-  model=$(./tools/recogniser.sh | head -1) && ./tools/install_packages.sh run && cp "$model" "$1/recogniser.onnx" &&
+  model=$(./tools/recogniser.sh | sed -n 1p) && ./tools/install_packages.sh run && cp "$model" "$1/recogniser.onnx" &&
     ./tools/render_lines.sh tools/lines_first.txt "$1/first" >/dev/null && ./tools/render_lines.sh tools/lines_joined.txt "$1/joined" >/dev/null
 }
 
