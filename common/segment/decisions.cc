@@ -12,7 +12,7 @@ bool OnlyMovesElements(const TensorOpInfo& info) {
     case OpFamily::kShape:
       return true;
     case OpFamily::kMovement:
-      return info.op != TensorOp::kResize && info.op != TensorOp::kCumSum;
+      return info.op != TensorOp::kResize && info.op != TensorOp::kCumSum && info.op != TensorOp::kCumProd;
     case OpFamily::kElementwise:
     case OpFamily::kReduction:
     case OpFamily::kContraction:

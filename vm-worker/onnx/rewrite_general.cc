@@ -194,6 +194,39 @@ Result<ValueList> CastLikeNode(NodeContext& node) {
   return Convert(node, node.DTypeOf(node.In(1)));
 }
 
+Result<ValueList> BitCastNode(NodeContext& node) {
+  RETURN_IF_ERROR(node.Require(1));
+  if (!node.attributes.Has("to")) return Fail(ErrorCode::kMalformed, "BitCast needs the attribute to");
+  ASSIGN_OR_RETURN(const DType dtype, DTypeAttribute(node, "to", DType::kF32));
+  Attributes attributes;
+  attributes.Set("to", static_cast<int64_t>(dtype));
+  return node.b.Emit(TensorOp::kBitCast, {node.In(0)}, std::move(attributes));
+}
+
+// The modes had other names before operator set 20.
+Result<ValueList> GridSampleNode(NodeContext& node) {
+  RETURN_IF_ERROR(node.Require(2));
+  ASSIGN_OR_RETURN(Attributes attributes, node.Translated());
+  const std::string mode = node.attributes.Text("mode", "linear");
+  attributes.Set("mode", mode == "bilinear" ? std::string("linear") : mode == "bicubic" ? std::string("cubic") : mode);
+  return node.b.Emit(TensorOp::kGridSample, {node.In(0), node.In(1)}, std::move(attributes));
+}
+
+Result<ValueList> MelWeightMatrixNode(NodeContext& node) {
+  RETURN_IF_ERROR(node.Require(5));
+  ASSIGN_OR_RETURN(const DType dtype, DTypeAttribute(node, "output_datatype", DType::kF32));
+  Attributes attributes;
+  attributes.Set("output_datatype", static_cast<int64_t>(dtype));
+  return node.b.Emit(TensorOp::kMelWeightMatrix, node.inputs, std::move(attributes));
+}
+
+Result<ValueList> TfIdfVectorizerNode(NodeContext& node) {
+  if (node.attributes.Has("pool_strings")) {
+    return Fail(ErrorCode::kUnsupported, "n-grams of strings are not supported; only those of integers are");
+  }
+  return Direct(node);
+}
+
 // Inference form: the data passes, the mask is all true. Training would need randomness.
 Result<ValueList> DropoutNode(NodeContext& node) {
   RETURN_IF_ERROR(node.Require(1));

@@ -247,8 +247,26 @@ Status RunReverseSequence(KernelCall& call) {
   return {};
 }
 
-template <class T>
-Status RunCumSum(KernelCall& call) {
+struct SumOf {
+  static constexpr int kStart = 0;
+  template <class T>
+  static Compute<T> Join(Compute<T> a, Compute<T> b) {
+    if constexpr (kIsFloat<T>) return a + b;
+    if constexpr (!kIsFloat<T>) return WrapAdd(a, b);
+  }
+};
+struct ProductOf {
+  static constexpr int kStart = 1;
+  template <class T>
+  static Compute<T> Join(Compute<T> a, Compute<T> b) {
+    if constexpr (kIsFloat<T>) return a * b;
+    if constexpr (!kIsFloat<T>) return WrapMul(a, b);
+  }
+};
+
+// Running sums or products along the axis in input 1.
+template <class T, class Operation>
+Status RunCumulative(KernelCall& call) {
   const TensorRef& in = call.inputs[0];
   ASSIGN_OR_RETURN(const int axis, NormalizeAxis(ReadInt(call.inputs[1]), in.rank()));
   const AxisSplit split = SplitAt(in.dims, axis);
@@ -256,22 +274,27 @@ Status RunCumSum(KernelCall& call) {
   const bool reverse = call.attributes->Int("reverse", 0) != 0;
   for (int64_t outer = 0; outer < split.outer; ++outer) {
     for (int64_t inner = 0; inner < split.inner; ++inner) {
-      Compute<T> sum = 0;
+      Compute<T> total = Operation::kStart;
       for (int64_t step = 0; step < split.size; ++step) {
         const int64_t i = reverse ? split.size - 1 - step : step;
         const int64_t at = (outer * split.size + i) * split.inner + inner;
-        const Compute<T> value = Load(in.as<T>()[at]);
-        const Compute<T> before = sum;
-        if constexpr (kIsFloat<T>) {
-          sum += value;
-        } else {
-          sum = WrapAdd(sum, value);
-        }
-        call.outputs[0].as<T>()[at] = Store<T>(exclusive ? before : sum);
+        const Compute<T> before = total;
+        total = Operation::template Join<T>(total, Load(in.as<T>()[at]));
+        call.outputs[0].as<T>()[at] = Store<T>(exclusive ? before : total);
       }
     }
   }
   return {};
+}
+
+template <class Operation>
+ReferenceKernel Cumulative(DType dtype) {
+  return {DispatchDType(dtype,
+                        []<class T>() -> KernelFunction {
+                          if constexpr (kIsNumeric<T>) return &RunCumulative<T, Operation>;
+                          return nullptr;
+                        }),
+          false};
 }
 
 }  // namespace
@@ -298,12 +321,10 @@ ReferenceKernel ReverseSequence(DType) {
   return {&RunReverseSequence, false};
 }
 ReferenceKernel CumSum(DType dtype) {
-  return {DispatchDType(dtype,
-                        []<class T>() -> KernelFunction {
-                          if constexpr (kIsNumeric<T>) return &RunCumSum<T>;
-                          return nullptr;
-                        }),
-          false};
+  return Cumulative<SumOf>(dtype);
+}
+ReferenceKernel CumProd(DType dtype) {
+  return Cumulative<ProductOf>(dtype);
 }
 
 }  // namespace kiln::kernels

@@ -218,6 +218,9 @@ Status CumSum(InferContext& context) {
   }
   return Same(context);
 }
+Status CumProd(InferContext& context) {
+  return CumSum(context);
+}
 
 namespace {
 

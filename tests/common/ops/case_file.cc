@@ -34,6 +34,11 @@ AttributeValue ParseValue(const std::string& text) {
       for (const std::string& part : SplitAtText(inside, ",")) texts.push_back(part.substr(1, part.size() - 2));
       return texts;
     }
+    if (inside.find('.') != std::string::npos) {
+      std::vector<double> floats;
+      for (const std::string& part : SplitAtText(inside, ",")) floats.push_back(std::stod(part));
+      return floats;
+    }
     std::vector<int64_t> ints;
     if (!inside.empty()) {
       for (const std::string& part : SplitAtText(inside, ",")) ints.push_back(std::stoll(part));

@@ -128,5 +128,81 @@ TEST(Rejection, DtypesWithoutAKernelNameOpAndDtype) {
   EXPECT_EQ(ToString(kernel.error()), "unsupported: op Sqrt has no reference kernel for dtype i64");
 }
 
+TEST(Rejection, SamplingAndFolding) {
+  ExpectError(Call(TensorOp::kGridSample).In(Zeros({1, 1, 2, 2})).In(Zeros({1, 2, 2, 3})), "shape_mismatch",
+              "the last dim of the grid");
+  ExpectError(Call(TensorOp::kGridSample).In(Zeros({1, 1, 2, 0})).In(Zeros({1, 1, 1, 2})), "shape_mismatch", "empty");
+  ExpectError(Call(TensorOp::kGridSample).In(Zeros({1, 1, 2})).In(Zeros({1, 1, 1})).Set("mode", std::string("area")),
+              "invalid_argument", "'area'");
+  ExpectError(Call(TensorOp::kAffineGrid).In(Zeros({1, 2, 3})).In(I64({5}, {1, 1, 2, 2, 2})), "shape_mismatch",
+              "dim 1 of theta");
+  ExpectError(Call(TensorOp::kAffineGrid).In(Zeros({1, 2, 3})).In(I64({4}, {1, 1, 2, -2})), "shape_mismatch",
+              "negative");
+  ExpectError(Call(TensorOp::kDet).In(Zeros({2, 3})), "shape_mismatch", "last two dims");
+  ExpectError(Call(TensorOp::kBitCast).In(Zeros({2})).Set("to", int64_t{7}), "invalid_argument", "width");
+  ExpectError(Call(TensorOp::kCol2Im).In(Zeros({1, 4, 3})).In(I64({2}, {3, 3})).In(I64({2}, {2, 2})), "shape_mismatch",
+              "positions of the blocks");
+  ExpectError(Call(TensorOp::kCol2Im).In(Zeros({1, 5, 4})).In(I64({2}, {3, 3})).In(I64({2}, {2, 2})), "shape_mismatch",
+              "multiple of the block's size");
+  ExpectError(Call(TensorOp::kDeformConv).In(Zeros({1, 1, 3, 3})).In(Zeros({1, 1, 2, 2})).In(Zeros({1, 7, 2, 2})),
+              "shape_mismatch", "channels of the offsets");
+  ExpectError(Call(TensorOp::kDeformConv)
+                  .In(Zeros({1, 1, 3, 3}))
+                  .In(Zeros({1, 1, 2, 2}))
+                  .In(Zeros({1, 16, 2, 2}))
+                  .Set("offset_group", int64_t{2}),
+              "invalid_argument", "offset_group");
+}
+
+TEST(Rejection, WritesOutsideTheirTarget) {
+  const std::vector<int64_t> kernel = {2};
+  for (const int64_t index : {int64_t{-1}, int64_t{4}, INT64_MAX}) {
+    ExpectError(Call(TensorOp::kMaxUnpool)
+                    .In(Zeros({1, 1, 2}))
+                    .In(I64({1, 1, 2}, {0, index}))
+                    .Set("kernel_shape", kernel)
+                    .Set("strides", kernel),
+                "out_of_range", "index " + std::to_string(index) + " of MaxUnpool");
+  }
+  ExpectError(Call(TensorOp::kMaxUnpool)
+                  .In(Zeros({1, 1, 2}))
+                  .In(I64({1, 1, 2}, {0, 3}))
+                  .In(I64({3}, {1, 1, 3}))
+                  .Set("kernel_shape", kernel)
+                  .Set("strides", kernel),
+              "out_of_range", "index 3 of MaxUnpool");
+  ExpectError(Call(TensorOp::kTensorScatter).In(Zeros({2, 3, 1})).In(Zeros({2, 2, 1})).In(I64({2}, {0, 2})),
+              "out_of_range", "write index 2 of batch entry 1");
+  ExpectError(Call(TensorOp::kTensorScatter).In(Zeros({2, 3, 1})).In(Zeros({2, 2, 1})).In(I64({2}, {0, -1})),
+              "out_of_range", "write index -1");
+  ExpectError(Call(TensorOp::kTensorScatter).In(Zeros({1, 3, 1})).In(Zeros({1, 4, 1})), "shape_mismatch",
+              "4 entries along axis 1");
+}
+
+TEST(Rejection, FeaturesOfSignalsAndTexts) {
+  const auto mel = [](int64_t bins, int64_t length, int64_t rate, float high) {
+    return Call(TensorOp::kMelWeightMatrix)
+        .In(I64({}, {bins}))
+        .In(I64({}, {length}))
+        .In(I64({}, {rate}))
+        .In(F32({}, {0}))
+        .In(F32({}, {high}));
+  };
+  ExpectError(mel(4, 16, 0, 4000), "invalid_argument", "sample rate");
+  ExpectError(mel(4, 16, 8000, 1e9), "out_of_range", "edges");
+  ExpectError(mel(-4, 16, 8000, 4000), "shape_mismatch", "number of mel bins is negative");
+  const auto grams = [](std::vector<int64_t> counts, std::vector<int64_t> indexes) {
+    return Call(TensorOp::kTfIdfVectorizer)
+        .In(I64({3}, {1, 2, 3}))
+        .Set("pool_int64s", std::vector<int64_t>{1, 2, 3})
+        .Set("ngram_counts", std::move(counts))
+        .Set("ngram_indexes", std::move(indexes));
+  };
+  ExpectError(grams({0, 1}, {0}), "invalid_argument", "fewer entries");
+  ExpectError(grams({0, 2}, {0, 1, 2}), "invalid_argument", "does not divide");
+  ExpectError(grams({5}, {0, 1, 2}), "invalid_argument", "does not divide");
+  ExpectError(grams({0}, {0, -1, 2}), "invalid_argument", "ngram_indexes");
+}
+
 }  // namespace
 }  // namespace kiln::testing
