@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "common/base/checked_math.h"
+#include "common/tensor/bools.h"
 
 namespace kiln {
 
@@ -107,6 +108,8 @@ Status DecodeTensors(const flatbuffers::Vector<Offset<fbs::TensorPart>>* list, c
                      std::vector<NamedTensor>& tensors) {
   tensors.clear();
   if (list == nullptr) return {};
+  std::vector<bool> used(blobs.size());
+  int64_t shared_bytes = 0;
   for (const fbs::TensorPart* part : *list) {
     NamedTensor named;
     named.name = Text(part->name());
@@ -122,20 +125,29 @@ Status DecodeTensors(const flatbuffers::Vector<Offset<fbs::TensorPart>>* list, c
     if (!elements.has_value()) return FailIn(label, elements.error());
     const int64_t bytes = *elements * DTypeBytes(dtype);
     if (part->shm_name() != nullptr) {
-      if (bytes > static_cast<int64_t>(limits::kModelBytesMax))
-        return Fail(ErrorCode::kLimitExceeded, label + " is too large");
+      shared_bytes += bytes;
+      if (shared_bytes > static_cast<int64_t>(limits::kModelBytesMax))
+        return Fail(ErrorCode::kLimitExceeded, label + " brings the tensors in shared memory above the limit of " +
+                                                   std::to_string(limits::kModelBytesMax) + " bytes");
       ASSIGN_OR_RETURN(named.tensor, ReadSharedMemory(Text(part->shm_name()), part->shm_offset(), dtype, dims));
     } else {
       if (part->part() < 0 || static_cast<size_t>(part->part()) >= blobs.size())
         return Fail(ErrorCode::kMalformed, label + " refers to message part " + std::to_string(part->part()) + " of " +
                                                std::to_string(blobs.size()));
-      const Bytes& blob = blobs[static_cast<size_t>(part->part())];
+      const auto number = static_cast<size_t>(part->part());
+      // Or a small message would unfold into many large tensors.
+      if (used[number])
+        return Fail(ErrorCode::kMalformed,
+                    label + " refers to message part " + std::to_string(number) + " as another does");
+      used[number] = true;
+      const Bytes& blob = blobs[number];
       if (static_cast<int64_t>(blob.size()) != bytes)
         return Fail(ErrorCode::kMalformed, label + " needs " + std::to_string(bytes) + " bytes for " + dims.ToString() +
                                                ", its part has " + std::to_string(blob.size()));
       named.tensor = Tensor::Allocate(dtype, dims);
       if (bytes > 0) std::memcpy(named.tensor.ref.data, blob.data(), blob.size());
     }
+    NormaliseBools(named.tensor);
     tensors.push_back(std::move(named));
   }
   return {};
