@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -28,9 +29,8 @@ struct JobState {
   LowerAnswer lowered;
   Plan plan;
   PlanKey plan_key;
-  std::vector<KernelId> ids;      // per kernel; zero until known
-  std::vector<Bytes> fresh_code;  // per kernel; empty unless compiled here
-  bool validated = true;          // every kernel compiled here was executed
+  std::vector<KernelBinding> kernels;  // with zero ids until known
+  std::vector<Bytes> fresh_code;       // per kernel; empty unless compiled here
   uint32_t compiled = 0, reused = 0;
 };
 
@@ -45,7 +45,7 @@ Status Lower(JobState& job) {
   ASSIGN_OR_RETURN(job.lowered, LowerAnswerFrom(answer));
   ASSIGN_OR_RETURN(job.plan, DecodePlan(job.lowered.plan));
   job.plan_key = ComputePlanKey(job.plan);
-  job.ids.resize(job.lowered.kernels.size());
+  job.kernels.resize(job.lowered.kernels.size());
   job.fresh_code.resize(job.lowered.kernels.size());
   return {};
 }
@@ -90,15 +90,27 @@ void ReleasePlan(JobState& job) {
                  ToString(reply.error()));
 }
 
+// Fills in what the store has and a trusted signer bound to the key that we asked for. What anybody else says about a
+// key is no better than nothing: the bytes may compute something else, or nobody may ever have run them.
 Status FindKnownKernels(JobState& job) {
   cache::LookupKernelsRequest lookup;
   for (const LowerAnswer::Kernel& kernel : job.lowered.kernels) lookup.keys.push_back(kernel.key);
   if (lookup.keys.empty()) return {};
   ASSIGN_OR_RETURN(cache::LookupKernelsReply reply, job.workshop.store.CallSync(lookup, kStoreDeadlineMs));
-  if (reply.ids.size() != lookup.keys.size())
+  if (reply.kernels.size() != lookup.keys.size())
     return Fail(ErrorCode::kMalformed, "the cache store answered a kernel lookup with the wrong number of ids");
-  job.ids = std::move(reply.ids);
-  for (const KernelId& id : job.ids) job.reused += id.IsZero() ? 0 : 1;
+  const auto trusted = job.workshop.trusted.Get();
+  for (size_t i = 0; i < job.kernels.size(); ++i) {
+    KernelBinding& known = reply.kernels[i];
+    if (known.id.IsZero()) continue;
+    known.key = lookup.keys[i];
+    if (!IsBoundBy(known, *trusted)) {
+      spdlog::info("kernel {} is compiled again: no trusted signer vouches for the stored one", known.key.ShortHex());
+      continue;
+    }
+    job.kernels[i] = known;
+    ++job.reused;
+  }
   return {};
 }
 
@@ -108,29 +120,32 @@ using Pending = std::vector<std::pair<size_t, std::future<Result<Frame>>>>;  // 
 Result<Pending> CompileMissing(JobState& job) {
   const uint32_t priority = job.request.priority;
   Pending compiling, trying;
-  for (size_t i = 0; i < job.ids.size(); ++i)
-    if (job.ids[i].IsZero())
+  for (size_t i = 0; i < job.kernels.size(); ++i)
+    if (job.kernels[i].id.IsZero())
       compiling.emplace_back(i, job.workshop.compilers.Submit(
                                     ToFrame(CompileKernelJob{job.target, job.lowered.kernels[i].spec}), priority));
   for (auto& [i, future] : compiling) {
     ASSIGN_OR_RETURN(Frame frame, future.get());
     ASSIGN_OR_RETURN(CompileKernelAnswer answer, CompileKernelAnswerFrom(frame));
     job.fresh_code[i] = std::move(answer.code);
-    job.ids[i] = HashBytes(job.fresh_code[i]);
+    job.kernels[i].id = KernelIdOf(job.fresh_code[i]);
     ++job.compiled;
     const LowerAnswer::Kernel& kernel = job.lowered.kernels[i];
-    const ValidateJob trials{job.target, kernel.spec, job.fresh_code[i], kernel.trial_dims, DigestHash{}(job.ids[i])};
+    const ValidateJob trials{job.target, kernel.spec, job.fresh_code[i], kernel.trial_dims,
+                             DigestHash{}(job.kernels[i].id)};
     trying.emplace_back(i, job.workshop.validators.Submit(ToFrame(trials), priority));
   }
   return trying;
 }
 
+// Binds what passed.
 Status AwaitTrials(JobState& job, Pending trying) {
   for (auto& [i, future] : trying) {
     ASSIGN_OR_RETURN(Frame frame, future.get());
     const Result<ValidateAnswer> answer = ValidateAnswerFrom(frame);
-    if (!answer.has_value()) return FailIn("kernel " + job.ids[i].ShortHex(), answer.error());
-    if (answer->trials == 0) job.validated = false;
+    if (!answer.has_value()) return FailIn("kernel " + job.kernels[i].id.ShortHex(), answer.error());
+    const ValidationKind validation = answer->trials == 0 ? ValidationKind::kNotExecuted : ValidationKind::kExecuted;
+    job.kernels[i] = BindKernel(job.lowered.kernels[i].key, job.kernels[i].id, validation, job.workshop.signing_key);
   }
   return {};
 }
@@ -144,7 +159,8 @@ Status Publish(JobState& job, int64_t started_ns) {
     ASSIGN_OR_RETURN([[maybe_unused]] std::vector<Digest> stored,
                      store.PublishBlobsSync(std::move(blobs), kStoreDeadlineMs));
   }
-  job.plan.kernels = job.ids;
+  job.plan.kernels.clear();
+  for (const KernelBinding& kernel : job.kernels) job.plan.kernels.push_back(kernel.id);
   RETURN_IF_ERROR(VerifyPlan(job.plan, job.segment));
 
   PlanRecord record;
@@ -155,12 +171,12 @@ Status Publish(JobState& job, int64_t started_ns) {
   record.numeric_mode = static_cast<uint8_t>(job.plan.numeric_mode);
   record.guard = EncodeGuard(job.plan.guard, job.plan.symbols);
   record.plan = EncodePlan(job.plan);
-  cache::PublishPlanRequest publish;
-  for (size_t i = 0; i < job.ids.size(); ++i) {
-    record.kernels.push_back({job.ids[i], job.fresh_code[i].size()});
-    publish.kernels.push_back({job.lowered.kernels[i].key, job.ids[i]});
+  cache::PublishPlanRequest publish{{}, job.kernels};
+  record.evidence.validation = ValidationKind::kExecuted;
+  for (size_t i = 0; i < job.kernels.size(); ++i) {
+    record.kernels.push_back({job.kernels[i].id, job.fresh_code[i].size()});
+    record.evidence.validation = std::min(record.evidence.validation, job.kernels[i].validation);
   }
-  record.evidence.validation = job.validated ? ValidationKind::kExecuted : ValidationKind::kNotExecuted;
   record.provenance = {job.lowered.codegen_id, static_cast<uint64_t>((job.workshop.clock.NowNs() - started_ns) / 1000),
                        job.workshop.clock.WallMs(), static_cast<uint8_t>(job.request.tier)};
   publish.record = EncodeAndSign(record, job.workshop.signing_key);
@@ -198,13 +214,13 @@ Status Bake(JobState& job, int64_t started_ns, StageTimer& timer, CompileOutcome
 
 Result<CompileOutcome> RunCompileJob(const CompileRequest& request, CompileWorkshop& workshop) {
   const int64_t started_ns = workshop.clock.NowNs();
-  JobState job{request, workshop, {}, {}, {}, {}, {}, {}, {}, true, 0, 0};
+  JobState job{request, workshop, {}, {}, {}, {}, {}, {}, {}, 0, 0};
   CompileOutcome outcome;
   StageTimer timer(workshop.clock);
   RETURN_IF_ERROR(Lower(job));
   outcome.lower_us = timer.LapUs();
   outcome.reply.plan_key = job.plan_key;
-  outcome.reply.kernels = static_cast<uint32_t>(job.ids.size());
+  outcome.reply.kernels = static_cast<uint32_t>(job.kernels.size());
   outcome.reply.generated_nodes = job.lowered.generated_nodes;
   outcome.reply.reference_nodes = job.lowered.reference_nodes;
   ASSIGN_OR_RETURN(outcome.reply.already_there, IsPublished(job));

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 
+#include "common/artifact/target_text.h"
 #include "common/process/process.h"
 #include "common/security/key_directory.h"
 #include "common/telemetry/metrics.h"
@@ -39,6 +40,7 @@ Result<std::string> BinaryDirectory() {
 
 Status Serve(const Flags& flags) {
   RETURN_IF_ERROR(InitProcess({"kiln-compile", flags.log_level, flags.die_with_parent}));
+  RETURN_IF_ERROR(CheckTargetLimit());
   ASSIGN_OR_RETURN(KeyDirectory keys, KeyDirectory::Open(flags.keys));
   ASSIGN_OR_RETURN(SigningKey signing_key, keys.LoadOrCreateSigning("compile"));
   RETURN_IF_ERROR(keys.Trust(signing_key.public_key(), "compile"));

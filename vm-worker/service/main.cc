@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "common/artifact/target_text.h"
 #include "common/process/process.h"
 #include "common/security/key_directory.h"
 #include "vm-worker/plugin/load_plugin.h"
@@ -78,6 +79,7 @@ Result<WorkerServiceOptions> ServiceOptionsFrom(const Flags& flags) {
 
 Status Serve(const Flags& flags) {
   RETURN_IF_ERROR(InitProcess({"kiln-worker", flags.log_level, flags.die_with_parent}));
+  RETURN_IF_ERROR(CheckTargetLimit());
   for (const std::string& plugin : flags.plugins) RETURN_IF_ERROR(LoadPlugin(plugin));
   ASSIGN_OR_RETURN(KeyDirectory keys, KeyDirectory::Open(flags.keys));
   ServerSecurity server_security;
