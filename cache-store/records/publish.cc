@@ -64,6 +64,7 @@ std::vector<KernelBinding> Records::PrepareIndex(const std::vector<KernelBinding
   for (const KernelBinding& binding : index) {
     leases_.Drop(LeaseKey(cache::ClaimKind::kKernel, binding.key), batch);
     const KernelBinding stored = catalog_.FindBinding(binding.key);
+    if (stored == binding) continue;
     const bool is_signed = binding.signer != SignPublicKey{}, was_signed = stored.signer != SignPublicKey{};
     if (!stored.id.IsZero() && was_signed && (!is_signed || binding.validation < stored.validation)) continue;
     const std::string key = DigestKey(binding.key);

@@ -97,6 +97,7 @@ Status Serve(const Flags& flags) {
                                                {"kernels", stats.kernels, ""},
                                                {"kernels_reused", stats.kernels_reused, ""},
                                                {"failures", stats.failures, ""},
+                                               {"cancelled", stats.cancelled, ""},
                                                {"child_crashes", stats.child_crashes, ""},
                                                {"queued", stats.queued, ""},
                                                {"running", stats.running, ""},
@@ -134,7 +135,7 @@ int Main(int argc, char** argv) {
   app.add_option("--job-deadline-ms", flags.job_deadline_ms, "a child that takes longer is ended")
       ->check(CLI::Range(100, 600'000))
       ->capture_default_str();
-  app.add_option("--replay-dir", flags.replay_directory, "where jobs that killed a child are kept");
+  app.add_option("--replay-dir", flags.replay_directory, "where jobs that killed a child are kept, the newest of them");
   app.add_option("--metrics", flags.metrics, "HOST:PORT that answers /metrics for Prometheus (plain HTTP)");
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error, off")->capture_default_str();
   app.add_flag("--die-with-parent", flags.die_with_parent, "end when the parent process ends");
