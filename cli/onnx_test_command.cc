@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -26,8 +27,11 @@ struct OnnxTestArguments {
 
 // Case names, one a line; '#' starts a comment line.
 Result<std::set<std::string>> ReadList(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error))
+    return Fail(ErrorCode::kInvalidArgument, "--list " + path + " is not a regular file");
   std::ifstream file(path);
-  if (!file) return Fail(ErrorCode::kNotFound, path + " cannot be read");
+  if (!file) return Fail(ErrorCode::kNotFound, "--list " + path + " cannot be read");
   std::set<std::string> names;
   for (std::string line; std::getline(file, line);) {
     while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
@@ -43,7 +47,13 @@ Result<std::vector<onnx_test::VectorCase>> Cases(const OnnxTestArguments& argume
     cases.insert(cases.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
   }
   if (arguments.list.empty()) return cases;
-  ASSIGN_OR_RETURN(const std::set<std::string> names, ReadList(arguments.list));
+  ASSIGN_OR_RETURN(std::set<std::string> names, ReadList(arguments.list));
+  std::set<std::string> unknown = names;
+  for (const onnx_test::VectorCase& test : cases) unknown.erase(test.name);
+  if (!unknown.empty())
+    return Fail(ErrorCode::kNotFound, "--list " + arguments.list + " names " + std::to_string(unknown.size()) +
+                                          " cases that are not there, \"" + *unknown.begin() +
+                                          "\" first; a case is named by its path below the directory");
   std::erase_if(cases, [&](const onnx_test::VectorCase& test) { return !names.contains(test.name); });
   return cases;
 }
@@ -59,6 +69,29 @@ void PrintResult(const onnx_test::CaseResult& result, const OnnxTestArguments& a
   if (result.outcome == onnx_test::Outcome::kPassed && !arguments.verbose) return;
   std::printf("%s %s (%s)%s%s\n", outcome.c_str(), result.name.c_str(), result.mode.c_str(),
               result.detail.empty() ? "" : ": ", result.detail.c_str());
+}
+
+// As text; or as the last line of JSON, and then the text goes to stderr.
+void PrintCoverage(const StrictCoverage& coverage, bool json) {
+  FILE* const text = json ? stderr : stdout;
+  std::fprintf(
+      text,
+      "compiled: %u segments, %u nodes by generated kernels, %u by reference steps, %u kernels (%u compiled here)\n",
+      coverage.segments, coverage.generated_nodes, coverage.reference_nodes, coverage.kernels,
+      coverage.kernels_compiled);
+  for (const auto& [reason, count] : coverage.ends)
+    std::fprintf(text, "segments that end because %s: %u\n", std::string(SegmentEndText(reason)).c_str(), count);
+  if (!json) return;
+  nlohmann::json ops = nlohmann::json::object();
+  for (const auto& [op, count] : coverage.ops)
+    ops[OpInfo(op).name] = {{"generated", count.generated}, {"reference", count.reference}};
+  const nlohmann::json line = {{"compiled",
+                                {{"segments", coverage.segments},
+                                 {"generated_nodes", coverage.generated_nodes},
+                                 {"reference_nodes", coverage.reference_nodes},
+                                 {"kernels", coverage.kernels},
+                                 {"ops", std::move(ops)}}}};
+  std::printf("%s\n", line.dump().c_str());
 }
 
 Result<int> RunOnnxTest(const OnnxTestArguments& arguments) {
@@ -79,17 +112,7 @@ Result<int> RunOnnxTest(const OnnxTestArguments& arguments) {
   }
   const onnx_test::Summary summary = RunCases(
       cases, modes, arguments.options, [&](const onnx_test::CaseResult& result) { PrintResult(result, arguments); });
-  if (services != nullptr) {
-    const StrictCoverage& coverage = services->coverage();
-    std::fprintf(
-        arguments.json ? stderr : stdout,
-        "compiled: %u segments, %u nodes by generated kernels, %u by reference steps, %u kernels (%u compiled here)\n",
-        coverage.segments, coverage.generated_nodes, coverage.reference_nodes, coverage.kernels,
-        coverage.kernels_compiled);
-    for (const auto& [reason, count] : coverage.ends)
-      std::fprintf(arguments.json ? stderr : stdout, "segments that end because %s: %u\n",
-                   std::string(SegmentEndText(reason)).c_str(), count);
-  }
+  if (services != nullptr) PrintCoverage(services->coverage(), arguments.json);
   std::fprintf(arguments.json ? stderr : stdout, "%zu passed, %zu failed, %zu skipped\n", summary.passed,
                summary.failed, summary.skipped);
   return summary.failed == 0 ? 0 : 1;
@@ -115,7 +138,8 @@ void AddOnnxTestCommand(CLI::App& app, Action& action) {
   command->add_option("--atol", arguments->options.tolerance.absolute, "Absolute tolerance")->capture_default_str();
   command->add_flag("--dynamic", arguments->options.dynamic,
                     "Make every input dim a symbol, and demand results bit-identical to the declared form");
-  command->add_flag("--json", arguments->json, "One JSON object a line instead of text");
+  command->add_flag("--json", arguments->json,
+                    "One JSON object a line instead of text: the cases, then what plans cover per op");
   command->add_flag("--verbose", arguments->verbose, "Also print cases that passed");
   command->callback([arguments, &action] { action = [arguments] { return RunOnnxTest(*arguments); }; });
 }

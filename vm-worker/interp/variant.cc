@@ -1,6 +1,7 @@
 // One node at a time, with shapes from the tensors themselves.
 #include <fmt/format.h>
 
+#include "common/ops/empty_call.h"
 #include "common/segment/shape_walk.h"
 #include "vm-worker/interp/machine.h"
 
@@ -29,11 +30,11 @@ Status Machine::RunShapeRule(std::span<const uint32_t> inputs, uint32_t node) {
   refs.clear();
   for (uint32_t index : inputs) refs.push_back(index == kNoRegister ? nullptr : &At(index).ref);
   auto known = [&refs](int i) -> std::optional<KnownValues> {
-    return refs[static_cast<size_t>(i)] ? ReadKnownValues(*refs[static_cast<size_t>(i)], kKnownElementsMax)
+    return refs[static_cast<size_t>(i)] ? ReadKnownValues(*refs[static_cast<size_t>(i)], limits::kShapeContentsMax)
                                         : std::nullopt;
   };
   auto known_floats = [&refs](int i) -> std::optional<std::vector<double>> {
-    return refs[static_cast<size_t>(i)] ? ReadKnownFloats(*refs[static_cast<size_t>(i)], kKnownElementsMax)
+    return refs[static_cast<size_t>(i)] ? ReadKnownFloats(*refs[static_cast<size_t>(i)], limits::kShapeContentsMax)
                                         : std::nullopt;
   };
   if (Status status = context_.rule.Run(program_, NodeOf(node), refs, known, known_floats, false); !status)
@@ -137,7 +138,7 @@ Status Machine::Compute(std::span<const uint32_t> inputs, std::span<const uint32
                   .outputs = context_.results,
                   .memory = &context_.memory,
                   .prepared = kernel.prepared.get()};
-  status = kernel.kernel.run(call);
+  status = IsEmptyCall(call) ? Status() : kernel.kernel.run(call);
   if (status) status = TakeResults(outputs, node);
   context_.memory.End();
   if (!status) return FailAt(node, status.error());

@@ -415,7 +415,7 @@ Status TierController::Link(ModelState& state, Group& group, const FetchedPlan& 
   for (size_t site : group.sites) {
     ASSIGN_OR_RETURN(auto linked,
                      LinkedPlan::Link(fetched.plan, fetched.key, state.model->program().segments()[site], fetched.code,
-                                      state.model->program().weights(static_cast<int>(site)), packer_));
+                                      state.model->program().weights(static_cast<int>(site)), packer_, state.model));
     entry.linked.push_back(std::move(linked));
   }
   return {};

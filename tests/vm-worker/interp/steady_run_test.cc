@@ -5,10 +5,16 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "tests/support/shared_material.h"
 #include "tests/vm-worker/interp/run_text.h"
 #include "vm-worker/onnx/importer.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__has_feature)  // of clang, which defines no macro for a sanitizer
+#define KILN_HAS_FEATURE(name) __has_feature(name)
+#else
+#define KILN_HAS_FEATURE(name) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || KILN_HAS_FEATURE(address_sanitizer)
 #define KILN_COUNTS_MALLOC 0
 #else
 #define KILN_COUNTS_MALLOC 1
@@ -144,9 +150,8 @@ TEST_F(SteadyRun, OfConvolutionPoolingNormalizationAndReduction) {
 
 // The default model of the main job, where shared/ is there.
 TEST_F(SteadyRun, OfARecogniser) {
-  const std::filesystem::path path =
-      std::filesystem::path(KILN_SOURCE_DIR).parent_path() / "shared/models/ppocr/ch_PP-OCRv4_rec_infer.onnx";
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there";
+  const std::filesystem::path path = SharedDirectory() / "models/ppocr/ch_PP-OCRv4_rec_infer.onnx";
+  KILN_NEEDS_SHARED(path);
   auto imported = ImportOnnx(path);
   ASSERT_TRUE(imported.has_value()) << ToString(imported.error());
   const auto program = LoadedProgram::Load(std::move(imported->program));
