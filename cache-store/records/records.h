@@ -116,6 +116,10 @@ class Records {
   bool KeepsStored(const Digest& plan_key, const PlanRecord& record);
   Status StorePlan(const SignedRecord& decoded, const cache::PublishPlanRequest& request);
   Status PutBlob(const Digest& id, const Bytes& blob);
+  // Refuses entries of kernels that are not in `kernels`, and forged ones.
+  Status CheckIndex(const std::vector<KernelBinding>& index, const KernelSet& kernels);
+  // The entries that are worth more than what the index has, written into `batch`, with the leases that they end.
+  std::vector<KernelBinding> PrepareIndex(const std::vector<KernelBinding>& index, KvBatch& batch);
 
   const std::unique_ptr<KvStore> kv_;
   const RecordsOptions options_;

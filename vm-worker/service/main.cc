@@ -2,6 +2,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include "common/artifact/target_text.h"
 #include "common/process/parse_flags.h"
 #include "common/process/process.h"
 #include "common/security/key_directory.h"
@@ -77,6 +78,7 @@ Result<WorkerServiceOptions> ServiceOptionsFrom(const Flags& flags) {
 
 Status Serve(const Flags& flags) {
   RETURN_IF_ERROR(InitProcess({"kiln-worker", flags.log_level, flags.die_with_parent}));
+  RETURN_IF_ERROR(CheckTargetLimit());
   for (const std::string& plugin : flags.plugins) RETURN_IF_ERROR(LoadPlugin(plugin));
   TierOptions tier_options = TierOptionsFrom(flags);
   const bool plans = !flags.store.empty() && !tier_options.targets.empty();
