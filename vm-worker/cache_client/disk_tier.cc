@@ -97,11 +97,12 @@ void DiskTier::Trim() {
   std::vector<File> files;
   int64_t total = 0;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(directory_, error)) {
+  // Increments that fail end the loop: whatever was seen by then is trimmed.
+  for (std::filesystem::directory_iterator at(directory_, error), end; !error && at != end; at.increment(error)) {
     std::error_code ignored;
-    const auto bytes = static_cast<int64_t>(entry.file_size(ignored));
+    const auto bytes = static_cast<int64_t>(at->file_size(ignored));
     if (ignored) continue;
-    files.push_back({entry.last_write_time(ignored), bytes, entry.path()});
+    files.push_back({at->last_write_time(ignored), bytes, at->path()});
     total += bytes;
   }
   std::sort(files.begin(), files.end(), [](const File& a, const File& b) { return a.time < b.time; });

@@ -1,5 +1,7 @@
 #include "vm-worker/cache_client/plan_source.h"
 
+#include <algorithm>
+
 namespace kiln {
 namespace {
 
@@ -43,6 +45,11 @@ Result<FetchedPlan> PlanSource::Fetch(const PlanKey& key, const SegmentId& segme
   return fetched;
 }
 
+bool PlanSource::Trusts(const SignPublicKey& signer) const {
+  const auto trusted = trusted_.Get();
+  return std::find(trusted->begin(), trusted->end(), signer) != trusted->end();
+}
+
 Result<FetchedPlan> PlanSource::Open(const Bytes& bytes, const PlanKey& key, const SegmentId& segment,
                                      int64_t deadline_ms) {
   ASSIGN_OR_RETURN(SignedRecord verified, DecodeAndVerify(bytes, *trusted_.Get()));
@@ -56,6 +63,8 @@ Result<FetchedPlan> PlanSource::Open(const Bytes& bytes, const PlanKey& key, con
   fetched.plan = std::make_shared<const Plan>(std::move(plan));
   fetched.evidence = verified.record.evidence;
   fetched.provenance = verified.record.provenance;
+  fetched.contents = HashBytes(verified.record.plan);
+  fetched.signer = verified.signer;
   return fetched;
 }
 
