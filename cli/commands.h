@@ -18,7 +18,7 @@ void AddProgramCommands(CLI::App& app, Action& action);  // import, asm, dis, ve
 void AddOnnxTestCommand(CLI::App& app, Action& action);  // onnx-test
 void AddUpCommand(CLI::App& app, Action& action);        // up
 void AddRunCommand(CLI::App& app, Action& action);       // run
-void AddCacheCommand(CLI::App& app, Action& action);     // cache ls, cache stats
+void AddCacheCommand(CLI::App& app, Action& action);     // cache ls, stats, purge, pin, unpin, quarantine
 void AddExplainCommand(CLI::App& app, Action& action);   // explain
 void AddReplayCommand(CLI::App& app, Action& action);    // replay
 void AddKeysCommand(CLI::App& app, Action& action);      // keys

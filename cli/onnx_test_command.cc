@@ -61,6 +61,29 @@ void PrintResult(const onnx_test::CaseResult& result, const OnnxTestArguments& a
               result.detail.empty() ? "" : ": ", result.detail.c_str());
 }
 
+// As text; or as the last line of JSON, and then the text goes to stderr.
+void PrintCoverage(const StrictCoverage& coverage, bool json) {
+  FILE* const text = json ? stderr : stdout;
+  std::fprintf(
+      text,
+      "compiled: %u segments, %u nodes by generated kernels, %u by reference steps, %u kernels (%u compiled here)\n",
+      coverage.segments, coverage.generated_nodes, coverage.reference_nodes, coverage.kernels,
+      coverage.kernels_compiled);
+  for (const auto& [reason, count] : coverage.ends)
+    std::fprintf(text, "segments that end because %s: %u\n", std::string(SegmentEndText(reason)).c_str(), count);
+  if (!json) return;
+  nlohmann::json ops = nlohmann::json::object();
+  for (const auto& [op, count] : coverage.ops)
+    ops[OpInfo(op).name] = {{"generated", count.generated}, {"reference", count.reference}};
+  const nlohmann::json line = {{"compiled",
+                                {{"segments", coverage.segments},
+                                 {"generated_nodes", coverage.generated_nodes},
+                                 {"reference_nodes", coverage.reference_nodes},
+                                 {"kernels", coverage.kernels},
+                                 {"ops", std::move(ops)}}}};
+  std::printf("%s\n", line.dump().c_str());
+}
+
 Result<int> RunOnnxTest(const OnnxTestArguments& arguments) {
   for (const double tolerance : {arguments.options.tolerance.relative, arguments.options.tolerance.absolute})
     if (!(tolerance >= 0))
@@ -79,17 +102,7 @@ Result<int> RunOnnxTest(const OnnxTestArguments& arguments) {
   }
   const onnx_test::Summary summary = RunCases(
       cases, modes, arguments.options, [&](const onnx_test::CaseResult& result) { PrintResult(result, arguments); });
-  if (services != nullptr) {
-    const StrictCoverage& coverage = services->coverage();
-    std::fprintf(
-        arguments.json ? stderr : stdout,
-        "compiled: %u segments, %u nodes by generated kernels, %u by reference steps, %u kernels (%u compiled here)\n",
-        coverage.segments, coverage.generated_nodes, coverage.reference_nodes, coverage.kernels,
-        coverage.kernels_compiled);
-    for (const auto& [reason, count] : coverage.ends)
-      std::fprintf(arguments.json ? stderr : stdout, "segments that end because %s: %u\n",
-                   std::string(SegmentEndText(reason)).c_str(), count);
-  }
+  if (services != nullptr) PrintCoverage(services->coverage(), arguments.json);
   std::fprintf(arguments.json ? stderr : stdout, "%zu passed, %zu failed, %zu skipped\n", summary.passed,
                summary.failed, summary.skipped);
   return summary.failed == 0 ? 0 : 1;
@@ -115,7 +128,8 @@ void AddOnnxTestCommand(CLI::App& app, Action& action) {
   command->add_option("--atol", arguments->options.tolerance.absolute, "Absolute tolerance")->capture_default_str();
   command->add_flag("--dynamic", arguments->options.dynamic,
                     "Make every input dim a symbol, and demand results bit-identical to the declared form");
-  command->add_flag("--json", arguments->json, "One JSON object a line instead of text");
+  command->add_flag("--json", arguments->json,
+                    "One JSON object a line instead of text: the cases, then what plans cover per op");
   command->add_flag("--verbose", arguments->verbose, "Also print cases that passed");
   command->callback([arguments, &action] { action = [arguments] { return RunOnnxTest(*arguments); }; });
 }

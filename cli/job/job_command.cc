@@ -163,7 +163,7 @@ bool Job::Settled(RpcClient& worker) const {
   const auto all = CallStats(worker, {}, 5'000);
   return stats.has_value() && all.has_value() && stats->Value("segments_with_plan") > 0 &&
          all->Value("compile_requests") == all->Value("compiled") + all->Value("compile_failures") &&
-         all->Value("published") >= all->Value("fetched") - all->Value("rejected");
+         all->Value("published") + all->Value("rejected") >= all->Value("fetched");
 }
 
 Status Job::Arrive() {
@@ -273,9 +273,9 @@ Result<int> Job::Report() {
                100 * joined.share_kernels, 100 * kJoinedKernelShareMin);
     status = 1;
   }
-  if (!first_.empty() && joined.unseen_width_share < kUnseenShareMin) {
+  if (!first_.empty() && joined.unseen_shape_share < kUnseenShareMin) {
     fmt::print("FAILED: only {:.0f} % of the joined phase's widths were new; {:.0f} % are needed\n",
-               100 * joined.unseen_width_share, 100 * kUnseenShareMin);
+               100 * joined.unseen_shape_share, 100 * kUnseenShareMin);
     status = 1;
   }
   return status;

@@ -80,7 +80,7 @@ Result<PhaseFigures> PhaseRunner::Finish(std::set<int64_t>& seen) {
   std::set<int64_t> widths;
   for (const Answer& answer : answers_) widths.insert(answer.line->width);
   const auto fresh = std::count_if(widths.begin(), widths.end(), [&](int64_t width) { return !seen.contains(width); });
-  if (!widths.empty()) figures_.unseen_width_share = static_cast<double>(fresh) / static_cast<double>(widths.size());
+  if (!widths.empty()) figures_.unseen_shape_share = static_cast<double>(fresh) / static_cast<double>(widths.size());
   seen.insert(widths.begin(), widths.end());
   return figures_;
 }
@@ -93,7 +93,7 @@ std::string PhaseTable(const std::vector<PhaseFigures>& phases) {
     table += fmt::format("{:<8}{:>10}{:>11.2f}{:>11.2f}{:>9.1f}%{:>10.1f}%{:>12.1f}%{:>10}{:>9}{:>10}{:>7.0f}%\n",
                          p.name, p.requests, static_cast<double>(p.p50_us) / 1000, static_cast<double>(p.p99_us) / 1000,
                          100 * p.share_kernels, 100 * p.share_reference, 100 * p.share_interpreter, p.compiles,
-                         p.fetched, p.rejected, 100 * p.unseen_width_share);
+                         p.fetched, p.rejected, 100 * p.unseen_shape_share);
   table += "segment calls answered by the interpreter, by reason:";
   for (const PhaseFigures& p : phases) {
     table += "\n  " + p.name + ":";
@@ -116,7 +116,7 @@ std::string PhasesAsJson(const std::string& model, uint64_t mismatches, const st
                               {"compiles", p.compiles},
                               {"fetched", p.fetched},
                               {"rejected", p.rejected},
-                              {"unseen_shape_share", p.unseen_width_share}});
+                              {"unseen_shape_share", p.unseen_shape_share}});
   return root.dump(2) + "\n";
 }
 

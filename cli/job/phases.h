@@ -23,7 +23,7 @@ struct PhaseFigures {
   uint64_t p50_us = 0, p99_us = 0;
   double share_kernels = 0, share_reference = 0, share_interpreter = 0;
   uint64_t compiles = 0, fetched = 0, rejected = 0;
-  double unseen_width_share = 0;                         // of its different widths, those no earlier phase had
+  double unseen_shape_share = 0;                         // of its different widths, those no earlier phase had
   std::vector<std::pair<std::string, uint64_t>> misses;  // interpreted segment calls by reason
 };
 

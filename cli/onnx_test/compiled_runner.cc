@@ -24,14 +24,8 @@ class CompiledRunner final : public ProgramRunner {
       : services_(services), program_(std::move(program)), hook_(services.plan_services(), tier) {}
 
   ~CompiledRunner() override {
-    const cli::StrictCoverage& own = hook_.coverage();
-    cli::StrictCoverage& sum = services_.coverage_;
-    sum.segments += own.segments;
-    sum.generated_nodes += own.generated_nodes;
-    sum.reference_nodes += own.reference_nodes;
-    sum.kernels += own.kernels;
-    sum.kernels_compiled += own.kernels_compiled;
-    for (const SegmentSite& site : program_->sites()) ++sum.ends[site.end_reason];
+    services_.coverage_.Add(hook_.coverage());
+    for (const SegmentSite& site : program_->sites()) ++services_.coverage_.ends[site.end_reason];
   }
 
   Result<std::vector<Tensor>> Run(std::span<const TensorRef> inputs) override {

@@ -3,6 +3,38 @@
 #include "vm-worker/interp/loaded_program.h"
 
 namespace kiln::cli {
+namespace {
+
+// A node of which a reference step computes any part counts as the reference step's.
+void CountOps(const Plan& plan, const Segment& segment, std::map<TensorOp, OpCoverage>& ops) {
+  std::map<int32_t, bool> generated;  // per node that steps compute
+  for (const PlanStep& step : plan.steps)
+    for (int32_t node : step.nodes) {
+      const bool kernel = std::holds_alternative<KernelStep>(step.step);
+      const auto [at, fresh] = generated.emplace(node, kernel);
+      if (!fresh) at->second = at->second && kernel;
+    }
+  const std::vector<Node>& nodes = segment.body.entry().regions[0].nodes;
+  for (const auto& [node, kernel] : generated) {
+    OpCoverage& op = ops[nodes[static_cast<size_t>(node)].op];
+    ++(kernel ? op.generated : op.reference);
+  }
+}
+
+}  // namespace
+
+void StrictCoverage::Add(const StrictCoverage& other) {
+  segments += other.segments;
+  generated_nodes += other.generated_nodes;
+  reference_nodes += other.reference_nodes;
+  kernels += other.kernels;
+  kernels_compiled += other.kernels_compiled;
+  for (const auto& [op, count] : other.ops) {
+    ops[op].generated += count.generated;
+    ops[op].reference += count.reference;
+  }
+  for (const auto& [reason, count] : other.ends) ends[reason] += count;
+}
 
 SegmentVerdict StrictHook::Enter(const SegmentEntry& entry) {
   Status status = RunCompiled(entry);
@@ -21,6 +53,7 @@ Result<std::shared_ptr<const LinkedPlan>> StrictHook::PlanFor(const SegmentEntry
   coverage_.reference_nodes += obtained.reply.reference_nodes;
   coverage_.kernels += obtained.reply.kernels;
   coverage_.kernels_compiled += obtained.reply.kernels_compiled;
+  CountOps(obtained.plan->plan(), segment, coverage_.ops);
   plans_[entry.segment].push_back(obtained.plan);
   return obtained.plan;
 }

@@ -15,12 +15,20 @@
 
 namespace kiln::cli {
 
+// Nodes of one op. Those that plans need no step for (constants, views that are address arithmetic) are not counted.
+struct OpCoverage {
+  uint32_t generated = 0, reference = 0;
+};
+
 // What the plans of one program cover; summed over its segments as they are met.
 struct StrictCoverage {
   uint32_t segments = 0;
   uint32_t generated_nodes = 0, reference_nodes = 0;
   uint32_t kernels = 0, kernels_compiled = 0;
+  std::map<TensorOp, OpCoverage> ops;   // of the segments' nodes
   std::map<SegmentEnd, uint32_t> ends;  // of the programs' segments, by reason
+
+  void Add(const StrictCoverage& other);
 };
 
 // One per loaded program, which must stay the same: plans are kept by its segments' indices for later runs. Not

@@ -99,22 +99,8 @@ std::optional<GuardFailure> CheckGuard(const Guard& guard, const SymbolTable& sy
   for (const Constraint& constraint : guard.constraints) {
     const Result<int64_t> left = symbols.Evaluate(constraint.left, symbol_values);
     const Result<int64_t> right = symbols.Evaluate(constraint.right, symbol_values);
-    bool holds = left.has_value() && right.has_value();
-    if (holds) switch (constraint.kind) {
-        case ConstraintKind::kEqual:
-          holds = *left == *right;
-          break;
-        case ConstraintKind::kNotEqual:
-          holds = *left != *right;
-          break;
-        case ConstraintKind::kLessEqual:
-          holds = *left <= *right;
-          break;
-        case ConstraintKind::kDivides:
-          holds = *left > 0 && *right % *left == 0;
-          break;
-      }
-    if (!holds) return GuardFailure{"the plan assumes " + symbols.ToString(constraint) + ", which does not hold here"};
+    if (!left || !right || !Holds(constraint.kind, *left, *right))
+      return GuardFailure{"the plan assumes " + symbols.ToString(constraint) + ", which does not hold here"};
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     const std::string name = "input " + std::to_string(i);

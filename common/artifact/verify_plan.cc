@@ -15,7 +15,18 @@ Status CheckIndex(int64_t index, size_t size, const std::string& what) {
   return {};
 }
 
-// The storage a value names exists, and its view has as many strides as dims.
+const TensorDesc& OutputOf(const Segment& segment, size_t output) {
+  const Function& body = segment.body.entry();
+  return body.values[static_cast<size_t>(body.regions[0].outputs[output])].desc;
+}
+
+Status CheckType(DType dtype, const TensorDesc& desc, const std::string& name) {
+  if (dtype == desc.dtype) return {};
+  return Fail(ErrorCode::kMalformed, name + " has dtype " + std::string(DTypeName(dtype)) + "; the segment's is " +
+                                         std::string(DTypeName(desc.dtype)));
+}
+
+// The storage a value names exists and has its dtype, and its view has as many strides as dims.
 Status CheckValue(const Plan& plan, const Segment& segment, const PlanValue& value, size_t index) {
   const std::string name = "plan value " + std::to_string(index);
   if (value.dims.size() != value.strides.size() || value.dims.size() > static_cast<size_t>(limits::kRankMax))
@@ -26,12 +37,14 @@ Status CheckValue(const Plan& plan, const Segment& segment, const PlanValue& val
       RETURN_IF_ERROR(CheckIndex(value.index, static_cast<size_t>(segment.runtime_inputs), name + ": input"));
       if (!segment.input(value.index).has_rank())
         return Fail(ErrorCode::kMalformed, name + " reads an input of unknown rank");
-      return {};
+      return CheckType(value.dtype, segment.input(value.index), name);
     }
     case StorageKind::kOutput:
-      return CheckIndex(value.index, plan.outputs.size(), name + ": output");
+      RETURN_IF_ERROR(CheckIndex(value.index, plan.outputs.size(), name + ": output"));
+      return CheckType(value.dtype, OutputOf(segment, static_cast<size_t>(value.index)), name);
     case StorageKind::kWeight:
-      return CheckIndex(value.index, static_cast<size_t>(segment.weight_count()), name + ": weight");
+      RETURN_IF_ERROR(CheckIndex(value.index, static_cast<size_t>(segment.weight_count()), name + ": weight"));
+      return CheckType(value.dtype, segment.input(segment.runtime_inputs + value.index), name);
     case StorageKind::kPrepacked:
       return CheckIndex(value.index, plan.recipes.size(), name + ": recipe");
     case StorageKind::kArena:
@@ -110,6 +123,11 @@ Status VerifyPlan(const Plan& plan, const Segment& segment) {
     const PlanValue& value = plan.values[static_cast<size_t>(plan.outputs[i])];
     if (value.storage != StorageKind::kOutput || value.index != static_cast<int32_t>(i))
       return Fail(ErrorCode::kMalformed, "plan output " + std::to_string(i) + " does not lie in its own storage");
+    if (const TensorDesc& desc = OutputOf(segment, i);
+        desc.has_rank() && static_cast<size_t>(desc.rank()) != value.dims.size())
+      return Fail(ErrorCode::kMalformed, "plan output " + std::to_string(i) + " has rank " +
+                                             std::to_string(value.dims.size()) + "; the segment's has " +
+                                             std::to_string(desc.rank()));
   }
   for (size_t s = 0; s < plan.steps.size(); ++s) RETURN_IF_ERROR(CheckStep(plan, s));
   return {};

@@ -8,6 +8,8 @@ namespace kiln::limits {
 
 // --- tensors and programs ---
 inline constexpr int kRankMax = 8;
+// Contents of integer tensors (shapes, axes, indices) are followed up to this many elements; longer ones are data.
+inline constexpr int64_t kShapeContentsMax = 1024;
 inline constexpr int64_t kTensorBytesMax = int64_t{1} << 40;
 inline constexpr size_t kImmediateElementsMax = 16;  // constants up to this size are part of a segment by value
 inline constexpr size_t kProgramNodesMax = 1'000'000;

@@ -160,6 +160,7 @@ void RpcClient::Core::TrySend(uint64_t id) {
     case SendOutcome::kUnread:
     case SendOutcome::kNoRoute:
     case SendOutcome::kFailed:
+      breaker.OnFailure(options.clock->NowNs());  // this call may have been the probe of a half-open breaker
       Complete(id, std::unexpected(RpcFailure{{ErrorCode::kUnavailable, "cannot send to " + options.endpoint,
                                                std::source_location::current()}}));
       return;

@@ -38,16 +38,9 @@ ModeBounds BoundsOf(NumericMode mode) {
 }
 
 double UnitRoundoff(DType dtype) {
-  switch (dtype) {
-    case DType::kF64:
-      return 0x1p-53;
-    case DType::kF16:
-      return 0x1p-11;
-    case DType::kBF16:
-      return 0x1p-8;
-    default:
-      return 0x1p-24;
-  }
+  if (dtype == DType::kF64) return 0x1p-53;
+  if (dtype == DType::kF16) return 0x1p-11;
+  return dtype == DType::kBF16 ? 0x1p-8 : 0x1p-24;
 }
 
 // Sums of 16-bit floats are kept in f32.
@@ -56,14 +49,8 @@ double AccumulatorRoundoff(DType dtype) {
 }
 
 double SmallestNormal(DType dtype) {
-  switch (dtype) {
-    case DType::kF64:
-      return std::numeric_limits<double>::min();
-    case DType::kF16:
-      return 0x1p-14;
-    default:
-      return static_cast<double>(std::numeric_limits<float>::min());
-  }
+  if (dtype == DType::kF64) return std::numeric_limits<double>::min();
+  return dtype == DType::kF16 ? 0x1p-14 : static_cast<double>(std::numeric_limits<float>::min());
 }
 
 struct Error {

@@ -94,6 +94,10 @@ Result<View> SlicedView(const KernelCall& call, const Dims& dims) {
     const int64_t step = call.Has(4) ? steps[i] : 1;
     if (step == 0) return Fail(ErrorCode::kInvalidArgument, "step " + std::to_string(i) + " of Slice is 0");
     const SliceRange range = ResolveSlice(starts[i], ends[i], step, in.dims[axis]);
+    if (range.length != dims[axis])
+      return Fail(ErrorCode::kShapeMismatch, "Slice takes " + std::to_string(range.length) + " elements of dim " +
+                                                 std::to_string(axis) + "; its output has " +
+                                                 std::to_string(dims[axis]));
     offset += range.start * in.strides[axis];
     // A step beyond the dim takes one element; its stride is never walked and must not overflow.
     out.strides[axis] = range.length > 1 ? in.strides[axis] * step : in.strides[axis];
@@ -131,30 +135,20 @@ Result<View> SplitView(const KernelCall& call, int output, const Dims& dims) {
 }  // namespace
 
 Result<std::optional<TensorRef>> MakeView(const KernelCall& call, int output, const Dims& dims) {
+  using enum TensorOp;
   const TensorRef& in = call.inputs[0];
-  switch (call.op) {
-    case TensorOp::kIdentity:
-      return View(in);
-    case TensorOp::kReshape:
-    case TensorOp::kFlatten:
-    case TensorOp::kSqueeze:
-    case TensorOp::kUnsqueeze:
-      if (NumElements(dims) != in.elements()) {
-        return Fail(ErrorCode::kShapeMismatch, "cannot view " + in.dims.ToString() + " as " + dims.ToString() +
-                                                   ": the numbers of elements differ");
-      }
-      return ReshapedView(in, dims);
-    case TensorOp::kTranspose:
-      return TransposedView(call, dims);
-    case TensorOp::kSlice:
-      return SlicedView(call, dims);
-    case TensorOp::kExpand:
-      return View(kernels::BroadcastRef(in, dims));
-    case TensorOp::kSplit:
-      return SplitView(call, output, dims);
-    default:
-      return Fail(ErrorCode::kInvalidArgument, std::string(OpInfo(call.op).name) + " makes no views");
+  if (call.op == kTranspose) return TransposedView(call, dims);
+  if (call.op == kSlice) return SlicedView(call, dims);
+  if (call.op == kSplit) return SplitView(call, output, dims);
+  if (call.op == kExpand) return View(kernels::BroadcastRef(in, dims));
+  if (call.op == kIdentity) return View(in);
+  if (call.op != kReshape && call.op != kFlatten && call.op != kSqueeze && call.op != kUnsqueeze)
+    return Fail(ErrorCode::kInvalidArgument, std::string(OpInfo(call.op).name) + " makes no views");
+  if (NumElements(dims) != in.elements()) {
+    return Fail(ErrorCode::kShapeMismatch,
+                "cannot view " + in.dims.ToString() + " as " + dims.ToString() + ": the numbers of elements differ");
   }
+  return ReshapedView(in, dims);
 }
 
 }  // namespace kiln

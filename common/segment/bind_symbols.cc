@@ -47,22 +47,7 @@ Status CheckConstraint(const SymbolTable& symbols, const Constraint& constraint,
   if (!AllBound(symbols, constraint.left, values) || !AllBound(symbols, constraint.right, values)) return {};
   ASSIGN_OR_RETURN(const int64_t left, symbols.Evaluate(constraint.left, values));
   ASSIGN_OR_RETURN(const int64_t right, symbols.Evaluate(constraint.right, values));
-  bool holds = false;
-  switch (constraint.kind) {
-    case ConstraintKind::kEqual:
-      holds = left == right;
-      break;
-    case ConstraintKind::kNotEqual:
-      holds = left != right;
-      break;
-    case ConstraintKind::kLessEqual:
-      holds = left <= right;
-      break;
-    case ConstraintKind::kDivides:
-      holds = left > 0 && right % left == 0;
-      break;
-  }
-  if (holds) return {};
+  if (Holds(constraint.kind, left, right)) return {};
   return Fail(ErrorCode::kShapeMismatch,
               fmt::format("constraint {} does not hold for {} and {}", symbols.ToString(constraint), left, right));
 }

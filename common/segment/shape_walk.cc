@@ -55,7 +55,7 @@ std::optional<KnownValues> ShapeWalk::Known(ValueId value) const {
   }
   const Constant& constant = program_.constants[static_cast<size_t>(maker->attributes.Constant("value"))];
   if (!constant.is_immediate) return std::nullopt;
-  return ReadKnownValues(constant.tensor.ref, kKnownElementsMax);
+  return ReadKnownValues(constant.tensor.ref, limits::kShapeContentsMax);
 }
 
 std::optional<SegmentEnd> ShapeWalk::Step(const Node& node) {
@@ -92,7 +92,7 @@ std::optional<SegmentEnd> ShapeWalk::Infer(const Node& node) {
     if (value == kNoValue || !maker_[static_cast<size_t>(value)]) return std::nullopt;
     const ConstantId id = maker_[static_cast<size_t>(value)]->attributes.Constant("value");
     if (id < 0 || !program_.constants[static_cast<size_t>(id)].is_immediate) return std::nullopt;
-    return ReadKnownFloats(program_.constants[static_cast<size_t>(id)].tensor.ref, kKnownElementsMax);
+    return ReadKnownFloats(program_.constants[static_cast<size_t>(id)].tensor.ref, limits::kShapeContentsMax);
   };
   context.outputs.resize(node.outputs.size());
   // A rule that fails here fails again when the node runs, with a message.

@@ -12,8 +12,6 @@ namespace kiln {
 // Integer contents (or truth values) as constants; nullopt for floats and for tensors of more than `max_elements`.
 std::optional<KnownValues> ReadKnownValues(const TensorRef& tensor, int64_t max_elements);
 std::optional<std::vector<double>> ReadKnownFloats(const TensorRef& tensor, int64_t max_elements);
-// Larger tensors are never shape arithmetic.
-inline constexpr int64_t kKnownElementsMax = 4096;
 
 // Walks nodes in execution order. What is known about contents comes from constants and ShapeVector nodes anywhere, and
 // from the nodes since the last Restart.

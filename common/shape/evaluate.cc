@@ -3,6 +3,21 @@
 #include "common/shape/symbol_table_impl.h"
 
 namespace kiln {
+
+bool Holds(ConstraintKind kind, int64_t left, int64_t right) {
+  switch (kind) {
+    case ConstraintKind::kEqual:
+      return left == right;
+    case ConstraintKind::kNotEqual:
+      return left != right;
+    case ConstraintKind::kLessEqual:
+      return left <= right;
+    case ConstraintKind::kDivides:
+      return left > 0 && right % left == 0;
+  }
+  return false;
+}
+
 namespace {
 
 std::unexpected<Error> Overflow() {
@@ -145,22 +160,7 @@ Status SymbolTable::Check(std::span<const int64_t> symbol_values) const {
   for (const Constraint& constraint : impl_->constraints) {
     ASSIGN_OR_RETURN(const int64_t left, Evaluate(constraint.left, symbol_values));
     ASSIGN_OR_RETURN(const int64_t right, Evaluate(constraint.right, symbol_values));
-    bool holds = false;
-    switch (constraint.kind) {
-      case ConstraintKind::kEqual:
-        holds = left == right;
-        break;
-      case ConstraintKind::kNotEqual:
-        holds = left != right;
-        break;
-      case ConstraintKind::kLessEqual:
-        holds = left <= right;
-        break;
-      case ConstraintKind::kDivides:
-        holds = left > 0 && right % left == 0;
-        break;
-    }
-    if (!holds) {
+    if (!Holds(constraint.kind, left, right)) {
       return Fail(ErrorCode::kShapeMismatch, "constraint " + ToString(constraint) + " does not hold: left is " +
                                                  std::to_string(left) + ", right is " + std::to_string(right));
     }

@@ -69,6 +69,9 @@ struct Constraint {
   bool operator==(const Constraint&) const = default;
 };
 
+// Whether `left` and `right` are related as `kind` says; "divides" needs a positive divisor.
+bool Holds(ConstraintKind kind, int64_t left, int64_t right);
+
 class SymbolTable {
  public:
   SymbolTable();

@@ -1,14 +1,17 @@
 #include "common/worker_api/tensor_parts.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <array>
 #include <cstring>
 
 #include "common/base/checked_math.h"
+#include "common/base/limits.h"
 
 namespace kiln {
 
@@ -40,9 +43,31 @@ std::vector<Offset<fbs::TensorPart>> EncodeTensors(FlatBufferBuilder& builder, c
   return list;
 }
 
+namespace {
+
+// Names of shared memory are capabilities: 128 random bits that only the two peers of a message know. The process id in
+// front of them tells whose leftovers are whose.
+constexpr std::string_view kSharedPrefix = "/kiln-";
+constexpr size_t kSharedNameBytes = 16;
+
+bool IsSharedName(std::string_view name) {
+  if (!name.starts_with(kSharedPrefix)) return false;
+  name.remove_prefix(kSharedPrefix.size());
+  const size_t dash = name.find_first_not_of("0123456789");
+  if (dash == 0 || dash == std::string_view::npos || name[dash] != '-') return false;
+  name.remove_prefix(dash + 1);
+  return name.size() == 2 * kSharedNameBytes && name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<SharedObject>> SharedObject::Create(int64_t bytes) {
-  static std::atomic<uint64_t> next{0};
-  const std::string name = "/kiln-" + std::to_string(getpid()) + "-" + std::to_string(next++);
+  std::array<uint8_t, kSharedNameBytes> random{};
+  if (getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size()))
+    return Fail(ErrorCode::kIoError,
+                std::string("no random numbers for a name of shared memory: ") + std::strerror(errno));
+  std::string name = fmt::format("{}{}-", kSharedPrefix, getpid());
+  for (uint8_t byte : random) name += fmt::format("{:02x}", byte);
   const int file = shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0) return Fail(ErrorCode::kIoError, "cannot make shared memory " + name + ": " + std::strerror(errno));
   std::unique_ptr<SharedObject> object(new SharedObject(name, file));
@@ -92,8 +117,11 @@ Result<Tensor> ReadTensorFrom(int file, const std::string& object, uint64_t offs
 }
 
 Result<Tensor> ReadSharedMemory(const std::string& object, uint64_t offset, DType dtype, const Dims& dims) {
-  if (object.size() < 2 || object[0] != '/' || object.find('/', 1) != std::string::npos)
-    return Fail(ErrorCode::kInvalidArgument, "shared memory name \"" + object + "\" must be / followed by a name");
+  if (!IsSharedName(object))
+    return Fail(ErrorCode::kInvalidArgument,
+                "shared memory name \"" + object +
+                    "\" is not /kiln-PID- and 32 hexadecimal digits, as clients make them; "
+                    "send the tensor as a message part instead");
   const int file = shm_open(object.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
   if (file < 0) return Fail(ErrorCode::kNotFound, "cannot open shared memory " + object + ": " + std::strerror(errno));
   Result<Tensor> tensor = ReadTensorFrom(file, object, offset, dtype, dims);
@@ -103,39 +131,73 @@ Result<Tensor> ReadSharedMemory(const std::string& object, uint64_t offset, DTyp
 
 }  // namespace
 
+namespace {
+
+// What a tensor of a message says of itself, checked.
+struct Announced {
+  DType dtype{};
+  Dims dims;
+  int64_t bytes = 0;
+};
+Result<Announced> ReadAnnounced(const fbs::TensorPart& part, const std::string& name) {
+  Announced announced;
+  ASSIGN_OR_RETURN(announced.dtype, DTypeOf(part.dtype(), name));
+  const size_t rank = part.dims() == nullptr ? 0 : part.dims()->size();
+  if (rank > static_cast<size_t>(limits::kRankMax))
+    return Fail(ErrorCode::kLimitExceeded,
+                "rank " + std::to_string(rank) + " exceeds the limit of " + std::to_string(limits::kRankMax));
+  for (size_t d = 0; d < rank; ++d) announced.dims.push_back(part.dims()->Get(static_cast<flatbuffers::uoffset_t>(d)));
+  ASSIGN_OR_RETURN(const int64_t elements, CheckedElements(announced.dims, announced.dtype));
+  announced.bytes = elements * DTypeBytes(announced.dtype);
+  return announced;
+}
+
+Result<Tensor> ReadPart(const fbs::TensorPart& part, const Announced& announced, const std::vector<Bytes>& blobs,
+                        std::vector<bool>& taken) {
+  if (part.shm_name() != nullptr)
+    return ReadSharedMemory(Text(part.shm_name()), part.shm_offset(), announced.dtype, announced.dims);
+  const auto index = static_cast<size_t>(part.part());
+  if (part.part() < 0 || index >= blobs.size())
+    return Fail(ErrorCode::kMalformed,
+                "refers to message part " + std::to_string(part.part()) + " of " + std::to_string(blobs.size()));
+  if (taken[index])
+    return Fail(ErrorCode::kMalformed,
+                "refers to message part " + std::to_string(index) + ", which another tensor has");
+  taken[index] = true;
+  const Bytes& blob = blobs[index];
+  if (static_cast<int64_t>(blob.size()) != announced.bytes)
+    return Fail(ErrorCode::kMalformed, "needs " + std::to_string(announced.bytes) + " bytes for " +
+                                           announced.dims.ToString() + ", its part has " + std::to_string(blob.size()));
+  Tensor tensor = Tensor::Allocate(announced.dtype, announced.dims);
+  if (announced.bytes > 0) std::memcpy(tensor.ref.data, blob.data(), blob.size());
+  return tensor;
+}
+
+}  // namespace
+
 Status DecodeTensors(const flatbuffers::Vector<Offset<fbs::TensorPart>>* list, const std::vector<Bytes>& blobs,
                      std::vector<NamedTensor>& tensors) {
   tensors.clear();
   if (list == nullptr) return {};
+  if (list->size() > limits::kMessagePartsMax)
+    return Fail(ErrorCode::kLimitExceeded, "message has " + std::to_string(list->size()) + " tensors; the limit is " +
+                                               std::to_string(limits::kMessagePartsMax));
+  std::vector<bool> taken(blobs.size(), false);
+  int64_t shared_bytes = 0;
   for (const fbs::TensorPart* part : *list) {
     NamedTensor named;
     named.name = Text(part->name());
     const std::string label = "tensor \"" + named.name + "\"";
-    ASSIGN_OR_RETURN(DType dtype, DTypeOf(part->dtype(), named.name));
-    const size_t rank = part->dims() == nullptr ? 0 : part->dims()->size();
-    if (rank > static_cast<size_t>(limits::kRankMax))
-      return Fail(ErrorCode::kLimitExceeded,
-                  label + " has rank " + std::to_string(rank) + "; the limit is " + std::to_string(limits::kRankMax));
-    Dims dims;
-    for (size_t d = 0; d < rank; ++d) dims.push_back(part->dims()->Get(static_cast<flatbuffers::uoffset_t>(d)));
-    const Result<int64_t> elements = CheckedElements(dims, dtype);
-    if (!elements.has_value()) return FailIn(label, elements.error());
-    const int64_t bytes = *elements * DTypeBytes(dtype);
-    if (part->shm_name() != nullptr) {
-      if (bytes > static_cast<int64_t>(limits::kModelBytesMax))
-        return Fail(ErrorCode::kLimitExceeded, label + " is too large");
-      ASSIGN_OR_RETURN(named.tensor, ReadSharedMemory(Text(part->shm_name()), part->shm_offset(), dtype, dims));
-    } else {
-      if (part->part() < 0 || static_cast<size_t>(part->part()) >= blobs.size())
-        return Fail(ErrorCode::kMalformed, label + " refers to message part " + std::to_string(part->part()) + " of " +
-                                               std::to_string(blobs.size()));
-      const Bytes& blob = blobs[static_cast<size_t>(part->part())];
-      if (static_cast<int64_t>(blob.size()) != bytes)
-        return Fail(ErrorCode::kMalformed, label + " needs " + std::to_string(bytes) + " bytes for " + dims.ToString() +
-                                               ", its part has " + std::to_string(blob.size()));
-      named.tensor = Tensor::Allocate(dtype, dims);
-      if (bytes > 0) std::memcpy(named.tensor.ref.data, blob.data(), blob.size());
-    }
+    const Result<Announced> announced = ReadAnnounced(*part, named.name);
+    if (!announced.has_value()) return FailIn(label, announced.error());
+    if (part->shm_name() != nullptr) shared_bytes += announced->bytes;  // each is below 2^40, and there are few
+    if (shared_bytes > static_cast<int64_t>(limits::kModelBytesMax))
+      return Fail(ErrorCode::kLimitExceeded, label + " brings the message's shared memory to " +
+                                                 std::to_string(shared_bytes) + " bytes; the limit is " +
+                                                 std::to_string(limits::kModelBytesMax));
+    Result<Tensor> tensor = ReadPart(*part, *announced, blobs, taken);
+    if (!tensor.has_value()) return FailIn(label, tensor.error());
+    named.tensor = std::move(*tensor);
     tensors.push_back(std::move(named));
   }
   return {};

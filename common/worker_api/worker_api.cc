@@ -29,6 +29,9 @@ Status DecodeValues(const flatbuffers::Vector<Offset<fbs::ValueInfo>>* list, std
     ASSIGN_OR_RETURN(value.dtype, DTypeOf(info->dtype(), value.name));
     value.has_rank = info->has_rank();
     if (info->dims() != nullptr) value.dims.assign(info->dims()->begin(), info->dims()->end());
+    if (value.dims.size() > static_cast<size_t>(limits::kRankMax))
+      return Fail(ErrorCode::kLimitExceeded, "\"" + value.name + "\" has rank " + std::to_string(value.dims.size()) +
+                                                 "; the limit is " + std::to_string(limits::kRankMax));
     value.text = Text(info->text());
     values.push_back(std::move(value));
   }

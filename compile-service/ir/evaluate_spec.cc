@@ -46,6 +46,7 @@ class Evaluator {
   // The value of `root`, and of what it needs, at one point.
   Scalar Evaluate(const ScalarProgram& program, int32_t root, const Point& point);
   Scalar Node(const ScalarProgram& program, int32_t index, const Point& point);
+  Scalar Leaf(const ScalarNode& node, const Point& point);
   void StoreAll(const ScalarProgram& program, const std::vector<Store>& stores, const Point& point);
   void RunStage(const LoopNestSpec& nest, size_t index, Point& point, std::vector<Scalar>& results);
   // Calls `body` with every combination of coordinates[first..first+extents) below the extents.
@@ -72,26 +73,20 @@ Scalar Evaluator::Evaluate(const ScalarProgram& program, int32_t root, const Poi
   return Node(program, root, point);
 }
 
+Scalar Evaluator::Leaf(const ScalarNode& node, const Point& point) {
+  const auto index = static_cast<size_t>(node.index);
+  if (node.op == ScalarOp::kStageResult) return (*point.stage_results)[index];
+  if (node.op == ScalarOp::kAccumulator) return point.sums ? (*point.sums)[index] : point.accumulator;
+  if (node.op == ScalarOp::kCoordinate) return {0, point.coordinates[index]};
+  if (node.op == ScalarOp::kArgument) return {0, dims_[index]};
+  const Access& access = (*point.accesses)[index];
+  return LoadElement(access.storage, node.type, pointers_[static_cast<size_t>(access.pointer)],
+                     Offset(access, point.coordinates));
+}
+
 Scalar Evaluator::Node(const ScalarProgram& program, int32_t at, const Point& point) {
   const ScalarNode& node = program[static_cast<size_t>(at)];
-  const auto index = static_cast<size_t>(node.index);
-  switch (node.op) {
-    case ScalarOp::kLoad: {
-      const Access& access = (*point.accesses)[index];
-      return LoadElement(access.storage, node.type, pointers_[static_cast<size_t>(access.pointer)],
-                         Offset(access, point.coordinates));
-    }
-    case ScalarOp::kStageResult:
-      return (*point.stage_results)[index];
-    case ScalarOp::kAccumulator:
-      return point.sums ? (*point.sums)[index] : point.accumulator;
-    case ScalarOp::kCoordinate:
-      return {0, point.coordinates[index]};
-    case ScalarOp::kArgument:
-      return {0, dims_[index]};
-    default:
-      break;
-  }
+  if (IsLeaf(node.op)) return Leaf(node, point);
   auto value = [&](int32_t operand) {
     if (operand < 0) return Scalar{};
     const auto i = static_cast<size_t>(operand);

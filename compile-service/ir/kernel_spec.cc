@@ -13,17 +13,6 @@ constexpr int32_t kPointersMax = 256, kArgumentsMax = 1024;
 constexpr int64_t kIntMax = int64_t{1} << 40;
 constexpr int32_t kUnitsMax = 8192;
 
-std::string_view OpName(ScalarOp op) {
-  switch (op) {
-#define KILN_SCALAR_OP(value, name, operands, doc) \
-  case ScalarOp::k##name:                          \
-    return #name;
-#include "compile-service/ir/scalar_ops.def"
-#undef KILN_SCALAR_OP
-  }
-  return "";
-}
-
 int OperandCount(ScalarOp op) {
   switch (op) {
 #define KILN_SCALAR_OP(value, name, operands, doc) \
@@ -107,7 +96,8 @@ class Verifier {
     if (program.size() > kNodesMax) return Invalid("a scalar program has more than 4096 nodes");
     for (size_t i = 0; i < program.size(); ++i) {
       if (Status status = CheckNode(program, i, around); !status)
-        return FailIn("node " + std::to_string(i) + " (" + std::string(OpName(program[i].op)) + ")", status.error());
+        return FailIn("node " + std::to_string(i) + " (" + std::string(ScalarOpName(program[i].op)) + ")",
+                      status.error());
     }
     return {};
   }
@@ -249,6 +239,8 @@ class Verifier {
 
   Status CheckStage(const LoopNestSpec& nest, size_t at) {
     const Stage& stage = nest.stages[at];
+    if (stage.kind != Stage::Kind::kReduce && stage.kind != Stage::Kind::kStore)
+      return Invalid("unknown kind of stage");
     std::vector<int32_t> roots;
     switch (stage.kind) {
       case Stage::Kind::kReduce:
@@ -265,8 +257,6 @@ class Verifier {
         RETURN_IF_ERROR(CheckDomain(nest, stage));
         for (const Store& store : stage.stores) roots.push_back(store.node);
         break;
-      default:
-        return Invalid("unknown kind of stage");
     }
     return CheckEarlierResults(nest, roots, at);
   }

@@ -46,6 +46,9 @@ enum class ScalarOp : uint8_t {
 #include "compile-service/ir/scalar_ops.def"
 #undef KILN_SCALAR_OP
 };
+std::string_view ScalarOpName(ScalarOp op);
+// Whether a node's value comes from the loop or the memory around its program.
+bool IsLeaf(ScalarOp op);
 
 // One operation; a, b, c are earlier nodes of the same program (-1 when unused).
 struct ScalarNode {

@@ -5,9 +5,7 @@
 
 namespace kiln::ir {
 
-namespace {
-
-std::string_view OpName(ScalarOp op) {
+std::string_view ScalarOpName(ScalarOp op) {
   switch (op) {
 #define KILN_SCALAR_OP(value, name, operands, doc) \
   case ScalarOp::k##name:                          \
@@ -17,6 +15,13 @@ std::string_view OpName(ScalarOp op) {
   }
   return "?";
 }
+
+bool IsLeaf(ScalarOp op) {
+  return op == ScalarOp::kLoad || op == ScalarOp::kStageResult || op == ScalarOp::kAccumulator ||
+         op == ScalarOp::kCoordinate || op == ScalarOp::kArgument;
+}
+
+namespace {
 
 std::string_view CombineName(Combine combine) {
   switch (combine) {
@@ -54,22 +59,13 @@ std::string Text(const WindowGeometry& g) {
 }
 
 std::string Text(const ScalarNode& node) {
-  std::string text = fmt::format("{} {}", OpName(node.op), DTypeName(node.type));
+  std::string text = fmt::format("{} {}", ScalarOpName(node.op), DTypeName(node.type));
   for (int32_t operand : {node.a, node.b, node.c})
     if (operand >= 0) text += fmt::format(" %{}", operand);
-  switch (node.op) {
-    case ScalarOp::kAccumulator:
-      return node.index == 0 ? text : text + fmt::format(" #{}", node.index);
-    case ScalarOp::kConstant:
-      return text + (IsFloat(node.type) ? fmt::format(" {}", node.number) : fmt::format(" {}", node.integer));
-    case ScalarOp::kLoad:
-    case ScalarOp::kStageResult:
-    case ScalarOp::kCoordinate:
-    case ScalarOp::kArgument:
-      return text + fmt::format(" #{}", node.index);
-    default:
-      return text;
-  }
+  if (node.op == ScalarOp::kConstant)
+    return text + (IsFloat(node.type) ? fmt::format(" {}", node.number) : fmt::format(" {}", node.integer));
+  const bool indexed = IsLeaf(node.op) && (node.op != ScalarOp::kAccumulator || node.index != 0);
+  return indexed ? text + fmt::format(" #{}", node.index) : text;
 }
 
 std::string Lines(const std::vector<Access>& accesses, const ScalarProgram& program) {

@@ -11,15 +11,13 @@ using ir::Graph;
 using ir::GraphValueId;
 using ir::Origin;
 
-constexpr int64_t kKnownElementsMax = 1024;
-
 bool HoldsShapes(DType dtype) {
   return dtype == DType::kI64 || dtype == DType::kI32;
 }
 
 // Contents of a small integer tensor as constants.
 std::optional<KnownValues> ContentsOf(const Tensor& tensor) {
-  if (!HoldsShapes(tensor.dtype()) || tensor.ref.elements() > kKnownElementsMax) return std::nullopt;
+  if (!HoldsShapes(tensor.dtype()) || tensor.ref.elements() > limits::kShapeContentsMax) return std::nullopt;
   KnownValues values;
   if (tensor.dtype() == DType::kI64) {
     for (int64_t v : tensor.values<int64_t>()) values.push_back(Dim::Const(v));

@@ -1,7 +1,6 @@
 #include "compile-service/lower/recurrent_cell.h"
 
 #include <algorithm>
-#include <cctype>
 
 namespace kiln::lower {
 
@@ -10,56 +9,7 @@ using ir::ScalarOp;
 
 namespace {
 
-using Kind = CellActivation::Kind;
-
-struct ActivationName {
-  std::string_view name;
-  CellActivation activation;
-  bool takes_alpha, takes_beta;
-};
-constexpr ActivationName kActivations[] = {
-    {"sigmoid", {Kind::kSigmoid}, false, false},
-    {"tanh", {Kind::kTanh}, false, false},
-    {"relu", {Kind::kRelu}, false, false},
-    {"affine", {Kind::kAffine, 1.0, 0.0}, true, true},
-    {"leakyrelu", {Kind::kLeakyRelu, 0.01}, true, false},
-    {"thresholdedrelu", {Kind::kThresholdedRelu, 1.0}, true, false},
-    {"scaledtanh", {Kind::kScaledTanh, 1.0, 1.0}, true, true},
-    {"hardsigmoid", {Kind::kHardSigmoid, 0.2, 0.5}, true, true},
-    {"elu", {Kind::kElu, 1.0}, true, false},
-    {"softsign", {Kind::kSoftsign}, false, false},
-    {"softplus", {Kind::kSoftplus}, false, false},
-};
-constexpr std::string_view kDefaults[] = {"sigmoid", "tanh", "tanh"};
-
-std::string Lower(std::string_view text) {
-  std::string lower(text);
-  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return lower;
-}
-
-// Alphas and betas are handed out in order to those that take them.
-Result<std::vector<CellActivation>> ActivationsOf(const Attributes& attributes,
-                                                  std::span<const std::string_view> defaults, int64_t directions) {
-  const std::span<const std::string> names = attributes.Texts("activations");
-  const std::span<const double> alphas = attributes.Floats("activation_alpha");
-  const std::span<const double> betas = attributes.Floats("activation_beta");
-  const size_t count = defaults.size() * static_cast<size_t>(directions);
-  if (!names.empty() && names.size() != count)
-    return Fail(ErrorCode::kInvalidArgument, "a recurrent node with a wrong number of activations");
-  std::vector<CellActivation> result;
-  size_t next_alpha = 0, next_beta = 0;
-  for (size_t i = 0; i < count; ++i) {
-    const std::string name = names.empty() ? std::string(defaults[i % defaults.size()]) : Lower(names[i]);
-    const auto* found = std::ranges::find(kActivations, name, &ActivationName::name);
-    if (found == std::end(kActivations)) return Fail(ErrorCode::kUnsupported, "activation '" + name + "' is unknown");
-    CellActivation activation = found->activation;
-    if (found->takes_alpha && next_alpha < alphas.size()) activation.alpha = alphas[next_alpha++];
-    if (found->takes_beta && next_beta < betas.size()) activation.beta = betas[next_beta++];
-    result.push_back(activation);
-  }
-  return result;
-}
+constexpr Activation kDefaults[] = {Activation::kSigmoid, Activation::kTanh, Activation::kTanh};
 
 // Lengths that are known to be all of the time.
 bool IsWhole(const ir::Graph& graph, ir::GraphValueId lengths, Dim time) {
@@ -70,8 +20,8 @@ bool IsWhole(const ir::Graph& graph, ir::GraphValueId lengths, Dim time) {
 class StageWriter {
  public:
   StageWriter(const RecurrentCell& cell, const CellAccesses& at, int64_t direction) : cell_(cell), at_(at) {
-    const size_t count = cell.activations.size() / static_cast<size_t>(cell.directions);
-    activations_ = std::span(cell.activations).subspan(count * static_cast<size_t>(direction), count);
+    const size_t count = cell.activations.count / static_cast<size_t>(cell.directions);
+    activations_ = std::span(cell.activations.items).subspan(count * static_cast<size_t>(direction), count);
   }
 
   CellStages Write() {
@@ -120,34 +70,34 @@ class StageWriter {
   }
 
   int32_t Activated(size_t which, int32_t x) {
-    const CellActivation& activation = activations_[which];
+    const ActivationSpec& activation = activations_[which];
     const int32_t a = Number(activation.alpha), b = Number(activation.beta), zero = Number(0), one = Number(1);
     const auto scaled = [&] { return Op(ScalarOp::kAdd, Op(ScalarOp::kMul, a, x), b); };
     const auto select = [&](int32_t condition, int32_t yes, int32_t no) {
       return Op(ScalarOp::kSelect, condition, yes, no);
     };
     switch (activation.kind) {
-      case Kind::kSigmoid:
+      case Activation::kSigmoid:
         return Op(ScalarOp::kSigmoid, x);
-      case Kind::kTanh:
+      case Activation::kTanh:
         return Op(ScalarOp::kTanh, x);
-      case Kind::kRelu:
+      case Activation::kRelu:
         return select(Less(x, zero), zero, x);
-      case Kind::kAffine:
+      case Activation::kAffine:
         return scaled();
-      case Kind::kLeakyRelu:
+      case Activation::kLeakyRelu:
         return select(Less(x, zero), Op(ScalarOp::kMul, a, x), x);
-      case Kind::kThresholdedRelu:
+      case Activation::kThresholdedRelu:
         return select(Less(a, x), x, zero);
-      case Kind::kScaledTanh:
+      case Activation::kScaledTanh:
         return Op(ScalarOp::kMul, a, Op(ScalarOp::kTanh, Op(ScalarOp::kMul, b, x)));
-      case Kind::kHardSigmoid:
+      case Activation::kHardSigmoid:
         return Op(ScalarOp::kMin, Op(ScalarOp::kMax, scaled(), zero), one);
-      case Kind::kElu:
+      case Activation::kElu:
         return select(Less(x, zero), Op(ScalarOp::kMul, a, Op(ScalarOp::kSub, Op(ScalarOp::kExp, x), one)), x);
-      case Kind::kSoftsign:
+      case Activation::kSoftsign:
         return Op(ScalarOp::kDiv, x, Op(ScalarOp::kAdd, one, Op(ScalarOp::kAbs, x)));
-      case Kind::kSoftplus:
+      case Activation::kSoftplus:
         return Op(ScalarOp::kLog, Op(ScalarOp::kAdd, one, Op(ScalarOp::kExp, x)));
     }
     return x;
@@ -219,7 +169,7 @@ class StageWriter {
 
   const RecurrentCell& cell_;
   const CellAccesses& at_;
-  std::span<const CellActivation> activations_;
+  std::span<const ActivationSpec> activations_;
   ScalarBuilder scalars_;
   std::vector<ir::Store> stores_;
 };
@@ -251,12 +201,11 @@ Result<RecurrentCell> CellOf(const ir::Graph& graph, const ir::GraphNode& node) 
   cell.coupled = node.attributes.Int("input_forget", 0) != 0;
   if (node.attributes.Has("clip")) cell.clip = node.attributes.Float("clip", 0.0);
   cell.has_lengths = has(4) && !IsWhole(graph, node.inputs[4], cell.time);
-  const std::span<const std::string_view> defaults(kDefaults);
-  ASSIGN_OR_RETURN(cell.activations, ActivationsOf(node.attributes,
-                                                   node.op == TensorOp::kLSTM  ? defaults
-                                                   : node.op == TensorOp::kGRU ? defaults.first(2)
-                                                                               : defaults.last(1),
-                                                   cell.directions));
+  const std::span<const Activation> defaults(kDefaults);
+  ASSIGN_OR_RETURN(cell.activations, ReadActivations(node.attributes, cell.directions,
+                                                     node.op == TensorOp::kLSTM  ? defaults
+                                                     : node.op == TensorOp::kGRU ? defaults.first(2)
+                                                                                 : defaults.last(1)));
   return cell;
 }
 

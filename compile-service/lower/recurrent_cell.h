@@ -3,29 +3,12 @@
 
 #include <vector>
 
+#include "common/ops/activation.h"
 #include "compile-service/ir/graph.h"
 #include "compile-service/ir/kernel_spec.h"
 #include "compile-service/lower/scalar_program.h"
 
 namespace kiln::lower {
-
-struct CellActivation {
-  enum class Kind : uint8_t {
-    kSigmoid,
-    kTanh,
-    kRelu,
-    kAffine,
-    kLeakyRelu,
-    kThresholdedRelu,
-    kScaledTanh,
-    kHardSigmoid,
-    kElu,
-    kSoftsign,
-    kSoftplus,
-  };
-  Kind kind = Kind::kTanh;
-  double alpha = 0, beta = 0;
-};
 
 // What a node asks for, with its sizes.
 struct RecurrentCell {
@@ -35,7 +18,7 @@ struct RecurrentCell {
   bool batch_first = false, reverse_only = false, linear_before_reset = false, coupled = false;
   bool has_lengths = false;
   std::optional<double> clip;
-  std::vector<CellActivation> activations;  // per direction, one after another
+  ActivationList activations;  // per direction, one after another
 
   // Whether the reset gate scales the state's bias too, so that it does not belong to the inputs.
   bool BiasesState() const { return op == TensorOp::kGRU && linear_before_reset; }

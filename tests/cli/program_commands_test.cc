@@ -201,6 +201,8 @@ TEST_F(KilnCommand, OnnxTestCountsAndNamesTheFirstDifference) {
   EXPECT_EQ(run.status, 0) << run.output;
   EXPECT_THAT(run.output, HasSubstr("1 passed, 0 failed, 0 skipped"));
   EXPECT_EQ(Kiln("onnx-test --mode interpreted --dynamic " + directory_.string()).status, 0);
+  EXPECT_THAT(Kiln("onnx-test --mode compiled --json " + directory_.string()).output,
+              AllOf(HasSubstr(R"("outcome":"passed")"), HasSubstr(R"("ops":{"Mul":{"generated":1,"reference":0}})")));
   WriteVectors({2, 5});
   run = Kiln("onnx-test --mode interpreted " + directory_.string());
   EXPECT_EQ(run.status, 1);

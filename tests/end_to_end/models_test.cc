@@ -7,6 +7,7 @@
 
 #include "cli/onnx_test/compiled_runner.h"
 #include "cli/onnx_test/onnx_test.h"
+#include "tests/support/shared_material.h"
 
 namespace kiln {
 namespace {
@@ -32,8 +33,8 @@ class CompiledModel : public ::testing::TestWithParam<ModelCase> {
   }
 
   static void ExpectVectorsPass(bool dynamic, bool check_floor) {
-    const fs::path model = fs::path(KILN_SOURCE_DIR).parent_path() / "shared/models" / GetParam().path;
-    if (!fs::exists(model)) GTEST_SKIP() << model << " is absent";
+    const fs::path model = SharedDirectory() / "models" / GetParam().path;
+    KILN_NEEDS_SHARED(model);
     const auto cases = onnx_test::FindCases(model.parent_path() / "vectors" / model.stem(), model);
     ASSERT_TRUE(cases.has_value()) << ToString(cases.error());
     const onnx_test::TestOptions options{.dynamic = dynamic, .tolerance = {.relative = 1e-3, .absolute = 1e-4}};

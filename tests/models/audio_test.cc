@@ -9,6 +9,7 @@
 
 #include "tests/models/shared_model.h"
 #include "tests/models/wave_file.h"
+#include "tests/support/shared_material.h"
 
 namespace kiln::testing {
 namespace {
@@ -47,7 +48,7 @@ std::vector<float> SpeechProbabilities(SharedModel& model, const std::vector<flo
 class SpeechDetection : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(SpeechDetection, AMinuteGivesTheStoredProbabilities) {
-  if (!fs::exists(SharedDirectory())) GTEST_SKIP() << SharedDirectory() << " is absent";
+  KILN_NEEDS_SHARED(SharedDirectory() / "models");
   const auto model = SharedModel::Load(Models() / "silero-vad" / GetParam());
   ASSERT_TRUE(model.has_value()) << ToString(model.error());
   const auto samples = ReadWave(Models() / "silero-vad" / "test.wav");
@@ -149,7 +150,7 @@ Spectrum Enhanced(SharedModel& model, const Spectrum& noisy, std::map<std::strin
 class SpeechEnhancement : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(SpeechEnhancement, ARecordingIsWhatItsAuthorsMadeOfIt) {
-  if (!fs::exists(SharedDirectory())) GTEST_SKIP() << SharedDirectory() << " is absent";
+  KILN_NEEDS_SHARED(SharedDirectory() / "models");
   const fs::path folder = Models() / "gtcrn";
   const auto model = SharedModel::Load(folder / GetParam());
   ASSERT_TRUE(model.has_value()) << ToString(model.error());

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "tests/models/shared_model.h"
+#include "tests/support/shared_material.h"
 #include "vm-worker/onnx/tensor_proto.h"
 
 namespace kiln::testing {
@@ -30,7 +31,7 @@ class LightTopology : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(LightTopology, MatchesTheStoredOutput) {
-  if (!fs::exists(SharedDirectory())) GTEST_SKIP() << SharedDirectory() << " is absent";
+  KILN_NEEDS_SHARED(SharedDirectory() / "conformance");
   const fs::path folder = fs::path(KILN_LIGHT_DIR) / "light";
   const auto model = SharedModel::Load(folder / (std::string("light_") + GetParam() + ".onnx"));
   ASSERT_TRUE(model.has_value()) << ToString(model.error());

@@ -2,10 +2,6 @@
 
 namespace kiln::testing {
 
-std::filesystem::path SharedDirectory() {
-  return std::filesystem::path(KILN_SOURCE_DIR).parent_path() / "shared";
-}
-
 Result<std::unique_ptr<SharedModel>> SharedModel::Load(const std::filesystem::path& path) {
   ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnx(path));
   std::unique_ptr<SharedModel> model(new SharedModel);

@@ -12,9 +12,6 @@
 
 namespace kiln::testing {
 
-// …/shared beside the repository; may be absent.
-std::filesystem::path SharedDirectory();
-
 // Not thread-safe.
 class SharedModel {
  public:

@@ -33,7 +33,8 @@ bool IsExact(const Guard& guard, const Segment& segment) {
 }  // namespace
 
 Result<std::shared_ptr<const Tensor>> PackedWeights::Pack(const PrepackRecipe& recipe,
-                                                          std::span<const TensorRef> weights) {
+                                                          std::span<const TensorRef> weights,
+                                                          const std::shared_ptr<const void>& owner) {
   FieldHasher hasher("kiln.packed.v1");
   ASSIGN_OR_RETURN(std::vector<uint8_t> bytes, EncodeProgram(recipe.program));
   hasher.Bytes(bytes);
@@ -48,30 +49,32 @@ Result<std::shared_ptr<const Tensor>> PackedWeights::Pack(const PrepackRecipe& r
   const Digest key = hasher.Finish();
   {
     std::lock_guard lock(mutex_);
-    if (auto it = packed_.find(key); it != packed_.end())
-      if (auto alive = it->second.lock()) return alive;
+    if (auto it = packed_.find(key); it != packed_.end() && !it->second.owner.owner_before(owner) &&
+                                     !std::weak_ptr<const void>(owner).owner_before(it->second.owner))
+      if (auto alive = it->second.tensor.lock()) return alive;
   }
   ASSIGN_OR_RETURN(Tensor tensor, runner_(recipe.program, inputs));
   auto packed =
       std::make_shared<const Tensor>(tensor.ref.IsContiguous() ? std::move(tensor) : MakeContiguous(tensor.ref));
   std::lock_guard lock(mutex_);
-  std::erase_if(packed_, [](const auto& entry) { return entry.second.expired(); });
-  packed_[key] = packed;
+  std::erase_if(packed_, [](const auto& entry) { return entry.second.tensor.expired(); });
+  packed_[key] = {packed, owner};
   return packed;
 }
 
 int64_t PackedWeights::bytes() const {
   std::lock_guard lock(mutex_);
   int64_t total = 0;
-  for (const auto& [key, weak] : packed_)
-    if (auto alive = weak.lock()) total += alive->ref.bytes();
+  for (const auto& [key, entry] : packed_)
+    if (auto alive = entry.tensor.lock()) total += alive->ref.bytes();
   return total;
 }
 
 Result<std::shared_ptr<const LinkedPlan>> LinkedPlan::Link(std::shared_ptr<const Plan> plan, PlanKey key,
                                                            const Segment& segment,
                                                            std::shared_ptr<const CodeMapping> code,
-                                                           std::span<const TensorRef> weights, PackedWeights& packer) {
+                                                           std::span<const TensorRef> weights, PackedWeights& packer,
+                                                           const std::shared_ptr<const void>& owner) {
   RETURN_IF_ERROR(VerifyPlan(*plan, segment));
   if (plan->abi != KILN_KERNEL_ABI)
     return Fail(ErrorCode::kTargetMismatch, "plan needs kernel ABI " + std::to_string(plan->abi) +
@@ -84,7 +87,7 @@ Result<std::shared_ptr<const LinkedPlan>> LinkedPlan::Link(std::shared_ptr<const
   std::shared_ptr<LinkedPlan> linked(new LinkedPlan());
   linked->code_ = std::move(code);
   for (const PrepackRecipe& recipe : plan->recipes) {
-    ASSIGN_OR_RETURN(auto packed, packer.Pack(recipe, weights));
+    ASSIGN_OR_RETURN(auto packed, packer.Pack(recipe, weights, owner));
     linked->packed_.push_back(std::move(packed));
   }
   for (const PlanStep& step : plan->steps) {

@@ -19,29 +19,37 @@ namespace kiln {
 // Runs a prepack recipe's program; the interpreter in production.
 using RecipeRunner = std::function<Result<Tensor>(const Program& program, std::span<const TensorRef> inputs)>;
 
-// Packed weights of one worker, shared by every plan that packs the same weights the same way, and alive as long as one
-// of them is. Thread-safe.
+// Packed weights of one worker, shared by every plan that packs the same weights of one model the same way, and alive
+// as long as one of them is. Thread-safe.
 class PackedWeights {
  public:
   explicit PackedWeights(RecipeRunner runner) : runner_(std::move(runner)) {}
-  Result<std::shared_ptr<const Tensor>> Pack(const PrepackRecipe& recipe, std::span<const TensorRef> weights);
+  // `owner` holds the weights. Addresses name them only while it lives: the packed form of a model that is gone never
+  // serves another one whose weights lie where its own did. Null: the weights outlive this object.
+  Result<std::shared_ptr<const Tensor>> Pack(const PrepackRecipe& recipe, std::span<const TensorRef> weights,
+                                             const std::shared_ptr<const void>& owner);
   int64_t bytes() const;  // of everything alive
 
  private:
   RecipeRunner runner_;
   mutable std::mutex mutex_;
-  std::unordered_map<Digest, std::weak_ptr<const Tensor>, DigestHash> packed_;
+  struct Entry {
+    std::weak_ptr<const Tensor> tensor;
+    std::weak_ptr<const void> owner;
+  };
+  std::unordered_map<Digest, Entry, DigestHash> packed_;
 };
 
 // Immutable after Link; shared by the slots and instances that use it. Thread-safe.
 class LinkedPlan : public std::enable_shared_from_this<LinkedPlan> {
  public:
   // `code` maps plan.kernels, in order; equal layers share one plan and one mapping. `weights` are the segment's, in
-  // canonical order; they and `segment` live as long as the model. Verifies plan against segment, ABI, dtypes and dims
-  // of weights.
+  // canonical order; they and `segment` live as long as the model, which is `owner` (see PackedWeights). Verifies plan
+  // against segment, ABI, dtypes and dims of weights.
   static Result<std::shared_ptr<const LinkedPlan>> Link(std::shared_ptr<const Plan> plan, PlanKey key,
                                                         const Segment& segment, std::shared_ptr<const CodeMapping> code,
-                                                        std::span<const TensorRef> weights, PackedWeights& packer);
+                                                        std::span<const TensorRef> weights, PackedWeights& packer,
+                                                        const std::shared_ptr<const void>& owner = nullptr);
 
   const Plan& plan() const { return *plan_; }
   const PlanKey& key() const { return key_; }

@@ -5,6 +5,8 @@
 
 #include "common/base/checked_math.h"
 #include "common/base/clock.h"
+#include "vm-worker/dispatch/step_shapes.h"
+#include "vm-worker/interp/shape_rule.h"
 
 namespace kiln {
 namespace {
@@ -112,12 +114,7 @@ Result<std::unique_ptr<PlanInstance>> PlanInstance::Instantiate(std::shared_ptr<
   for (size_t i = 0; i < linked->weights().size(); ++i) instance->bases_[first_weight + i] = linked->weights()[i].data;
   for (size_t i = 0; i < plan.recipes.size(); ++i) instance->bases_[first_packed + i] = linked->packed(i).ref.data;
 
-  for (int32_t output : plan.outputs) {
-    const PlanValue& value = plan.values[static_cast<size_t>(output)];
-    ASSIGN_OR_RETURN(Dims dims, EvaluateDims(plan.symbols, value.dims, symbol_values));
-    ASSIGN_OR_RETURN(int64_t elements, CheckedElements(dims, value.dtype));
-    instance->outputs_.push_back({value.dtype, dims, elements * DTypeBytes(value.dtype)});
-  }
+  RETURN_IF_ERROR(instance->AddOutputs(symbol_values));
 
   std::vector<TensorRef> views;
   std::vector<Address> addresses;
@@ -164,7 +161,9 @@ Result<std::unique_ptr<PlanInstance>> PlanInstance::Instantiate(std::shared_ptr<
         break;
     }
     RETURN_IF_ERROR(CheckInside(view, offset, storage_bytes, i));
-    address.offset = start + offset * DTypeBytes(view.dtype);
+    address.offset = view.elements() == 0 ? start : start + offset * DTypeBytes(view.dtype);
+    if (const void* known = instance->bases_[static_cast<size_t>(address.base)]; known != nullptr)
+      view.data = static_cast<char*>(const_cast<void*>(known)) + address.offset;
     views.push_back(view);
     addresses.push_back(address);
   }
@@ -174,57 +173,109 @@ Result<std::unique_ptr<PlanInstance>> PlanInstance::Instantiate(std::shared_ptr<
   return instance;
 }
 
-Status PlanInstance::BuildSteps(std::span<const int64_t> symbol_values, std::span<const TensorRef> values,
+// The shapes of the outputs; they must be the segment's.
+Status PlanInstance::AddOutputs(std::span<const int64_t> symbol_values) {
+  const Plan& plan = linked_->plan();
+  const Program& body = linked_->segment().body;
+  for (size_t i = 0; i < plan.outputs.size(); ++i) {
+    const PlanValue& value = plan.values[static_cast<size_t>(plan.outputs[i])];
+    const TensorDesc& desc = body.entry().values[static_cast<size_t>(body.entry().regions[0].outputs[i])].desc;
+    ASSIGN_OR_RETURN(Dims dims, EvaluateDims(plan.symbols, value.dims, symbol_values));
+    for (int d = 0; d < (desc.has_rank() ? dims.rank() : 0); ++d) {
+      ASSIGN_OR_RETURN(const std::optional<int64_t> wanted,
+                       EvaluateInFrame(body.symbols, (*desc.dims)[static_cast<size_t>(d)], symbol_values));
+      if (wanted && *wanted != dims[d])
+        return Fail(ErrorCode::kIntegrityFailure, "plan output " + std::to_string(i) + " is " + dims.ToString() +
+                                                      ", the segment's is " + ToString(desc, body.symbols) +
+                                                      "; the plan is not used");
+    }
+    ASSIGN_OR_RETURN(int64_t elements, CheckedElements(dims, value.dtype));
+    outputs_.push_back({value.dtype, dims, elements * DTypeBytes(value.dtype)});
+  }
+  return {};
+}
+
+Status PlanInstance::BuildSteps(std::span<const int64_t> symbol_values, std::span<TensorRef> values,
                                 std::span<const Address> addresses) {
   const Plan& plan = linked_->plan();
-  int64_t scratch_max = 0;
   for (size_t s = 0; s < plan.steps.size(); ++s) {
-    if (const auto* kernel = std::get_if<KernelStep>(&plan.steps[s].step)) {
-      KernelCallStep call{};
-      call.entry = linked_->code().entry(static_cast<size_t>(kernel->kernel));
-      call.first_pointer = static_cast<int32_t>(addresses_.size());
-      call.pointers = static_cast<int32_t>(kernel->pointers.size());
-      for (int32_t value : kernel->pointers) addresses_.push_back(addresses[static_cast<size_t>(value)]);
-      call.first_dim = static_cast<int32_t>(dims_.size());
-      for (Dim dim : kernel->dims) {
-        ASSIGN_OR_RETURN(int64_t extent, plan.symbols.Evaluate(dim, symbol_values));
-        dims_.push_back(extent);
-      }
-      ASSIGN_OR_RETURN(call.range, plan.symbols.Evaluate(kernel->range, symbol_values));
-      ASSIGN_OR_RETURN(call.scratch_bytes, plan.symbols.Evaluate(kernel->scratch_bytes, symbol_values));
-      if (call.scratch_bytes < 0 || call.scratch_bytes > limits::kTensorBytesMax)
-        return Fail(ErrorCode::kLimitExceeded,
-                    "step " + std::to_string(s) + " wants " + std::to_string(call.scratch_bytes) + " bytes of scratch");
-      scratch_max = std::max(scratch_max, call.scratch_bytes);
-      ASSIGN_OR_RETURN(const int64_t cost, plan.symbols.Evaluate(kernel->cost, symbol_values));
-      // Scratch belongs to one thread, and the arena holds it once.
-      const bool pooled = call.scratch_bytes == 0 && cost >= kPooledOperationsMin;
-      call.parts_max = pooled ? std::max<int64_t>(1, cost / kPartOperationsMin) : 1;
-      steps_.push_back({true, static_cast<int32_t>(kernels_.size())});
-      kernels_.push_back(call);
-      continue;
-    }
-    const auto& node = std::get<ReferenceStep>(plan.steps[s].step);
-    ReferenceCallStep call;
-    call.plan_step = static_cast<int32_t>(s);
-    call.first_value = static_cast<int32_t>(addresses_.size());
-    for (int32_t input : node.inputs) {
-      call.inputs.push_back(input < 0 ? TensorRef{} : values[static_cast<size_t>(input)]);
-      addresses_.push_back(input < 0 ? Address{-1, 0} : addresses[static_cast<size_t>(input)]);
-    }
-    for (int32_t output : node.outputs) {
-      call.outputs.push_back(output < 0 ? TensorRef{} : values[static_cast<size_t>(output)]);
-      addresses_.push_back(output < 0 ? Address{-1, 0} : addresses[static_cast<size_t>(output)]);
-    }
-    for (Dim dim : node.attributes.Dims("dims")) {
-      ASSIGN_OR_RETURN(int64_t extent, plan.symbols.Evaluate(dim, symbol_values));
-      call.shape.push_back(extent);
-    }
-    steps_.push_back({false, static_cast<int32_t>(references_.size())});
-    references_.push_back(std::move(call));
+    const bool is_kernel = std::holds_alternative<KernelStep>(plan.steps[s].step);
+    RETURN_IF_ERROR(is_kernel ? AddKernel(s, symbol_values, addresses)
+                              : AddReference(s, symbol_values, values, addresses));
+    const size_t count = is_kernel ? kernels_.size() : references_.size();
+    steps_.push_back({is_kernel, static_cast<int32_t>(count) - 1});
   }
   pointer_table_.assign(addresses_.size(), nullptr);
-  arena_bytes_ = RoundUp(scratch_offset_ + scratch_max, kArenaAlignment);
+  int64_t scratch = 0;
+  for (const KernelCallStep& kernel : kernels_) scratch = std::max(scratch, kernel.scratch_bytes);
+  arena_bytes_ = RoundUp(scratch_offset_ + scratch, kArenaAlignment);
+  return {};
+}
+
+Status PlanInstance::AddKernel(size_t step, std::span<const int64_t> symbol_values,
+                               std::span<const Address> addresses) {
+  const Plan& plan = linked_->plan();
+  const auto& kernel = std::get<KernelStep>(plan.steps[step].step);
+  KernelCallStep call{};
+  call.entry = linked_->code().entry(static_cast<size_t>(kernel.kernel));
+  call.first_pointer = static_cast<int32_t>(addresses_.size());
+  call.pointers = static_cast<int32_t>(kernel.pointers.size());
+  for (int32_t value : kernel.pointers) addresses_.push_back(addresses[static_cast<size_t>(value)]);
+  call.first_dim = static_cast<int32_t>(dims_.size());
+  for (Dim dim : kernel.dims) {
+    ASSIGN_OR_RETURN(int64_t extent, plan.symbols.Evaluate(dim, symbol_values));
+    dims_.push_back(extent);
+  }
+  ASSIGN_OR_RETURN(call.range, plan.symbols.Evaluate(kernel.range, symbol_values));
+  ASSIGN_OR_RETURN(call.scratch_bytes, plan.symbols.Evaluate(kernel.scratch_bytes, symbol_values));
+  if (call.scratch_bytes < 0 || call.scratch_bytes > limits::kTensorBytesMax)
+    return Fail(ErrorCode::kLimitExceeded,
+                "step " + std::to_string(step) + " wants " + std::to_string(call.scratch_bytes) + " bytes of scratch");
+  ASSIGN_OR_RETURN(const int64_t cost, plan.symbols.Evaluate(kernel.cost, symbol_values));
+  // Scratch belongs to one thread, and the arena holds it once.
+  const bool pooled = call.scratch_bytes == 0 && cost >= kPooledOperationsMin;
+  call.parts_max = pooled ? std::max<int64_t>(1, cost / kPartOperationsMin) : 1;
+  kernels_.push_back(call);
+  return {};
+}
+
+Status PlanInstance::AddReference(size_t step, std::span<const int64_t> symbol_values, std::span<TensorRef> values,
+                                  std::span<const Address> addresses) {
+  const Plan& plan = linked_->plan();
+  const auto& node = std::get<ReferenceStep>(plan.steps[step].step);
+  ReferenceCallStep call;
+  call.plan_step = static_cast<int32_t>(step);
+  call.first_value = static_cast<int32_t>(addresses_.size());
+  std::vector<const TensorRef*> inputs, outputs;
+  const auto add = [&](int32_t value, std::vector<TensorRef>& views, std::vector<const TensorRef*>& pointers) {
+    pointers.push_back(value < 0 ? nullptr : &values[static_cast<size_t>(value)]);
+    views.push_back(value < 0 ? TensorRef{} : values[static_cast<size_t>(value)]);
+    addresses_.push_back(value < 0 ? Address{-1, 0} : addresses[static_cast<size_t>(value)]);
+  };
+  for (int32_t input : node.inputs) add(input, call.inputs, inputs);
+  for (int32_t output : node.outputs) add(output, call.outputs, outputs);
+  for (Dim dim : node.attributes.Dims("dims")) {
+    ASSIGN_OR_RETURN(int64_t extent, plan.symbols.Evaluate(dim, symbol_values));
+    call.shape.push_back(extent);
+  }
+  if (node.op == TensorOp::kShapeVector) {
+    const TensorRef& to = call.outputs[0];
+    if (node.outputs[0] < 0 || to.dtype != DType::kI64 || !to.IsContiguous() ||
+        to.elements() != static_cast<int64_t>(call.shape.size()))
+      return Fail(ErrorCode::kIntegrityFailure, "plan step " + std::to_string(step) + " writes " +
+                                                    std::to_string(call.shape.size()) + " dims to " +
+                                                    to.dims.ToString() + "; the plan is not used");
+    values[static_cast<size_t>(node.outputs[0])].data = call.shape.data();
+  } else {
+    RETURN_IF_ERROR(CheckStepShapes(node, inputs, outputs));
+  }
+  const ReferenceKernel& kernel = linked_->reference(step).kernel;
+  const auto is_strided = [](const TensorRef& input) { return !input.IsContiguous(); };
+  if (kernel.run != nullptr && !kernel.strided_inputs && std::ranges::any_of(call.inputs, is_strided)) {
+    call.dense = call.inputs;
+    for (TensorRef& input : call.dense) input.strides = ContiguousStrides(input.dims);
+  }
+  references_.push_back(std::move(call));
   return {};
 }
 
@@ -288,18 +339,18 @@ Status PlanInstance::RunReference(ReferenceCallStep& step, const PlanCall& call)
     std::copy(step.shape.begin(), step.shape.end(), step.outputs[0].as<int64_t>());
     return {};
   }
-  const LinkedPlan::Reference& reference = linked_->reference(static_cast<size_t>(step.plan_step));
-  if (reference.kernel.run != nullptr && !reference.kernel.strided_inputs)
-    for (TensorRef& input : step.inputs) {
-      if (input.data == nullptr || input.IsContiguous()) continue;
-      TensorRef dense =
-          MakeRef(input.dtype, input.dims, call.memory->AllocateScratch(static_cast<size_t>(input.bytes())));
-      if (dense.data == nullptr)
-        return Fail(ErrorCode::kResourceExhausted, "no memory for a contiguous copy of an operand");
-      CopyElements(input, dense);
-      input = dense;
-    }
-  KernelCall kernel_call{node.op, &node.attributes, {}, step.inputs, step.outputs, call.memory, nullptr};
+  for (size_t i = 0; i < step.dense.size(); ++i) {
+    const TensorRef& input = step.inputs[i];
+    TensorRef& dense = step.dense[i];
+    dense.data = input.data;
+    if (input.data == nullptr || input.IsContiguous()) continue;
+    dense.data = call.memory->AllocateScratch(static_cast<size_t>(input.bytes()));
+    if (dense.data == nullptr)
+      return Fail(ErrorCode::kResourceExhausted, "no memory for a contiguous copy of an operand");
+    CopyElements(input, dense);
+  }
+  KernelCall kernel_call{node.op,      &node.attributes, {},     step.dense.empty() ? step.inputs : step.dense,
+                         step.outputs, call.memory,      nullptr};
   if (OpInfo(node.op).family == OpFamily::kView) {
     for (size_t i = 0; i < step.outputs.size(); ++i) {
       ASSIGN_OR_RETURN(std::optional<TensorRef> view, MakeView(kernel_call, static_cast<int>(i), step.outputs[i].dims));
@@ -308,6 +359,7 @@ Status PlanInstance::RunReference(ReferenceCallStep& step, const PlanCall& call)
     }
     return {};
   }
+  const LinkedPlan::Reference& reference = linked_->reference(static_cast<size_t>(step.plan_step));
   kernel_call.prepared = reference.prepared.get();
   Status status = reference.kernel.run(kernel_call);
   if (!status.has_value()) return FailIn(OpInfo(node.op).name, status.error());

@@ -98,6 +98,7 @@ class PlanInstance {
     int32_t plan_step;
     int32_t first_value;                     // in addresses_: inputs then outputs
     std::vector<TensorRef> inputs, outputs;  // data patched per call
+    std::vector<TensorRef> dense;            // the inputs as the kernel reads them, where it takes no strides; or empty
     std::vector<int64_t> shape;              // ShapeVector's values
   };
   struct Step {
@@ -105,8 +106,13 @@ class PlanInstance {
     int32_t index;
   };
 
-  Status BuildSteps(std::span<const int64_t> symbol_values, std::span<const TensorRef> values,
+  Status AddOutputs(std::span<const int64_t> symbol_values);
+  // `values`: a view per plan value; data is set where the contents are known already.
+  Status BuildSteps(std::span<const int64_t> symbol_values, std::span<TensorRef> values,
                     std::span<const Address> addresses);
+  Status AddKernel(size_t step, std::span<const int64_t> symbol_values, std::span<const Address> addresses);
+  Status AddReference(size_t step, std::span<const int64_t> symbol_values, std::span<TensorRef> values,
+                      std::span<const Address> addresses);
   Status RunReference(ReferenceCallStep& step, const PlanCall& call);
   void Watch(size_t step, const PlanCall& call, int64_t start_ns) const;
 

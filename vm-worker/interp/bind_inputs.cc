@@ -75,22 +75,7 @@ Status CheckConstraint(const SymbolTable& symbols, const Constraint& constraint,
   ASSIGN_OR_RETURN(const std::optional<int64_t> left, EvaluateInFrame(symbols, constraint.left, frame));
   ASSIGN_OR_RETURN(const std::optional<int64_t> right, EvaluateInFrame(symbols, constraint.right, frame));
   if (!left || !right) return {};
-  bool holds = false;
-  switch (constraint.kind) {
-    case ConstraintKind::kEqual:
-      holds = *left == *right;
-      break;
-    case ConstraintKind::kNotEqual:
-      holds = *left != *right;
-      break;
-    case ConstraintKind::kLessEqual:
-      holds = *left <= *right;
-      break;
-    case ConstraintKind::kDivides:
-      holds = *left > 0 && *right % *left == 0;
-      break;
-  }
-  if (holds) return {};
+  if (Holds(constraint.kind, *left, *right)) return {};
   return Fail(ErrorCode::kShapeMismatch,
               fmt::format("constraint {} does not hold: {} and {}", symbols.ToString(constraint), *left, *right));
 }

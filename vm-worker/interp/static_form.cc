@@ -197,12 +197,12 @@ class Resolver {
       if (index == kNoRegister) return std::nullopt;
       const uint32_t tensor = tensor_of_[index];
       if (resolved_[tensor].known) return resolved_[tensor].known;
-      return IsFixed(tensor) ? ReadKnownValues(form_->tensors[tensor], kKnownElementsMax) : std::nullopt;
+      return IsFixed(tensor) ? ReadKnownValues(form_->tensors[tensor], limits::kShapeContentsMax) : std::nullopt;
     };
     auto known_floats = [this, inputs](int i) -> std::optional<std::vector<double>> {
       const uint32_t index = inputs[static_cast<size_t>(i)];
       if (index == kNoRegister || !IsFixed(tensor_of_[index])) return std::nullopt;
-      return ReadKnownFloats(form_->tensors[tensor_of_[index]], kKnownElementsMax);
+      return ReadKnownFloats(form_->tensors[tensor_of_[index]], limits::kShapeContentsMax);
     };
     return Named(node, rule_.Run(program_, node, refs_, known, known_floats, true));
   }

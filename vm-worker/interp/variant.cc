@@ -29,11 +29,11 @@ Status Machine::RunShapeRule(std::span<const uint32_t> inputs, uint32_t node) {
   refs.clear();
   for (uint32_t index : inputs) refs.push_back(index == kNoRegister ? nullptr : &At(index).ref);
   auto known = [&refs](int i) -> std::optional<KnownValues> {
-    return refs[static_cast<size_t>(i)] ? ReadKnownValues(*refs[static_cast<size_t>(i)], kKnownElementsMax)
+    return refs[static_cast<size_t>(i)] ? ReadKnownValues(*refs[static_cast<size_t>(i)], limits::kShapeContentsMax)
                                         : std::nullopt;
   };
   auto known_floats = [&refs](int i) -> std::optional<std::vector<double>> {
-    return refs[static_cast<size_t>(i)] ? ReadKnownFloats(*refs[static_cast<size_t>(i)], kKnownElementsMax)
+    return refs[static_cast<size_t>(i)] ? ReadKnownFloats(*refs[static_cast<size_t>(i)], limits::kShapeContentsMax)
                                         : std::nullopt;
   };
   if (Status status = context_.rule.Run(program_, NodeOf(node), refs, known, known_floats, false); !status)

@@ -27,7 +27,7 @@ bool StoreInteger(int64_t value, T& slot) {
 }
 
 std::optional<std::vector<double>> FloatsOf(const Tensor& tensor) {
-  if (tensor.ref.elements() > kKnownElementsMax || !IsFloat(tensor.dtype())) return std::nullopt;
+  if (tensor.ref.elements() > limits::kShapeContentsMax || !IsFloat(tensor.dtype())) return std::nullopt;
   std::vector<double> values;
   DispatchDType(tensor.dtype(), [&]<class T>() {
     for (const T value : tensor.values<T>()) {
@@ -49,7 +49,7 @@ void ValueFacts::Resize(size_t values) {
 }
 
 std::optional<KnownValues> KnownOfTensor(const Tensor& tensor) {
-  if (tensor.ref.elements() > kKnownElementsMax || IsFloat(tensor.dtype())) return std::nullopt;
+  if (tensor.ref.elements() > limits::kShapeContentsMax || IsFloat(tensor.dtype())) return std::nullopt;
   return DispatchDType(tensor.dtype(), [&]<class T>() -> std::optional<KnownValues> {
     if constexpr (std::is_integral_v<T>) return IntegersOf<T>(tensor);
     return std::nullopt;

@@ -10,9 +10,6 @@
 
 namespace kiln {
 
-// Integer contents are followed up to this many elements; longer vectors are data, not shapes.
-inline constexpr int64_t kKnownElementsMax = 256;
-
 // Indexed by ValueId. Value type.
 struct ValueFacts {
   std::vector<ConstantId> constant;  // -1: not a constant

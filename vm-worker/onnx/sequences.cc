@@ -38,7 +38,8 @@ Result<size_t> PositionIn(NodeContext& node, size_t i, size_t size, size_t last,
   RETURN_IF_ERROR(RequireTensor(node, i));
   const auto known = node.b.KnownInts(node.In(i));
   if (!known || known->size() != 1) {
-    return Fail(ErrorCode::kUnsupported, "a position in a sequence must be known when the model is loaded");
+    return Fail(ErrorCode::kUnsupported,
+                "a position in a sequence that only running tells is not supported here; make it a constant");
   }
   const int64_t count = static_cast<int64_t>(size);
   const int64_t position = (*known)[0] < 0 ? (*known)[0] + count : (*known)[0];
@@ -151,20 +152,24 @@ Result<std::vector<int64_t>> PieceSizes(NodeContext& node, Dim dim) {
     if (count.is_const() && count.value() >= 0 && count.value() <= static_cast<int64_t>(kSequenceLengthMax)) {
       return std::vector<int64_t>(static_cast<size_t>(count.value()), -1);
     }
-    return Fail(ErrorCode::kUnsupported, "the number of pieces must be known when the model is loaded");
+    return Fail(
+        ErrorCode::kUnsupported,
+        "sequences of a length that only running tells are not supported; give `split` a fixed number of pieces");
   }
   int64_t size = 1;
   if (node.Has(1)) {
     const auto known = node.b.KnownInts(node.In(1));
     if (!known || known->size() != 1) {
-      return Fail(ErrorCode::kUnsupported, "the size of a piece must be known when the model is loaded");
+      return Fail(ErrorCode::kUnsupported,
+                  "pieces of a size that only running tells are not supported; make `split` a constant");
     }
     size = (*known)[0];
   }
   if (size < 1) return Fail(ErrorCode::kInvalidArgument, "the size of a piece is " + std::to_string(size));
   if (!dim.is_const()) {
-    return Fail(ErrorCode::kUnsupported,
-                "the length of a sequence must be known when the model is loaded; fix the dim that is split");
+    return Fail(
+        ErrorCode::kUnsupported,
+        "sequences of a length that only running tells are not supported; give the dim that is split a fixed size");
   }
   if (dim.value() / size >= static_cast<int64_t>(kSequenceLengthMax)) {
     return Fail(ErrorCode::kLimitExceeded,
@@ -273,9 +278,10 @@ Result<ValueList> UnrolledLoop(NodeContext& node, GraphProto& body) {
   const auto trips = node.Has(0) ? node.b.KnownInts(node.In(0)) : std::nullopt;
   const auto condition = node.Has(1) ? node.b.KnownInts(node.In(1)) : std::optional(std::vector<int64_t>{1});
   const auto unknown = [] {
-    return Fail(ErrorCode::kUnsupported,
-                "a Loop that carries a sequence needs a trip count and conditions that are known when the model is "
-                "loaded");
+    return Fail(
+        ErrorCode::kUnsupported,
+        "a Loop that carries a sequence is supported where its trip count and conditions are known when the model "
+        "is loaded; give the dims they come from fixed sizes, or collect a scan output instead");
   };
   if (!trips || trips->size() != 1 || !condition || condition->size() != 1) return unknown();
   if ((*trips)[0] > static_cast<int64_t>(kSequenceLengthMax)) {

@@ -65,7 +65,7 @@ Status TierController::FetchAndLink(const FetchJob& job, const std::shared_ptr<M
   if (options_.gdb_symbols) plan.code = NameForGdb(model->name(), *plan.plan, std::move(plan.code));
   for (size_t site : job.sites) {
     ASSIGN_OR_RETURN(auto linked, LinkedPlan::Link(plan.plan, plan.key, model->program().segments()[site], plan.code,
-                                                   model->program().weights(static_cast<int>(site)), packer_));
+                                                   model->program().weights(static_cast<int>(site)), packer_, model));
     // Other workers' exact plans for shapes of theirs must not fill the slot.
     if (linked->exact() && !linked->segment().symbols.empty() && !job.exact_has_room)
       return Fail(ErrorCode::kLimitExceeded, "the segment has as many plans as it may (--plans)");

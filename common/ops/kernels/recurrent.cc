@@ -3,118 +3,42 @@
 #include <array>
 #include <cstring>
 
+#include "common/ops/activation.h"
 #include "common/ops/kernels/gemm.h"
 #include "common/ops/kernels/table.h"
 
 namespace kiln::kernels {
 namespace {
 
-enum class Activation : uint8_t {
-  kSigmoid,
-  kTanh,
-  kRelu,
-  kAffine,
-  kLeakyRelu,
-  kThresholdedRelu,
-  kScaledTanh,
-  kHardSigmoid,
-  kElu,
-  kSoftsign,
-  kSoftplus,
-};
-
-struct ActivationSpec {
-  Activation kind;
-  double alpha = 0, beta = 0;
-
-  template <class T>
-  T operator()(T x) const {
-    const T a = static_cast<T>(alpha);
-    const T b = static_cast<T>(beta);
-    switch (kind) {
-      case Activation::kSigmoid:
-        return T(1) / (T(1) + std::exp(-x));
-      case Activation::kTanh:
-        return std::tanh(x);
-      case Activation::kRelu:
-        return x < T(0) ? T(0) : x;
-      case Activation::kAffine:
-        return a * x + b;
-      case Activation::kLeakyRelu:
-        return x < T(0) ? a * x : x;
-      case Activation::kThresholdedRelu:
-        return x > a ? x : T(0);
-      case Activation::kScaledTanh:
-        return a * std::tanh(b * x);
-      case Activation::kHardSigmoid:
-        return std::min(std::max(a * x + b, T(0)), T(1));
-      case Activation::kElu:
-        return x < T(0) ? a * std::expm1(x) : x;
-      case Activation::kSoftsign:
-        return x / (T(1) + std::fabs(x));
-      case Activation::kSoftplus:
-        return std::log1p(std::exp(x));
-    }
-    return x;
+template <class T>
+T Apply(const ActivationSpec& activation, T x) {
+  const T a = static_cast<T>(activation.alpha);
+  const T b = static_cast<T>(activation.beta);
+  switch (activation.kind) {
+    case Activation::kSigmoid:
+      return T(1) / (T(1) + std::exp(-x));
+    case Activation::kTanh:
+      return std::tanh(x);
+    case Activation::kRelu:
+      return x < T(0) ? T(0) : x;
+    case Activation::kAffine:
+      return a * x + b;
+    case Activation::kLeakyRelu:
+      return x < T(0) ? a * x : x;
+    case Activation::kThresholdedRelu:
+      return x > a ? x : T(0);
+    case Activation::kScaledTanh:
+      return a * std::tanh(b * x);
+    case Activation::kHardSigmoid:
+      return std::min(std::max(a * x + b, T(0)), T(1));
+    case Activation::kElu:
+      return x < T(0) ? a * std::expm1(x) : x;
+    case Activation::kSoftsign:
+      return x / (T(1) + std::fabs(x));
+    case Activation::kSoftplus:
+      return std::log1p(std::exp(x));
   }
-};
-
-struct ActivationName {
-  std::string_view name;
-  ActivationSpec spec;
-};
-constexpr ActivationName kActivations[] = {
-    {"Sigmoid", {Activation::kSigmoid}},
-    {"Tanh", {Activation::kTanh}},
-    {"Relu", {Activation::kRelu}},
-    {"Affine", {Activation::kAffine, 1.0, 0.0}},
-    {"LeakyRelu", {Activation::kLeakyRelu, 0.01}},
-    {"ThresholdedRelu", {Activation::kThresholdedRelu, 1.0}},
-    {"ScaledTanh", {Activation::kScaledTanh, 1.0, 1.0}},
-    {"HardSigmoid", {Activation::kHardSigmoid, 0.2, 0.5}},
-    {"Elu", {Activation::kElu, 1.0}},
-    {"Softsign", {Activation::kSoftsign}},
-    {"Softplus", {Activation::kSoftplus}},
-};
-constexpr bool TakesAlpha(Activation kind) {
-  return kind != Activation::kSigmoid && kind != Activation::kTanh && kind != Activation::kRelu &&
-         kind != Activation::kSoftsign && kind != Activation::kSoftplus;
-}
-constexpr bool TakesBeta(Activation kind) {
-  return kind == Activation::kAffine || kind == Activation::kScaledTanh || kind == Activation::kHardSigmoid;
-}
-
-bool SameName(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](char x, char y) { return std::tolower(x) == std::tolower(y); });
-}
-
-// `per_direction` activations for each direction; alphas and betas are handed out in order to those that take them.
-Result<std::array<ActivationSpec, 6>> ReadActivations(const Attributes& attributes, int directions,
-                                                      std::span<const std::string_view> defaults) {
-  std::array<ActivationSpec, 6> result{};
-  const std::span<const std::string> names = attributes.Texts("activations");
-  const std::span<const double> alphas = attributes.Floats("activation_alpha");
-  const std::span<const double> betas = attributes.Floats("activation_beta");
-  const size_t count = defaults.size() * static_cast<size_t>(directions);
-  if (!names.empty() && names.size() != count) {
-    return Fail(ErrorCode::kInvalidArgument, "attribute `activations` has " + std::to_string(names.size()) +
-                                                 " entries; this op takes " + std::to_string(count));
-  }
-  size_t next_alpha = 0;
-  size_t next_beta = 0;
-  for (size_t i = 0; i < count; ++i) {
-    const std::string_view name = names.empty() ? defaults[i % defaults.size()] : std::string_view(names[i]);
-    const auto* found = std::find_if(std::begin(kActivations), std::end(kActivations),
-                                     [&](const ActivationName& row) { return SameName(row.name, name); });
-    if (found == std::end(kActivations)) {
-      return Fail(ErrorCode::kUnsupported, "activation '" + std::string(name) + "' is unknown");
-    }
-    result[i] = found->spec;
-    if (TakesAlpha(result[i].kind) && next_alpha < alphas.size()) result[i].alpha = alphas[next_alpha++];
-    if (TakesBeta(result[i].kind) && next_beta < betas.size()) result[i].beta = betas[next_beta++];
-  }
-  return result;
+  return x;
 }
 
 // What the three ops share: sizes, operands, and where step t of batch entry b lies.
@@ -264,9 +188,9 @@ Status RunSteps(KernelCall& call, const Cell<T>& cell, int direction, Working<T>
   return {};
 }
 
-constexpr std::string_view kLstmDefaults[] = {"Sigmoid", "Tanh", "Tanh"};
-constexpr std::string_view kGruDefaults[] = {"Sigmoid", "Tanh"};
-constexpr std::string_view kRnnDefaults[] = {"Tanh"};
+constexpr Activation kLstmDefaults[] = {Activation::kSigmoid, Activation::kTanh, Activation::kTanh};
+constexpr Activation kGruDefaults[] = {Activation::kSigmoid, Activation::kTanh};
+constexpr Activation kRnnDefaults[] = {Activation::kTanh};
 
 struct LstmOf {
   // Gate order of W, R, B: input, output, forget, cell. Peepholes: input, output, forget.
@@ -282,9 +206,9 @@ struct LstmOf {
       LoadState(call, cell, 6, d, working.memory);
       RETURN_IF_ERROR(ProjectInputs(call, cell, d, working.inputs));
       const T* peepholes = call.Has(7) ? call.inputs[7].as<T>() + d * 3 * n : nullptr;
-      const ActivationSpec& f = activations[static_cast<size_t>(3 * d)];
-      const ActivationSpec& g = activations[static_cast<size_t>(3 * d + 1)];
-      const ActivationSpec& out = activations[static_cast<size_t>(3 * d + 2)];
+      const auto f = [&spec = activations[static_cast<size_t>(3 * d)]](T value) { return Apply(spec, value); };
+      const auto g = [&spec = activations[static_cast<size_t>(3 * d + 1)]](T value) { return Apply(spec, value); };
+      const auto out = [&spec = activations[static_cast<size_t>(3 * d + 2)]](T value) { return Apply(spec, value); };
       const auto step = [&](int64_t b, const T* x, const T* r) {
         T* h = working.state + b * n;
         T* c = working.memory + b * n;
@@ -322,8 +246,8 @@ struct GruOf {
     for (int d = 0; d < cell.directions; ++d) {
       LoadState(call, cell, 5, d, working.state);
       RETURN_IF_ERROR(ProjectInputs(call, cell, d, working.inputs));
-      const ActivationSpec& f = activations[static_cast<size_t>(2 * d)];
-      const ActivationSpec& g = activations[static_cast<size_t>(2 * d + 1)];
+      const auto f = [&spec = activations[static_cast<size_t>(2 * d)]](T value) { return Apply(spec, value); };
+      const auto g = [&spec = activations[static_cast<size_t>(2 * d + 1)]](T value) { return Apply(spec, value); };
       const auto project = [&](int64_t turn) -> Status {
         if (linear_first) return ProjectState(call, cell, d, working.state, 0, 3 * n, working.products);
         RETURN_IF_ERROR(ProjectState(call, cell, d, working.state, 0, 2 * n, working.products));
@@ -364,7 +288,7 @@ struct RnnOf {
     for (int d = 0; d < cell.directions; ++d) {
       LoadState(call, cell, 5, d, working.state);
       RETURN_IF_ERROR(ProjectInputs(call, cell, d, working.inputs));
-      const ActivationSpec& f = activations[static_cast<size_t>(d)];
+      const auto f = [&spec = activations[static_cast<size_t>(d)]](T value) { return Apply(spec, value); };
       const auto project = [&](int64_t) { return ProjectState(call, cell, d, working.state, 0, n, working.products); };
       const auto step = [&](int64_t b, const T* x, const T* r) {
         for (int64_t i = 0; i < n; ++i) working.state[b * n + i] = f(cell.Clipped(x[i] + r[i]));

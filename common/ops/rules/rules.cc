@@ -36,7 +36,7 @@ std::optional<int64_t> KnownLength(const InferContext& context, size_t i) {
 bool FollowKnown(const InferContext& context, const DimList& dims) {
   if (!context.want_known) return false;
   const std::optional<int64_t> count = ConstantProduct(dims);
-  return count && *count >= 0 && *count <= kKnownElementsMax;
+  return count && *count >= 0 && *count <= limits::kShapeContentsMax;
 }
 
 Dim DataDependentDim(InferContext& context, Interval range) {

@@ -15,9 +15,6 @@ namespace kiln::rules {
 
 using DimList = std::vector<Dim>;
 
-// Known contents are followed up to this many elements.
-inline constexpr int64_t kKnownElementsMax = 1024;
-
 // --- inputs ---
 inline bool Has(const InferContext& context, size_t i) {
   return i < context.inputs.size() && context.inputs[i] != nullptr;

@@ -113,9 +113,9 @@ void NestValues::EmitNode(size_t index) {
   const DType type = last >= 0 ? spec_.body[static_cast<size_t>(last)].type : node.type;
   std::vector<Value*> results;
   for (size_t vector = 0; vector < copies; ++vector) {
-    results.push_back(IsLeaf(node.op) ? EmitLeaf(node, vector)
-                                      : EmitScalarOp(e_, node, type, operand(node.a, vector), operand(node.b, vector),
-                                                     operand(node.c, vector)));
+    results.push_back(ir::IsLeaf(node.op) ? EmitLeaf(node, vector)
+                                          : EmitScalarOp(e_, node, type, operand(node.a, vector),
+                                                         operand(node.b, vector), operand(node.c, vector)));
   }
   values_[index] = std::move(results);
   emitted_->push_back(index);
@@ -124,23 +124,15 @@ void NestValues::EmitNode(size_t index) {
 Value* NestValues::EmitLeaf(const ScalarNode& node, size_t vector) {
   auto& ir = e_.ir();
   const auto index = static_cast<size_t>(node.index);
-  switch (node.op) {
-    case ScalarOp::kLoad:
-      return EmitLoad(node, vector);
-    case ScalarOp::kStageResult: {
-      const std::vector<Value*>& results = stage_results_[index];
-      return results.size() == 1 ? results[0] : results[vector];
-    }
-    case ScalarOp::kArgument:
-      return e_.Splat(frame_.Dim(node.index));
-    case ScalarOp::kCoordinate: {
-      if (index < inner_dim()) return e_.Splat(coordinates_[index]);
-      Value* base = ir.CreateAdd(block_.base, e_.I64(static_cast<int64_t>(vector) * e_.lanes()));
-      return ir.CreateAdd(e_.Splat(base), e_.LaneIndices());
-    }
-    default:
-      return nullptr;
+  if (node.op == ScalarOp::kLoad) return EmitLoad(node, vector);
+  if (node.op == ScalarOp::kArgument) return e_.Splat(frame_.Dim(node.index));
+  if (node.op == ScalarOp::kCoordinate) {
+    if (index < inner_dim()) return e_.Splat(coordinates_[index]);
+    Value* base = ir.CreateAdd(block_.base, e_.I64(static_cast<int64_t>(vector) * e_.lanes()));
+    return ir.CreateAdd(e_.Splat(base), e_.LaneIndices());
   }
+  const std::vector<Value*>& results = stage_results_[index];
+  return results.size() == 1 ? results[0] : results[vector];
 }
 
 // Of the vector's first lane. The block's own address is computed once; its vectors lie at (mostly constant) offsets

@@ -11,11 +11,6 @@ using ir::ScalarNode;
 using ir::ScalarOp;
 using llvm::Value;
 
-bool IsLeaf(ScalarOp op) {
-  return op == ScalarOp::kLoad || op == ScalarOp::kStageResult || op == ScalarOp::kAccumulator ||
-         op == ScalarOp::kCoordinate || op == ScalarOp::kArgument;
-}
-
 namespace {
 
 Value* EmitConstant(VectorEmitter& e, const ScalarNode& node) {
@@ -157,7 +152,7 @@ std::vector<Value*> EmitScalarProgram(VectorEmitter& e, const ir::ScalarProgram&
   for (size_t i = 0; i < program.size(); ++i) {
     if (!needed[i]) continue;
     const ScalarNode& node = program[i];
-    if (IsLeaf(node.op)) {
+    if (ir::IsLeaf(node.op)) {
       values[i] = leaf(node);
       continue;
     }

@@ -11,8 +11,6 @@
 
 namespace kiln::codegen {
 
-// Whether a node's value comes from the surrounding loop.
-bool IsLeaf(ir::ScalarOp op);
 // One Constant or operation; `operand` is the type of its (last) operand, `a`, `b`, `c` its operands' vectors or null.
 llvm::Value* EmitScalarOp(VectorEmitter& e, const ir::ScalarNode& node, DType operand, llvm::Value* a, llvm::Value* b,
                           llvm::Value* c);

@@ -192,7 +192,7 @@ Status InferDescs(Program& program) {
       for (const Node& maker : function.regions.front().nodes) {
         if (maker.op != TensorOp::kConstant || maker.outputs[0] != node.inputs[static_cast<size_t>(i)]) continue;
         return ReadKnownFloats(program.constants[static_cast<size_t>(maker.attributes.Constant("value"))].tensor.ref,
-                               kKnownElementsMax);
+                               limits::kShapeContentsMax);
       }
       return std::nullopt;
     };
@@ -207,7 +207,7 @@ Status InferDescs(Program& program) {
     }
     if (node.op == TensorOp::kConstant) {
       const Tensor& tensor = program.constants[static_cast<size_t>(node.attributes.Constant("value"))].tensor;
-      known[static_cast<size_t>(node.outputs[0])] = ReadKnownValues(tensor.ref, kKnownElementsMax);
+      known[static_cast<size_t>(node.outputs[0])] = ReadKnownValues(tensor.ref, limits::kShapeContentsMax);
     }
   }
   return {};

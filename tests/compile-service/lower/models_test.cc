@@ -11,6 +11,7 @@
 #include "common/segment/segment.h"
 #include "tests/compile-service/lower/check_program.h"
 #include "tests/compile-service/lower/compiled_runner.h"
+#include "tests/support/shared_material.h"
 #include "vm-worker/dispatch/plan_instance.h"
 #include "vm-worker/onnx/importer.h"
 
@@ -38,7 +39,7 @@ const Model kModels[] = {
 };
 
 fs::path ModelsDirectory() {
-  return fs::path(KILN_SOURCE_DIR).parent_path() / "shared" / "models";
+  return SharedDirectory() / "models";
 }
 
 // Callers' symbols at `size`, clamped into range and divisor.
@@ -77,7 +78,7 @@ class ModelsTest : public ::testing::TestWithParam<Model> {};
 TEST_P(ModelsTest, PlansCoverTheModelAndAgreeWithTheInterpreter) {
   const Model& model = GetParam();
   const fs::path path = ModelsDirectory() / model.path;
-  if (!fs::exists(path)) GTEST_SKIP() << path << " is not there";
+  KILN_NEEDS_SHARED(path);
   const Result<ImportedModel> imported = ImportOnnx(path);
   ASSERT_TRUE(imported.has_value()) << ToString(imported.error());
   const Program& program = imported->program;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "tests/compile-service/lower/check_program.h"
+#include "tests/support/shared_material.h"
 #include "vm-worker/onnx/importer.h"
 
 namespace kiln::testing {
@@ -80,9 +81,8 @@ TEST(SharedKernels, TwelveLayersCostTheKernelsOfOne) {
 
 // The recogniser at a second width and a third one.
 TEST(SharedKernels, ANewWidthOfARealModelReusesMostKernels) {
-  const auto path =
-      std::filesystem::path(KILN_SOURCE_DIR).parent_path() / "shared/models/ppocr/ch_PP-OCRv4_rec_infer.onnx";
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there";
+  const auto path = SharedDirectory() / "models/ppocr/ch_PP-OCRv4_rec_infer.onnx";
+  KILN_NEEDS_SHARED(path);
   const Result<ImportedModel> model = ImportOnnx(path);
   ASSERT_TRUE(model.has_value()) << ToString(model.error());
   std::set<std::vector<uint8_t>> known;

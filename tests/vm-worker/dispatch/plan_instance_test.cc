@@ -1,10 +1,15 @@
 #include "vm-worker/dispatch/plan_instance.h"
 
+#include <gmock/gmock.h>
+
+#include <cmath>
+
 #include "tests/vm-worker/dispatch/plan_fixture.h"
 
 namespace kiln {
 namespace {
 
+using ::testing::HasSubstr;
 using testing::HeapMemory;
 using testing::Linked;
 using testing::ReluPlan;
@@ -37,6 +42,78 @@ TEST(PlanInstance, AValueThatLeavesItsStorageIsRefused) {
   Plan negative = ReluPlan(0, 4096);
   negative.values[0].strides[1] = Dim::Const(-1);
   EXPECT_EQ(PlanInstance::Instantiate(Linked(std::move(negative)), values).error().code, ErrorCode::kIntegrityFailure);
+}
+
+// A plan's bytes say what its reference steps write; the ops' rules have the last word.
+TEST(PlanInstance, AReferenceStepThatDisagreesWithItsOpIsRefused) {
+  const int64_t values[] = {2};
+  const auto refused = [&](Plan plan) {
+    const auto instance = PlanInstance::Instantiate(Linked(std::move(plan)), values);
+    return instance.has_value() ? std::string() : ToString(instance.error());
+  };
+  const Dim four = Dim::Const(4), one = Dim::Const(1), two = Dim::Const(2);
+  Plan transposes = ReluPlan(0, 4096, TensorOp::kTranspose);  // [2, 4] becomes [4, 2], not [2, 4]
+  EXPECT_THAT(refused(std::move(transposes)), HasSubstr("Transpose makes output 0 [2, 4]; the op gives f32[4, 2]"));
+  Plan casts = ReluPlan(0, 4096);
+  casts.values.push_back({StorageKind::kArena, 0, DType::kI64, Dim::Const(0), {two, four}, {four, one}});
+  casts.buffers = {{Dim::Const(64), 0, 1}};
+  casts.steps[0].step = ReferenceStep{TensorOp::kRelu, {}, {0}, {2}};
+  EXPECT_THAT(refused(std::move(casts)), HasSubstr("Relu makes output 0 i64; the op gives f32"));
+  Plan shape = ReluPlan(0, 4096);
+  shape.values.push_back({StorageKind::kArena, 0, DType::kI64, Dim::Const(0), {two}, {one}});
+  shape.buffers = {{Dim::Const(16), 0, 1}};
+  Attributes dims;
+  dims.Set("dims", std::vector<Dim>{one, two, four});
+  shape.steps[0].step = ReferenceStep{TensorOp::kShapeVector, dims, {}, {2}};
+  EXPECT_THAT(refused(std::move(shape)), HasSubstr("writes 3 dims to [2]"));
+  Plan output = ReluPlan(0, 4096);  // Relu of the first column, as if it were the answer
+  for (PlanValue& value : output.values) value.dims[1] = one;
+  EXPECT_THAT(refused(std::move(output)), HasSubstr("plan output 0 is [2, 1]"));
+}
+
+// Softmax takes no strides: the copy it reads is made anew in every run.
+TEST(PlanInstance, AStridedOperandIsReadAnewInEveryRun) {
+  Plan plan = ReluPlan(4, 4);  // y = Softmax(transposed x); the square keeps the output's dims
+  plan.values[0].strides = {Dim::Const(1), Dim::Const(4)};
+  plan.steps[0].step = ReferenceStep{TensorOp::kSoftmax, {}, {0}, {1}};
+  ASSERT_FALSE(FindReferenceKernel(TensorOp::kSoftmax, DType::kF32)->strided_inputs);
+  const int64_t values[] = {4};
+  auto instance = PlanInstance::Instantiate(Linked(std::move(plan)), values);
+  ASSERT_TRUE(instance.has_value()) << ToString(instance.error());
+  for (int run = 0; run < 3; ++run) {
+    Tensor x = Tensor::Allocate(DType::kF32, {4, 4}), y = Tensor::Allocate(DType::kF32, {4, 4});
+    for (int i = 0; i < 16; ++i) x.ref.as<float>()[i] = static_cast<float>(i % 4 == run ? i : 0);
+    HeapMemory memory;
+    void* outputs[] = {y.ref.data};
+    ASSERT_TRUE((*instance)->Run({{&x.ref, 1}, outputs, nullptr, &memory, nullptr, nullptr}).has_value());
+    for (int row = 0; row < 4; ++row) {
+      double sum = 0;
+      for (int k = 0; k < 4; ++k) sum += std::exp(x.ref.as<float>()[4 * k + row]);
+      for (int column = 0; column < 4; ++column)
+        EXPECT_NEAR(y.ref.as<float>()[4 * row + column], std::exp(x.ref.as<float>()[4 * column + row]) / sum, 1e-6)
+            << "run " << run;
+    }
+  }
+}
+
+TEST(PackedWeights, OfAModelThatIsGoneServeNoOther) {
+  int packed = 0;
+  PackedWeights packer([&](const Program&, std::span<const TensorRef> inputs) -> Result<Tensor> {
+    ++packed;
+    return MakeContiguous(inputs[0]);
+  });
+  float storage[4] = {1, 2, 3, 4};  // both models' weights lie here
+  const TensorRef weight = MakeRef(DType::kF32, {4}, storage);
+  const PrepackRecipe recipe{ReluSegment().body, {0}};
+  auto first = std::make_shared<int>(1);
+  const auto of_first = packer.Pack(recipe, {&weight, 1}, first).value();
+  EXPECT_EQ(packer.Pack(recipe, {&weight, 1}, first).value(), of_first);
+  EXPECT_EQ(packed, 1);
+  first.reset();
+  storage[0] = 9;
+  const auto of_second = packer.Pack(recipe, {&weight, 1}, std::make_shared<int>(2)).value();
+  EXPECT_EQ(packed, 2);
+  EXPECT_EQ(of_second->ref.as<float>()[0], 9);
 }
 
 TEST(LinkedPlan, RefusesWhatItWasNotMadeFor) {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "tests/support/shared_material.h"
 #include "tests/vm-worker/interp/run_text.h"
 #include "vm-worker/onnx/importer.h"
 
@@ -144,9 +145,8 @@ TEST_F(SteadyRun, OfConvolutionPoolingNormalizationAndReduction) {
 
 // The default model of the main job, where shared/ is there.
 TEST_F(SteadyRun, OfARecogniser) {
-  const std::filesystem::path path =
-      std::filesystem::path(KILN_SOURCE_DIR).parent_path() / "shared/models/ppocr/ch_PP-OCRv4_rec_infer.onnx";
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there";
+  const std::filesystem::path path = SharedDirectory() / "models/ppocr/ch_PP-OCRv4_rec_infer.onnx";
+  KILN_NEEDS_SHARED(path);
   auto imported = ImportOnnx(path);
   ASSERT_TRUE(imported.has_value()) << ToString(imported.error());
   const auto program = LoadedProgram::Load(std::move(imported->program));

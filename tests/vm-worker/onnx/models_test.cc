@@ -7,6 +7,7 @@
 #include "cli/onnx_test/interpreter_runner.h"
 #include "cli/onnx_test/onnx_test.h"
 #include "common/ops/tensor_op.h"
+#include "tests/support/shared_material.h"
 #include "vm-worker/onnx/importer.h"
 
 namespace kiln {
@@ -15,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 fs::path ModelsDirectory() {
-  return fs::path(KILN_SOURCE_DIR).parent_path() / "shared" / "models";
+  return SharedDirectory() / "models";
 }
 
 std::vector<fs::path> Models() {
@@ -86,7 +87,7 @@ class FoldedModel : public testing::TestWithParam<FoldCase> {};
 
 TEST_P(FoldedModel, HasNoShapeArithmeticThatFollowsFromItsInputs) {
   const fs::path path = ModelsDirectory() / GetParam().model;
-  if (!fs::exists(path)) GTEST_SKIP() << path << " is absent";
+  KILN_NEEDS_SHARED(path);
   const auto imported = ImportOnnx(path);
   ASSERT_TRUE(imported.has_value()) << ToString(imported.error());
   int shape_nodes = 0;
@@ -103,8 +104,8 @@ INSTANTIATE_TEST_SUITE_P(Shared, FoldedModel,
                                          FoldCase{"bert-qa-tf/TFBertForQuestionAnswering.onnx", 0},
                                          FoldCase{"gpt2-past/gpt2_past.onnx", 0}, FoldCase{"gtcrn/gtcrn.onnx", 0}));
 
-TEST(SharedModels, ArePresentOrTheirTestsAreSkipped) {
-  if (Models().empty()) GTEST_SKIP() << ModelsDirectory() << " holds no models: their tests did not run";
+TEST(SharedModels, AreAllPresent) {
+  KILN_NEEDS_SHARED(ModelsDirectory());
   EXPECT_EQ(Models().size(), 30u);
 }
 

@@ -1,0 +1,69 @@
+#include "vm-worker/dispatch/step_shapes.h"
+
+#include "common/ops/infer.h"
+#include "common/segment/shape_walk.h"
+
+namespace kiln {
+namespace {
+
+std::string Named(const ReferenceStep& step) {
+  return "plan step " + std::string(OpInfo(step.op).name);
+}
+
+Status Refuse(const ReferenceStep& step, size_t output, const std::string& is, const std::string& wanted) {
+  return Fail(ErrorCode::kIntegrityFailure, Named(step) + " makes output " + std::to_string(output) + " " + is +
+                                                "; the op gives " + wanted + ": the plan is not used");
+}
+
+// Whether `desc`, as far as its dims are constants, allows `dims`.
+bool Allows(const TensorDesc& desc, const Dims& dims) {
+  if (!desc.has_rank()) return true;
+  if (desc.rank() != dims.rank()) return false;
+  for (int d = 0; d < dims.rank(); ++d) {
+    const Dim dim = (*desc.dims)[static_cast<size_t>(d)];
+    if (dim.is_const() && dim.value() != dims[d]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Status CheckStepShapes(const ReferenceStep& step, std::span<const TensorRef* const> inputs,
+                       std::span<const TensorRef* const> outputs) {
+  std::vector<TensorDesc> descs(inputs.size());
+  std::vector<const TensorDesc*> known_descs(inputs.size(), nullptr);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i] == nullptr) continue;
+    descs[i].dtype = inputs[i]->dtype;
+    descs[i].dims.emplace();
+    for (int64_t dim : inputs[i]->dims) descs[i].dims->push_back(Dim::Const(dim));
+    known_descs[i] = &descs[i];
+  }
+  const auto has_contents = [&](int i) {
+    const TensorRef* input = inputs[static_cast<size_t>(i)];
+    return input != nullptr && input->data != nullptr;
+  };
+  SymbolTable symbols;
+  InferContext context{
+      .symbols = symbols, .op = step.op, .attributes = step.attributes, .constants = {}, .inputs = known_descs};
+  context.known = [&](int i) {
+    return has_contents(i) ? ReadKnownValues(*inputs[static_cast<size_t>(i)], limits::kShapeContentsMax) : std::nullopt;
+  };
+  context.known_floats = [&](int i) {
+    return has_contents(i) ? ReadKnownFloats(*inputs[static_cast<size_t>(i)], limits::kShapeContentsMax) : std::nullopt;
+  };
+  context.want_known = false;
+  context.outputs.assign(outputs.size(), TensorDesc{});
+  if (Status status = InferShapes(context); !status.has_value()) return FailIn(Named(step), status.error());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i] == nullptr) continue;
+    const TensorDesc& wanted = context.outputs[i];
+    if (wanted.dtype != outputs[i]->dtype)
+      return Refuse(step, i, std::string(DTypeName(outputs[i]->dtype)), std::string(DTypeName(wanted.dtype)));
+    if (!Allows(wanted, outputs[i]->dims))
+      return Refuse(step, i, outputs[i]->dims.ToString(), ToString(wanted, symbols));
+  }
+  return {};
+}
+
+}  // namespace kiln
