@@ -55,15 +55,20 @@ Result<FetchedPlan> PlanSource::Open(const Bytes& bytes, const PlanKey& key, con
   ASSIGN_OR_RETURN(SignedRecord verified, DecodeAndVerify(bytes, *trusted_.Get()));
   ASSIGN_OR_RETURN(Plan plan, DecodePlan(verified.record.plan));
   RETURN_IF_ERROR(CheckRecord(verified.record, plan, key, segment, host_));
+  const Digest contents = HashBytes(verified.record.plan);
+  if (disk_ != nullptr && disk_->MarkOf(key) == contents)
+    return Fail(ErrorCode::kQuarantined, "plan " + key.ShortHex() + " gave a wrong result or faulted here before");
   ASSIGN_OR_RETURN(std::vector<Bytes> kernels, Kernels(plan.kernels, deadline_ms));
   std::vector<std::span<const uint8_t>> blobs(kernels.begin(), kernels.end());
   FetchedPlan fetched;
-  ASSIGN_OR_RETURN(fetched.code, CodeMapping::Map(plan.kernels, blobs, host_));
+  ASSIGN_OR_RETURN(std::unique_ptr<CodeMapping> code, CodeMapping::Map(plan.kernels, blobs, host_));
+  code->AttributeFaults(key, contents);
+  fetched.code = std::move(code);
   fetched.key = key;
   fetched.plan = std::make_shared<const Plan>(std::move(plan));
   fetched.evidence = verified.record.evidence;
   fetched.provenance = verified.record.provenance;
-  fetched.contents = HashBytes(verified.record.plan);
+  fetched.contents = contents;
   fetched.signer = verified.signer;
   return fetched;
 }

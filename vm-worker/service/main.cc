@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "common/native/fault_handler.h"
 #include "common/process/process.h"
 #include "common/security/key_directory.h"
 #include "vm-worker/plugin/load_plugin.h"
@@ -155,9 +156,10 @@ Status Serve(const Flags& flags) {
     tier_options.perf_map = perf_map.get();
   }
   tier_options.gdb_symbols = flags.gdb_symbols;
+  RETURN_IF_ERROR(InstallFaultHandler(plans ? flags.disk_cache : ""));
   EpochDomain epochs;
   std::unique_ptr<FleetServices> services;
-  if (plans) services = std::make_unique<FleetServices>(*store, *source, compile.get());
+  if (plans) services = std::make_unique<FleetServices>(*store, *source, disk.get(), compile.get());
   TierController tiers(epochs, services.get(), InterpretRecipe, tier_options);
   const HintsAsLongAs hints_as_long(*hints, tiers);
   ModelRegistry registry(epochs, tiers);

@@ -16,6 +16,7 @@ void TierController::OnChangeLog(const Result<cache::ChangeLogReply>& reply) {
   log_pending_ = false;
   next_log_read_ns_ = Now() + options_.change_log_ms * 1'000'000;
   if (!reply.has_value()) return;
+  TellAccusations();
   if (!log_position_known_ || reply->gap) {
     // What happened before is in the Variants lists, which are read (again) from here on.
     const bool lost = log_position_known_;
@@ -49,6 +50,8 @@ void TierController::OnChange(const cache::ChangeEntry& change) {
         else
           it->second.rejected.Lift(change.plan_key);
       }
+      if (change.kind == cache::ChangeKind::kUnquarantine)
+        fetch_lane_->Post([services = services_, key = change.plan_key] { services->Forgive(key); });
       break;
     case cache::ChangeKind::kQuarantine:
       DropEverywhere(change.plan_key, MissReason::kQuarantined, "the store announced: quarantine", Blame::kContents);

@@ -24,4 +24,20 @@ Result<FetchedPlan> FleetServices::Fetch(const PlanKey& key, const SegmentId& se
   return source_.Fetch(key, segment, options_.store_deadline_ms);
 }
 
+void FleetServices::Remember(const Mark& mark) {
+  if (disk_ != nullptr) disk_->PutMark(mark);
+}
+
+void FleetServices::Forgive(const PlanKey& key) {
+  if (disk_ != nullptr) disk_->ClearMark(key);
+}
+
+std::vector<PlanServices::Mark> FleetServices::Untold() {
+  return disk_ == nullptr ? std::vector<Mark>() : disk_->UntoldMarks();
+}
+
+void FleetServices::Told(const PlanKey& key) {
+  if (disk_ != nullptr) disk_->MarkTold(key);
+}
+
 }  // namespace kiln

@@ -16,8 +16,10 @@ struct FleetServicesOptions {
 class FleetServices final : public PlanServices {
  public:
   // `compile` may be null: plans come from the store only.
-  FleetServices(cache::CacheClient& store, PlanSource& source, RpcClient* compile, FleetServicesOptions options = {})
-      : store_(store), source_(source), compile_(compile), options_(options) {}
+  // `disk` may be null: then a restarted worker knows of no fault.
+  FleetServices(cache::CacheClient& store, PlanSource& source, DiskTier* disk, RpcClient* compile,
+                FleetServicesOptions options = {})
+      : store_(store), source_(source), disk_(disk), compile_(compile), options_(options) {}
 
   void Variants(const cache::VariantsRequest& request, Done<cache::VariantsReply> done) override;
   void ReadChangeLog(const cache::ChangeLogRequest& request, Done<cache::ChangeLogReply> done) override;
@@ -25,11 +27,16 @@ class FleetServices final : public PlanServices {
   bool CanCompile() const override { return compile_ != nullptr; }
   void Compile(const CompileRequest& request, Done<CompileReply> done) override;
   Result<FetchedPlan> Fetch(const PlanKey& key, const SegmentId& segment) override;
+  void Remember(const Mark& mark) override;
+  void Forgive(const PlanKey& key) override;
+  std::vector<Mark> Untold() override;
+  void Told(const PlanKey& key) override;
   bool Trusts(const SignPublicKey& signer) const override { return source_.Trusts(signer); }
 
  private:
   cache::CacheClient& store_;
   PlanSource& source_;
+  DiskTier* disk_;
   RpcClient* compile_;
   const FleetServicesOptions options_;
 };

@@ -219,11 +219,11 @@ void TierController::OnVerdict(const ShadowVerdict& verdict) {
           return OnUndecided(state, group, key, entry, verdict);
         case ShadowOutcome::kMismatch:
           ++stats_.shadow_mismatches;
-          Report(key, cache::ReportKind::kMismatch, 1, verdict.detail);
+          Accuse(key, entry.contents, cache::ReportKind::kMismatch, verdict.detail);
           return DropEverywhere(key, MissReason::kQuarantined, verdict.detail, Blame::kContents);
         case ShadowOutcome::kFault:
           ++stats_.shadow_faults;
-          Report(key, cache::ReportKind::kFault, 1, verdict.detail);
+          Accuse(key, entry.contents, cache::ReportKind::kFault, verdict.detail);
           return DropEverywhere(key, MissReason::kQuarantined, verdict.detail, Blame::kContents);
       }
     }
@@ -241,7 +241,8 @@ void TierController::OnClean(ModelState& state, Group& group, const PlanKey& key
   Publish(state, group, key, entry);
   spdlog::info("model {}: plan {} published for segment {} after {} clean shadow runs", state.model->name(),
                key.ShortHex(), group.id.ShortHex(), entry.clean);
-  Report(key, cache::ReportKind::kShadowOk, static_cast<uint32_t>(entry.clean), "");
+  services_->Report({key, cache::ReportKind::kShadowOk, static_cast<uint32_t>(entry.clean), options_.reporter, ""},
+                    [](Result<cache::ReportReply>) {});
   TurnShadow(state, group);
 }
 
@@ -256,10 +257,6 @@ void TierController::OnUndecided(ModelState& state, Group& group, const PlanKey&
   if (!entry.in_shadow) return;
   for (size_t i = 0; i < group.sites.size(); ++i)
     if (entry.linked[i] == verdict.plan) state.model->runtime(group.sites[i]).shadow_wanted.fetch_add(1);
-}
-
-void TierController::Report(const PlanKey& key, cache::ReportKind kind, uint32_t runs, const std::string& detail) {
-  services_->Report({key, kind, runs, options_.reporter, detail}, [](Result<cache::ReportReply>) {});
 }
 
 }  // namespace kiln

@@ -26,6 +26,12 @@ class PlanServices {
   virtual void Compile(const CompileRequest& request, Done<CompileReply> done) = 0;
   // As PlanSource::Fetch: blocks, never on the control thread.
   virtual Result<FetchedPlan> Fetch(const PlanKey& key, const SegmentId& segment) = 0;
+  // The worker's memory over restarts: plans that gave a wrong result or faulted here. Blocking, as Fetch.
+  using Mark = DiskTier::Mark;
+  virtual void Remember(const Mark& mark) = 0;
+  virtual void Forgive(const PlanKey& key) = 0;
+  virtual std::vector<Mark> Untold() = 0;  // remembered, and the store was not told
+  virtual void Told(const PlanKey& key) = 0;
   // Whether records of this signer are believed now.
   virtual bool Trusts(const SignPublicKey& signer) const = 0;
 };

@@ -27,6 +27,13 @@ TierController::TierController(EpochDomain& epochs, PlanServices* services, Reci
   shadow_ = std::make_unique<ShadowRunner>(ShadowOptionsOf(options_), [this](ShadowVerdict verdict) {
     mailbox_->Post([this, verdict = std::move(verdict)] { OnVerdict(verdict); });
   });
+  if (services_ != nullptr)
+    fetch_lane_->Post([this, mailbox = mailbox_] {
+      mailbox->Post([this, untold = services_->Untold()] {
+        for (const PlanServices::Mark& mark : untold)
+          accusations_.try_emplace(mark.plan_key, Accusation{cache::ReportKind::kFault, "ended an earlier process"});
+      });
+    });
   if (options_.own_threads) thread_ = std::thread([this] { Run(); });
 }
 

@@ -7,6 +7,7 @@
 //
 //   asking.cc       which plans a segment has and wants: Variants, compile requests, backing off
 //   installing.cc   a plan on its way in and out: fetch, link, shadow runs, publish, drop
+//   accusing.cc     plans that were wrong here: remembered, and told the store
 //   change_log.cc   what the store announces
 #pragma once
 
@@ -158,7 +159,9 @@ class TierController {
   void OnVerdict(const ShadowVerdict& verdict);
   void OnClean(ModelState& state, Group& group, const PlanKey& key, PlanEntry& entry, bool answered_by_plan);
   void OnUndecided(ModelState& state, Group& group, const PlanKey& key, PlanEntry& entry, const ShadowVerdict& verdict);
-  void Report(const PlanKey& key, cache::ReportKind kind, uint32_t runs, const std::string& detail);
+  // A plan gave a wrong result or faulted: remembered over restarts, and told the store, again until it has heard.
+  void Accuse(const PlanKey& key, const Digest& contents, cache::ReportKind kind, const std::string& detail);
+  void TellAccusations();
 
   void ReadChangeLog();
   void OnChangeLog(const Result<cache::ChangeLogReply>& reply);
@@ -174,6 +177,12 @@ class TierController {
   mutable std::mutex state_mutex_;  // held by the control thread while it works; readers take snapshots
   std::vector<ModelState> models_;
   TierStats stats_;
+  struct Accusation {
+    cache::ReportKind kind;
+    std::string detail;
+    bool under_way = false;
+  };
+  std::map<PlanKey, Accusation> accusations_;  // that the store has not heard
   uint64_t log_position_ = 0;
   bool log_position_known_ = false;
   bool log_pending_ = false;

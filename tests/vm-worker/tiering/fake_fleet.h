@@ -90,6 +90,10 @@ class FakeFleet final : public PlanServices {
     fetched.signer = stored.signer;
     return fetched;
   }
+  void Remember(const Mark& mark) override { marks[mark.plan_key] = mark.contents; }
+  void Forgive(const PlanKey& key) override { marks.erase(key); }
+  std::vector<Mark> Untold() override { return untold; }
+  void Told(const PlanKey& key) override { told.insert(key); }
   bool Trusts(const SignPublicKey& signer) const override { return !(revoked && signer == *revoked); }
 
   PlanKey Publish(Plan plan, uint32_t proven_runs = 0, std::vector<std::vector<uint8_t>> blobs = {},
@@ -109,6 +113,9 @@ class FakeFleet final : public PlanServices {
 
   std::map<PlanKey, Stored> plans;
   std::set<PlanKey> quarantined;
+  std::map<PlanKey, Digest> marks;
+  std::vector<Mark> untold;
+  std::set<PlanKey> told;
   std::vector<cache::ChangeEntry> log;
   std::vector<cache::ReportRequest> reports;
   std::vector<PlanTier> compile_tiers;

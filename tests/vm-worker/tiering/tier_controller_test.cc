@@ -225,6 +225,35 @@ TEST(TierController, ASampleThatDiffersWithdrawsAPlanThatOthersProved) {
   EXPECT_EQ(worker.Status().reason, MissReason::kQuarantined);
 }
 
+TEST(TierController, WhatAnEarlierProcessFaultedOnIsToldTheStoreOnceItHears) {
+  testing::FakeFleet fleet;
+  const PlanKey key = HashBytes(std::vector<uint8_t>{1});
+  fleet.untold = {{key, HashBytes(std::vector<uint8_t>{2})}};
+  fleet.down = true;
+  testing::ManualClock clock;
+  EpochDomain epochs;
+  TierOptions options;
+  options.own_threads = false;
+  options.clock = &clock;
+  TierController tiers(epochs, &fleet, InterpretRecipe, options);
+  const auto live = [&] {
+    for (int i = 0; i < 5; ++i) {
+      clock.now_ns += 3'000'000'000;
+      while (tiers.Step()) {
+      }
+    }
+  };
+  live();
+  EXPECT_TRUE(fleet.told.empty());
+  fleet.down = false;
+  live();
+  EXPECT_EQ(fleet.told, std::set<PlanKey>{key});
+  EXPECT_EQ(fleet.reports.back().kind, cache::ReportKind::kFault);
+  const size_t reports = fleet.reports.size();
+  live();
+  EXPECT_EQ(fleet.reports.size(), reports);
+}
+
 TEST(TierController, PlansOfASignerWhoIsRevokedLeaveAndComeBackWithHim) {
   SteppedWorker worker;
   worker.Live(2'000);
@@ -276,6 +305,8 @@ TEST(TierController, AFaultingPlanCostsAChildProcessAndIsReported) {
     EXPECT_EQ(worker.ByPlan(), 0u);
     EXPECT_EQ(worker.tiers.Stats().shadow_faults, 1u);
     EXPECT_EQ(worker.fleet.Reports(cache::ReportKind::kFault), 1u);
+    EXPECT_EQ(worker.fleet.marks.size(), 1u) << "a restart does not meet it again";
+    EXPECT_EQ(worker.fleet.told.size(), 1u);
   }
 }
 #endif
