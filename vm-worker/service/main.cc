@@ -2,9 +2,8 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
-
 #include "common/native/fault_handler.h"
+#include "common/process/parse_flags.h"
 #include "common/process/process.h"
 #include "common/security/key_directory.h"
 #include "vm-worker/plugin/load_plugin.h"
@@ -101,21 +100,24 @@ Result<WorkerServiceOptions> ServiceOptionsFrom(const Flags& flags) {
 Status Serve(const Flags& flags) {
   RETURN_IF_ERROR(InitProcess({"kiln-worker", flags.log_level, flags.die_with_parent}));
   for (const std::string& plugin : flags.plugins) RETURN_IF_ERROR(LoadPlugin(plugin));
-  ASSIGN_OR_RETURN(KeyDirectory keys, KeyDirectory::Open(flags.keys));
+  TierOptions tier_options = TierOptionsFrom(flags);
+  const bool plans = !flags.store.empty() && !tier_options.targets.empty();
+  std::optional<KeyDirectory> keys;  // a plaintext worker without plans needs none
+  if (plans || !flags.insecure) {
+    ASSIGN_OR_RETURN(keys, KeyDirectory::Open(flags.keys));
+  }
   ServerSecurity server_security;
   ClientSecurity store_security, compile_security;
   server_security.insecure = store_security.insecure = compile_security.insecure = flags.insecure;
   if (!flags.insecure) {
-    ASSIGN_OR_RETURN(server_security, keys.ServerFor("worker"));
+    ASSIGN_OR_RETURN(server_security, keys->ServerFor("worker"));
     if (!flags.store.empty()) {
-      ASSIGN_OR_RETURN(store_security, keys.ClientFor("worker", "cache"));
+      ASSIGN_OR_RETURN(store_security, keys->ClientFor("worker", "cache"));
     }
     if (!flags.compile.empty()) {
-      ASSIGN_OR_RETURN(compile_security, keys.ClientFor("worker", "compile"));
+      ASSIGN_OR_RETURN(compile_security, keys->ClientFor("worker", "compile"));
     }
   }
-  TierOptions tier_options = TierOptionsFrom(flags);
-  const bool plans = !flags.store.empty() && !tier_options.targets.empty();
 
   ASSIGN_OR_RETURN(auto loop, Loop::Start("worker-loop"));
   SignerList trusted;
@@ -126,7 +128,7 @@ Status Serve(const Flags& flags) {
   // Hints before the controller exists are caught up by its first look at the change log.
   auto hints = std::make_shared<HintReceiver>();
   if (plans) {
-    ASSIGN_OR_RETURN(TrustedSigners trusted_now, keys.LoadTrustedSigners());
+    ASSIGN_OR_RETURN(TrustedSigners trusted_now, keys->LoadTrustedSigners());
     trusted.Replace(std::move(trusted_now));
     if (!flags.disk_cache.empty()) {
       ASSIGN_OR_RETURN(disk, DiskTier::Open(flags.disk_cache, flags.disk_cache_bytes));
@@ -191,7 +193,7 @@ Status Serve(const Flags& flags) {
   }
   AnnounceReady(addresses);
   while (WaitForStop() == StopWait::kReload) {
-    LogReload(keys.Reload(server_security, plans ? &trusted : nullptr));
+    LogReload(keys ? keys->Reload(server_security, plans ? &trusted : nullptr) : Status());
     tiers.OnSignersChanged();
   }
   metrics.reset();
@@ -231,13 +233,18 @@ int Main(int argc, char** argv) {
   app.add_option("--streams", flags.streams, "streams whose state is kept")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
-  app.add_option("--stream-bytes", flags.stream_bytes, "their state together")->capture_default_str();
+  app.add_option("--stream-bytes", flags.stream_bytes, "their state together")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 50))
+      ->capture_default_str();
   app.add_option("--stream-idle-s", flags.stream_idle_s, "a stream without a run for so long is forgotten")
       ->check(CLI::Range(1, 7 * 86'400))
       ->capture_default_str();
   app.add_option("--disk-cache", flags.disk_cache, "directory for fetched plans and kernels");
-  app.add_option("--disk-cache-bytes", flags.disk_cache_bytes, "its size limit")->capture_default_str();
+  app.add_option("--disk-cache-bytes", flags.disk_cache_bytes, "its size limit")
+      ->check(CLI::Range(int64_t{1} << 20, int64_t{1} << 50))
+      ->capture_default_str();
   app.add_option("--warm-wait-ms", flags.warm_wait_ms, "before ready: how long to wait for the plans of --model models")
+      ->check(CLI::Range(0, 3'600'000))
       ->capture_default_str();
   app.add_option("--shadow-runs", flags.shadow_runs, "clean background runs before a plan may answer")
       ->check(CLI::Range(1, 1000))
@@ -245,8 +252,12 @@ int Main(int argc, char** argv) {
   app.add_option("--shadow-share", flags.shadow_share, "share of one core for shadow runs")
       ->check(CLI::Range(0.001, 1.0))
       ->capture_default_str();
-  app.add_option("--hot-runs", flags.hot_runs, "runs before a segment is hot")->capture_default_str();
-  app.add_option("--hot-ms", flags.hot_ms, "interpreter time before a segment is hot")->capture_default_str();
+  app.add_option("--hot-runs", flags.hot_runs, "runs before a segment is hot")
+      ->check(CLI::Range(1, 1'000'000'000))
+      ->capture_default_str();
+  app.add_option("--hot-ms", flags.hot_ms, "interpreter time before a segment is hot")
+      ->check(CLI::Range(0, 3'600'000))
+      ->capture_default_str();
   app.add_option("--plans", flags.plans_max, "plans per segment")
       ->check(CLI::Range(size_t{1}, limits::kSlotPlansMax))
       ->capture_default_str();
@@ -255,7 +266,7 @@ int Main(int argc, char** argv) {
   app.add_option("--metrics", flags.metrics, "HOST:PORT that answers /metrics for Prometheus (plain HTTP)");
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error, off")->capture_default_str();
   app.add_flag("--die-with-parent", flags.die_with_parent, "end when the parent process ends");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = ParseFlags(app, argc, argv)) return *status;
   const Status status = Serve(flags);
   if (status.has_value()) return 0;
   spdlog::error("{}", ToString(status.error()));
