@@ -83,23 +83,22 @@ class KernelFault : public testing::FleetTest {
 
 TEST_F(KernelFault, InItsTrialsCostsNoWorkerAndTheFleetHidesIt) {
   Publish(kFaultsAlways);
-  for (const char* disk : {"disk-a", "disk-b"}) {
-    RpcClient* worker = Worker(disk);
-    EXPECT_TRUE(Eventually([&] {
-      EXPECT_TRUE(Ask(*worker, 7));
-      return CallStats(*worker, {}, 5'000)->Value("shadow_faults") > 0;
-    }));
-    for (int64_t rows = 1; rows < 20; ++rows) {
-      bool by_plan = true;
-      EXPECT_TRUE(Ask(*worker, rows, &by_plan));
-      EXPECT_FALSE(by_plan);
-    }
+  RpcClient* worker = Worker("disk-a");
+  EXPECT_TRUE(Eventually([&] {
+    EXPECT_TRUE(Ask(*worker, 7));
+    return CallStats(*worker, {}, 5'000)->Value("shadow_faults") > 0;
+  }));
+  for (int64_t rows = 1; rows < 20; ++rows) {
+    bool by_plan = true;
+    EXPECT_TRUE(Ask(*worker, rows, &by_plan));
+    EXPECT_FALSE(by_plan);
   }
-  EXPECT_EQ(wrong_answers_, 0);
   EXPECT_EQ(fleet_->FirstEndedWorker(), "");
-  RpcClient* third = Worker("disk-c");
-  for (int64_t rows = 1; rows < 20; ++rows) EXPECT_TRUE(Ask(*third, rows));
-  EXPECT_EQ(CallStats(*third, {}, 5'000)->Value("fetched"), 0u) << "two workers have reported it";
+  // On a plaintext fleet of one machine a worker's report is enough.
+  RpcClient* second = Worker("disk-b");
+  for (int64_t rows = 1; rows < 20; ++rows) EXPECT_TRUE(Ask(*second, rows));
+  EXPECT_EQ(CallStats(*second, {}, 5'000)->Value("fetched"), 0u) << "the first has reported it";
+  EXPECT_EQ(wrong_answers_, 0);
 }
 
 TEST_F(KernelFault, OfAProvenPlanEndsTheWorkerWhichThenLivesWithoutThePlan) {

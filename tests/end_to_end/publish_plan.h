@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "cli/fleet/embedded_fleet.h"
+#include "common/artifact/plan.h"
+#include "common/artifact/record.h"
 #include "common/cache_api/client.h"
 #include "common/security/key_directory.h"
 
@@ -32,7 +34,7 @@ inline void PublishPlan(Loop& loop, const cli::EmbeddedFleet& fleet, const Plan&
   cache::PublishPlanRequest publish;
   for (size_t i = 0; i < code.size(); ++i) {
     record.kernels.push_back({plan.kernels[i], code[i].size()});
-    publish.kernels.push_back({plan.kernels[i], plan.kernels[i]});
+    publish.kernels.push_back(BindKernel(plan.kernels[i], plan.kernels[i], ValidationKind::kExecuted, *signer));
   }
   publish.record = EncodeAndSign(record, *signer);
   const auto reply = (*store)->CallSync(publish, 5'000);
