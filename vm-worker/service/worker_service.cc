@@ -91,7 +91,7 @@ RpcHandler WorkerService::HandlerInto(RequestQueue<Work>& queue, Answer answer) 
 bool WorkerService::IsExpired(const Work& work) {
   if (work.deadline_ns >= SystemClock().NowNs()) return false;
   ++expired_;
-  work.reply->Fail({ErrorCode::kDeadlineExceeded, "the deadline passed while the request was queued", {}});
+  work.reply.Fail({ErrorCode::kDeadlineExceeded, "the deadline passed while the request was queued", {}});
   return true;
 }
 
@@ -101,7 +101,7 @@ void WorkerService::AnswerThread(RequestQueue<Work>& queue) {
     Result<Message> answer = Caught([&] { return (this->*work->answer)(work->message); });
     if (!answer.has_value()) LogFailure(*work, answer.error());
     StopIfFaulted();
-    work->reply->Done(std::move(answer));
+    work->reply.Done(std::move(answer));
   }
 }
 
@@ -166,7 +166,7 @@ void WorkerService::RunThread() {
       LogFailure(*work, answer.error());
     }
     StopIfFaulted();
-    work->reply->Done(std::move(answer));
+    work->reply.Done(std::move(answer));
   }
   thread.models.clear();
   if (thread.reader >= 0) epochs_.UnregisterReader(thread.reader);

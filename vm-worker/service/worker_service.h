@@ -49,7 +49,7 @@ class WorkerService {
     int64_t deadline_ns = 0;
     int64_t queued_ns = 0;
     Message message;
-    std::optional<Replier> reply;
+    Replier reply;
     Answer answer = nullptr;
     uint64_t trace_id = 0;
   };
