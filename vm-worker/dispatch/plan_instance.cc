@@ -221,6 +221,10 @@ Status PlanInstance::BuildSteps(std::span<const int64_t> symbol_values, std::spa
       ASSIGN_OR_RETURN(int64_t extent, plan.symbols.Evaluate(dim, symbol_values));
       call.shape.push_back(extent);
     }
+    if (node.op == TensorOp::kShapeVector &&
+        (call.outputs.size() != 1 || call.outputs[0].elements() != static_cast<int64_t>(call.shape.size())))
+      return Fail(ErrorCode::kMalformed,
+                  "step " + std::to_string(s) + " writes " + std::to_string(call.shape.size()) + " dims elsewhere");
     steps_.push_back({false, static_cast<int32_t>(references_.size())});
     references_.push_back(std::move(call));
   }
