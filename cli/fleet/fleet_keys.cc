@@ -10,7 +10,7 @@ const std::vector<KeyHolder>& KeyHolders() {
   static const std::vector<KeyHolder> holders = {{"cache", Role::kWorker},
                                                  {"compile", Role::kCompile},
                                                  {"worker", Role::kWorker},
-                                                 {"tool", Role::kWorker},
+                                                 {"tool", Role::kOperator},
                                                  {"admin", Role::kAdmin}};
   return holders;
 }

@@ -56,7 +56,7 @@ WorkerService::~WorkerService() {
 
 void WorkerService::RegisterOn(RpcServer& server) {
   const auto on = [&server](WorkerMethod method, RpcHandler handler) {
-    server.Register(static_cast<uint16_t>(method), kAnyRole, std::move(handler));
+    server.Register(static_cast<uint16_t>(method), MethodRoles(method), std::move(handler));
   };
   on(WorkerMethod::kRun, [this](const RequestContext& context, Message message, Replier reply) {
     Enqueue(context, std::move(message), reply, false);
