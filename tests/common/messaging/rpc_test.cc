@@ -133,6 +133,17 @@ TEST_F(MessagingTest, ServerRestartFailsCallsInFlightAtOnceAndServiceResumes) {
   held.clear();  // a reply after the server's end goes nowhere
 }
 
+// Two processes of one host are one machine, whatever they say of themselves.
+TEST_F(MessagingTest, AMachineIsNamedByItsAddressAndNotByItsConnection) {
+  auto server = StartServer({.endpoints = {Ipc("a"), "tcp://127.0.0.1:0"}, .security = {.insecure = true}});
+  for (const std::string& endpoint : server->endpoints()) {
+    auto first = StartClient(endpoint), second = StartClient(endpoint);
+    const std::string expected = endpoint.starts_with("tcp") ? "@127.0.0.1" : "@";
+    EXPECT_EQ(Echo(*first, "machine"), expected);
+    EXPECT_EQ(Echo(*second, "machine"), expected);
+  }
+}
+
 TEST_F(MessagingTest, ACallerWithAContradictingTableIsRefusedAndToldWhy) {
   auto server = StartServer({.endpoints = {Ipc("a")},
                              .security = {.insecure = true},
