@@ -186,6 +186,14 @@ Result<cache::QuarantineReply> Records::Handle(const cache::QuarantineRequest& r
   return cache::QuarantineReply{};
 }
 
+// At once: what a fleet proved must outlive the store's process, and reports are rare.
+void Records::WriteState(const Digest& plan_key, CatalogPlan& plan) {
+  KvBatch batch;
+  const std::string state_key = StateKey(plan_key);
+  batch.Put(Space::kMeta, state_key, Seal(Space::kMeta, state_key, EncodeState(plan.state)));
+  plan.state_dirty = !Commit(batch);
+}
+
 Result<cache::ReportReply> Records::Handle(const cache::ReportRequest& request, const Caller& caller) {
   const std::lock_guard lock(mutex_);
   CatalogPlan* plan = catalog_.FindPlan(request.plan_key);
@@ -198,16 +206,18 @@ Result<cache::ReportReply> Records::Handle(const cache::ReportRequest& request, 
       counted += runs;
     }
     plan->state.shadow_runs += std::min(runs, kShadowRunsMax - plan->state.shadow_runs);
-    // Written at once: what a fleet proved must outlive the store's process, and reports are rare.
-    KvBatch batch;
-    const std::string state_key = StateKey(request.plan_key);
-    batch.Put(Space::kMeta, state_key, Seal(Space::kMeta, state_key, EncodeState(plan->state)));
-    plan->state_dirty = !Commit(batch);
+    WriteState(request.plan_key, *plan);
     Add(Counter::reports_ok);
   } else {
     Add(Counter::reports_bad);
     spdlog::warn("{} of plan {} reported by '{}' on {}: {}", cache::ReportKindName(request.kind),
                  request.plan_key.ShortHex(), request.reporter, caller.machine, request.detail);
+    // The word of others is taken back: who meets the plan now tries it first, where it can do no harm.
+    plan->clean_runs.clear();
+    if (plan->state.shadow_runs > 0) {
+      plan->state.shadow_runs = 0;
+      WriteState(request.plan_key, *plan);
+    }
     // The reporter's name is its own choice; a machine that restarts with another one is still one witness.
     if (plan->reporters.size() < kMachinesKept) plan->reporters.insert(caller.machine);
     const bool is_authority = (kCompileUp & RoleBit(caller.role)) != 0;

@@ -109,6 +109,7 @@ class Records {
   Status EnsureRoom(uint64_t bytes, const KernelSet& keep);
   void DropDamagedPlan(const Digest& plan_key);
   void DropDamagedKernel(const Digest& kernel_id);
+  void WriteState(const Digest& plan_key, CatalogPlan& plan);
   Status SetQuarantine(const Digest& plan_key, bool on);
   Result<std::optional<Bytes>> ReadBlob(const Digest& id);  // needs no lock; IntegrityFailure if damaged
   Result<std::shared_ptr<const Bytes>> ReadBlobForChunk(const Digest& id, uint64_t offset);  // the same; null: absent
