@@ -179,6 +179,17 @@ Status Decode(const Message& message, WorkerStatsReply& reply) {
   return {};
 }
 
+RoleSet MethodRoles(WorkerMethod method) {
+  switch (method) {
+#define KILN_WORKER_METHOD(value, name, roles, doc) \
+  case WorkerMethod::k##name:                       \
+    return roles;
+#include "common/worker_api/worker_methods.def"
+#undef KILN_WORKER_METHOD
+  }
+  return 0;
+}
+
 Result<LoadReply> CallLoad(RpcClient& client, const LoadRequest& request, int64_t deadline_ms) {
   return CallFor<LoadReply>(client, WorkerMethod::kLoad, request, deadline_ms);
 }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "common/artifact/target_text.h"
+#include "common/compile_api/op_table.h"
 #include "common/native/fault_handler.h"
 #include "common/process/parse_flags.h"
 #include "common/process/process.h"
@@ -150,6 +151,7 @@ Status Serve(const Flags& flags) {
       RpcClientOptions compile_options;
       compile_options.endpoint = flags.compile;
       compile_options.security = compile_security;
+      compile_options.table = OwnOpTable();
       ASSIGN_OR_RETURN(compile, RpcClient::Connect(*loop, std::move(compile_options)));
     }
   }
