@@ -1,5 +1,7 @@
 #include "vm-worker/cache_client/plan_source.h"
 
+#include <algorithm>
+
 namespace kiln {
 namespace {
 
@@ -43,19 +45,31 @@ Result<FetchedPlan> PlanSource::Fetch(const PlanKey& key, const SegmentId& segme
   return fetched;
 }
 
+bool PlanSource::Trusts(const SignPublicKey& signer) const {
+  const auto trusted = trusted_.Get();
+  return std::find(trusted->begin(), trusted->end(), signer) != trusted->end();
+}
+
 Result<FetchedPlan> PlanSource::Open(const Bytes& bytes, const PlanKey& key, const SegmentId& segment,
                                      int64_t deadline_ms) {
   ASSIGN_OR_RETURN(SignedRecord verified, DecodeAndVerify(bytes, *trusted_.Get()));
   ASSIGN_OR_RETURN(Plan plan, DecodePlan(verified.record.plan));
   RETURN_IF_ERROR(CheckRecord(verified.record, plan, key, segment, host_));
+  const Digest contents = HashBytes(verified.record.plan);
+  if (disk_ != nullptr && disk_->MarkOf(key) == contents)
+    return Fail(ErrorCode::kQuarantined, "plan " + key.ShortHex() + " gave a wrong result or faulted here before");
   ASSIGN_OR_RETURN(std::vector<Bytes> kernels, Kernels(plan.kernels, deadline_ms));
   std::vector<std::span<const uint8_t>> blobs(kernels.begin(), kernels.end());
   FetchedPlan fetched;
-  ASSIGN_OR_RETURN(fetched.code, CodeMapping::Map(plan.kernels, blobs, host_));
+  ASSIGN_OR_RETURN(std::unique_ptr<CodeMapping> code, CodeMapping::Map(plan.kernels, blobs, host_));
+  code->AttributeFaults(key, contents);
+  fetched.code = std::move(code);
   fetched.key = key;
   fetched.plan = std::make_shared<const Plan>(std::move(plan));
   fetched.evidence = verified.record.evidence;
   fetched.provenance = verified.record.provenance;
+  fetched.contents = contents;
+  fetched.signer = verified.signer;
   return fetched;
 }
 

@@ -24,10 +24,12 @@ struct FetchedPlan {
   std::shared_ptr<const CodeMapping> code;
   Evidence evidence;
   Provenance provenance;
+  Digest contents;  // hash of the plan's bytes, which name its kernels by hash: equal exactly for equal plans
+  SignPublicKey signer;
   bool from_disk = false;
 };
 
-// Used by one thread at a time (the tier controller's).
+// Fetch is called by one thread at a time, Trusts by any.
 class PlanSource {
  public:
   // `disk` may be null. Both outlive this.
@@ -37,6 +39,9 @@ class PlanSource {
   // Blocks up to about deadline_ms; not on the loop thread. NotFound, IntegrityFailure (damage or forgery: counted by
   // the caller, the disk's copy is dropped), TargetMismatch, Unavailable, DeadlineExceeded.
   Result<FetchedPlan> Fetch(const PlanKey& key, const SegmentId& segment, int64_t deadline_ms);
+
+  // Whether records of this signer are believed now.
+  bool Trusts(const SignPublicKey& signer) const;
 
  private:
   Result<FetchedPlan> Open(const Bytes& record, const PlanKey& key, const SegmentId& segment, int64_t deadline_ms);

@@ -64,6 +64,11 @@ Status Machine::Run() {
   return {};
 }
 
+Status Machine::CheckDeadline() const {
+  if (options_.deadline_ns == 0 || context_.options.clock->NowNs() <= options_.deadline_ns) return {};
+  return Fail(ErrorCode::kDeadlineExceeded, "the run was still going on when its deadline passed");
+}
+
 Status Machine::Step(uint32_t* pc, bool* done) {
   const uint32_t* words = &code_.code[*pc];
   const auto opcode = static_cast<Opcode>(words[0] & 0xff);
@@ -114,6 +119,7 @@ Status Machine::Step(uint32_t* pc, bool* done) {
     }
     case Opcode::kCallFunc:
     case Opcode::kCompute: {
+      RETURN_IF_ERROR(CountStep());
       const auto inputs = operands.List(), outputs = operands.List();
       return Compute(inputs, outputs, operands.Word());
     }

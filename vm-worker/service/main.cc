@@ -2,11 +2,14 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include "common/artifact/target_text.h"
+#include "common/native/fault_handler.h"
 #include "common/process/parse_flags.h"
 #include "common/process/process.h"
 #include "common/security/key_directory.h"
 #include "vm-worker/plugin/load_plugin.h"
 #include "vm-worker/service/worker_service.h"
+#include "vm-worker/tiering/fleet_services.h"
 
 namespace kiln {
 namespace {
@@ -44,6 +47,26 @@ struct Flags {
   bool gdb_symbols = false;
 };
 
+// Who is told that the store's change log moved. The loop that tells may outlive the controller.
+struct HintReceiver {
+  std::mutex mutex;  // held while the controller is told, so that it cannot end meanwhile
+  TierController* tiers = nullptr;
+};
+class HintsAsLongAs {
+ public:
+  HintsAsLongAs(HintReceiver& receiver, TierController& tiers) : receiver_(receiver) { Set(&tiers); }
+  ~HintsAsLongAs() { Set(nullptr); }
+  HintsAsLongAs(const HintsAsLongAs&) = delete;
+  HintsAsLongAs& operator=(const HintsAsLongAs&) = delete;
+
+ private:
+  void Set(TierController* tiers) {
+    std::lock_guard lock(receiver_.mutex);
+    receiver_.tiers = tiers;
+  }
+  HintReceiver& receiver_;
+};
+
 TierOptions TierOptionsFrom(const Flags& flags) {
   TierOptions options;
   options.policy.hot_runs = flags.hot_runs;
@@ -77,6 +100,7 @@ Result<WorkerServiceOptions> ServiceOptionsFrom(const Flags& flags) {
 
 Status Serve(const Flags& flags) {
   RETURN_IF_ERROR(InitProcess({"kiln-worker", flags.log_level, flags.die_with_parent}));
+  RETURN_IF_ERROR(CheckTargetLimit());
   for (const std::string& plugin : flags.plugins) RETURN_IF_ERROR(LoadPlugin(plugin));
   TierOptions tier_options = TierOptionsFrom(flags);
   const bool plans = !flags.store.empty() && !tier_options.targets.empty();
@@ -103,8 +127,8 @@ Status Serve(const Flags& flags) {
   std::unique_ptr<cache::CacheClient> store;
   std::unique_ptr<PlanSource> source;
   std::unique_ptr<RpcClient> compile;
-  // Set once the controller exists; hints before that are caught up by its first look at the change log.
-  auto controller = std::make_shared<std::atomic<TierController*>>(nullptr);
+  // Hints before the controller exists are caught up by its first look at the change log.
+  auto hints = std::make_shared<HintReceiver>();
   if (plans) {
     ASSIGN_OR_RETURN(TrustedSigners trusted_now, keys->LoadTrustedSigners());
     trusted.Replace(std::move(trusted_now));
@@ -116,8 +140,9 @@ Status Serve(const Flags& flags) {
     store_options.blob_endpoint = flags.store_blobs;
     store_options.hint_endpoint = flags.store_hints;
     store_options.security = store_security;
-    store_options.on_new_head = [controller](uint64_t head) {
-      if (TierController* tiers = controller->load()) tiers->OnNewHead(head);
+    store_options.on_new_head = [hints](uint64_t head) {
+      std::lock_guard lock(hints->mutex);
+      if (hints->tiers != nullptr) hints->tiers->OnNewHead(head);
     };
     ASSIGN_OR_RETURN(store, cache::CacheClient::Connect(*loop, std::move(store_options)));
     source = std::make_unique<PlanSource>(*store, disk.get(), trusted, tier_options.targets.front());
@@ -135,9 +160,12 @@ Status Serve(const Flags& flags) {
     tier_options.perf_map = perf_map.get();
   }
   tier_options.gdb_symbols = flags.gdb_symbols;
+  RETURN_IF_ERROR(InstallFaultHandler(plans ? flags.disk_cache : ""));
   EpochDomain epochs;
-  TierController tiers(epochs, store.get(), source.get(), compile.get(), InterpretRecipe, tier_options);
-  controller->store(&tiers);
+  std::unique_ptr<FleetServices> services;
+  if (plans) services = std::make_unique<FleetServices>(*store, *source, disk.get(), compile.get());
+  TierController tiers(epochs, services.get(), InterpretRecipe, tier_options);
+  const HintsAsLongAs hints_as_long(*hints, tiers);
   ModelRegistry registry(epochs, tiers);
   for (const std::string& model : flags.models) {
     const size_t equals = model.find('=');
@@ -153,7 +181,7 @@ Status Serve(const Flags& flags) {
   RpcServerOptions server_options;
   server_options.endpoints = flags.listen;
   server_options.security = server_security;
-  server_options.pending_max = flags.queue + static_cast<size_t>(flags.threads) + 64;
+  server_options.pending_max = flags.queue + static_cast<size_t>(flags.threads) + 128;  // loads, questions
   ASSIGN_OR_RETURN(auto server, RpcServer::Listen(*loop, std::move(server_options)));
   service->RegisterOn(*server);
   server->Serve();
@@ -166,12 +194,13 @@ Status Serve(const Flags& flags) {
     addresses += " metrics=" + metrics->address();
   }
   AnnounceReady(addresses);
-  while (WaitForStop() == StopWait::kReload)
+  while (WaitForStop() == StopWait::kReload) {
     LogReload(keys ? keys->Reload(server_security, plans ? &trusted : nullptr) : Status());
+    tiers.OnSignersChanged();
+  }
   metrics.reset();
   server->Drain();
   service.reset();
-  controller->store(nullptr);
   return {};
 }
 

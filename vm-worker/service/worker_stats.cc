@@ -15,6 +15,9 @@ void AddTiers(const TierStats& tiers, std::vector<MetricSample>& samples) {
   add("published", tiers.published);
   add("shadow_clean", tiers.shadow_clean);
   add("shadow_mismatches", tiers.shadow_mismatches);
+  add("shadow_undecided", tiers.shadow_undecided);
+  add("shadow_faults", tiers.shadow_faults);
+  add("samples_clean", tiers.samples_clean);
   add("quarantined", tiers.quarantined);
   for (size_t i = 1; i < kMissReasons; ++i) {
     const std::string reason(MissReasonText(static_cast<MissReason>(i)));

@@ -53,7 +53,7 @@ struct PlanTiming {
   int64_t arena_bytes = 0;             // of the last measured call
 };
 
-class Model {
+class Model : public std::enable_shared_from_this<Model> {
  public:
   Model(std::string name, std::shared_ptr<const LoadedProgram> program, EpochDomain& epochs);
 

@@ -127,6 +127,15 @@ TEST_F(PlanSourceTest, KernelsOfOtherBytesAreNeverMapped) {
   EXPECT_NE(Fetched(), ErrorCode{});
 }
 
+TEST_F(PlanSourceTest, APlanThatFaultedHereIsNotMappedAgainAnotherUnderItsKeyIs) {
+  auto disk = DiskTier::Open(directory_ + "/disk", 1 << 20).value();
+  EXPECT_EQ(Fetched(disk.get()), ErrorCode{});
+  disk->PutMark({ComputePlanKey(plan_), HashBytes(EncodePlan(plan_))});
+  EXPECT_EQ(Fetched(disk.get()), ErrorCode::kQuarantined);
+  disk->PutMark({ComputePlanKey(plan_), HashBytes(Bytes{1})});
+  EXPECT_EQ(Fetched(disk.get()), ErrorCode{});
+}
+
 TEST_F(PlanSourceTest, APoisonedDiskIsDroppedAndHealsFromTheStore) {
   auto disk = DiskTier::Open(directory_ + "/disk", 1 << 20).value();
   disk->PutRecord(ComputePlanKey(plan_), EncodeAndSign(RecordOf(plan_), other_key_));
