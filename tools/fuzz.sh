@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tools/fuzz.sh BUILD SECONDS [TARGET…]: runs the fuzz targets of a build with KILN_FUZZ, FUZZ_JOBS (2) at a time, from
 # tests/fuzz/corpus, each for SECONDS of processor time, so that a busy machine counts no less. New inputs stay in BUILD/fuzz/TARGET
-# and serve the next run; what fails is kept in BUILD/fuzz/found, and the exit status is 1. A line per target says how many inputs it ran.
+# and serve the next run (FUZZ_SEED repeats one: 0, the default, is another each time); what fails is kept in BUILD/fuzz/found, and the exit status is 1. A line per target says how many inputs it ran.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 build=$1 seconds=$2
@@ -20,7 +20,7 @@ cpu_seconds() {   # of process $1, with its children that ended
 fuzz() {   # fuzz TARGET MAX_BYTES
   local target=$1 max=$2 corpus=$build/fuzz/$1 log=$build/fuzz/$1.log status=0 spent=0 now
   mkdir -p "$corpus"
-  "$build/bin/fuzz_$target" -max_len="$max" -timeout=60 -rss_limit_mb=3000 -malloc_limit_mb=1000 -print_final_stats=1 -verbosity=1 \
+  "$build/bin/fuzz_$target" -max_len="$max" -timeout=60 -seed="${FUZZ_SEED:-0}" -rss_limit_mb=3000 -malloc_limit_mb=1000 -print_final_stats=1 -verbosity=1 \
     -artifact_prefix="$found/$target-" "$corpus" "tests/fuzz/corpus/$target" >"$log" 2>&1 &
   local pid=$!
   trap 'kill "$pid" 2>/dev/null' EXIT
