@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/ops/infer.h"
+#include "compile-service/passes/pad_axes.h"
 
 namespace kiln::lower {
 namespace {
@@ -161,6 +162,7 @@ class Binder {
     RETURN_IF_ERROR(InferShapes(context));
     for (const Constraint& constraint : context.assumed) Assume(constraint);
     RequireSizes(node.op, context.outputs);
+    if (node.op == TensorOp::kPad) RequirePadSources(bound);
     return Define(node, std::move(bound), context);
   }
 
@@ -180,6 +182,13 @@ class Binder {
         if (graph_.symbols.Bounds(dim).min < least) Assume({ConstraintKind::kLessEqual, Dim::Const(least), dim});
       }
     }
+  }
+
+  // What Pad repeats from its input must be there.
+  void RequirePadSources(const ir::GraphNode& node) {
+    for (const passes::PadAxis& axis : passes::PadAxes(graph_, node))
+      if (!axis.dim.is_const() && graph_.symbols.Bounds(axis.dim).min < axis.least)
+        Assume({ConstraintKind::kLessEqual, Dim::Const(axis.least), axis.dim});
   }
 
   // Contents of a small f32 immediate.

@@ -17,6 +17,8 @@ Result<bool> TurnTransposed(ir::Graph& graph);
 // Rewrites composite ops into views, element-wise ops, reductions and contractions (Softmax, LayerNormalization, Gemm,
 // Split…).
 Result<bool> Decompose(ir::Graph& graph);
+// Pads in mode reflect, edge and wrap as concatenations of views.
+Result<bool> RepeatedPads(ir::Graph& graph);
 // ConvTranspose as a convolution that makes the outputs of all phases of its stride, moved apart by views.
 Result<bool> TransposedConvolutions(ir::Graph& graph);
 // Element-wise work on a reshaped tensor moves in front of the reshape, to where the tensor is made.

@@ -15,6 +15,7 @@ constexpr Pass kPasses[] = {
     {"widen halves", WidenHalves, true},
     {"turn transposed", TurnTransposed, true},
     {"decompose", Decompose, true},
+    {"repeated pads", RepeatedPads, true},
     {"transposed convolutions", TransposedConvolutions, true},
     {"remove identities", RemoveIdentities, true},
     {"share common", ShareCommon, true},

@@ -1,0 +1,28 @@
+// Pads that repeat elements of their input.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "compile-service/ir/graph.h"
+
+namespace kiln::passes {
+
+enum class PadSource : uint8_t {
+  kReflect,  // backwards from the edge, without it
+  kEdge,
+  kWrap,  // from the other end
+};
+
+// One padded dim.
+struct PadAxis {
+  size_t axis = 0;
+  Dim dim;  // of the input
+  int64_t before = 0, after = 0;
+  int64_t least = 0;  // elements that the dim must have, or the op is an error (kWrap: or repeats more than once)
+};
+
+// Of a Pad in mode reflect, edge or wrap with constant pads that take nothing away; empty for every other node.
+std::vector<PadAxis> PadAxes(const ir::Graph& graph, const ir::GraphNode& node, PadSource* source = nullptr);
+
+}  // namespace kiln::passes
