@@ -234,10 +234,10 @@ TEST_F(MessagingTest, ClosingTheClientCancelsItsCalls) {
 }
 
 TEST_F(MessagingTest, ClientBoundsItsPendingCalls) {
+  std::atomic<int> busy{0};  // outlives the client, whose end answers the calls that are left
   auto client =
       RpcClient::Connect(*client_loop_, {.endpoint = Ipc("nobody"), .security = {.insecure = true}, .pending_max = 3})
           .value();
-  std::atomic<int> busy{0};
   for (int i = 0; i < 10; ++i)
     client->Call(kEcho, {}, 60'000, [&](Result<RpcReply> reply) { busy += reply.error().code == ErrorCode::kBusy; });
   EXPECT_TRUE(Eventually([&] { return busy.load() == 7; }));
