@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,28 +25,30 @@ struct FetchedPlan {
   std::shared_ptr<const CodeMapping> code;
   Evidence evidence;
   Provenance provenance;
+  SignPublicKey signer{};
   bool from_disk = false;
 };
 
-// Used by one thread at a time (the tier controller's).
+// Thread-safe. Checks and maps on a thread of its own, which never waits for the store: a store that is slow or hung
+// delays the plans it was asked for and no other.
 class PlanSource {
  public:
   // `disk` may be null. Both outlive this.
-  PlanSource(cache::CacheClient& store, DiskTier* disk, SignerList trusted, Target host)
-      : store_(store), disk_(disk), trusted_(std::move(trusted)), host_(host) {}
+  PlanSource(cache::CacheClient& store, DiskTier* disk, SignerList trusted, Target host);
+  ~PlanSource();  // plans on their way are forgotten, their `done` is not called
 
-  // Blocks up to about deadline_ms; not on the loop thread. NotFound, IntegrityFailure (damage or forgery: counted by
-  // the caller, the disk's copy is dropped), TargetMismatch, Unavailable, DeadlineExceeded.
+  // `done` runs on this object's thread, once, within about deadline_ms. NotFound, IntegrityFailure (damage or forgery:
+  // counted by the caller, the disk's copy is dropped), TargetMismatch, Unavailable, DeadlineExceeded.
+  using Done = std::function<void(Result<FetchedPlan>)>;
+  void FetchAsync(const PlanKey& key, const SegmentId& segment, int64_t deadline_ms, Done done);
+  // The same, blocking; not on the store client's loop thread.
   Result<FetchedPlan> Fetch(const PlanKey& key, const SegmentId& segment, int64_t deadline_ms);
 
- private:
-  Result<FetchedPlan> Open(const Bytes& record, const PlanKey& key, const SegmentId& segment, int64_t deadline_ms);
-  Result<std::vector<Bytes>> Kernels(const std::vector<KernelId>& ids, int64_t deadline_ms);
+  bool Trusts(const SignPublicKey& signer) const;
 
-  cache::CacheClient& store_;
-  DiskTier* disk_;
-  const SignerList trusted_;
-  const Target host_;
+ private:
+  struct Core;
+  std::shared_ptr<Core> core_;
 };
 
 }  // namespace kiln

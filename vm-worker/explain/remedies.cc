@@ -64,6 +64,11 @@ void AddReasonText(const SegmentStatus& status, const TierOptions& options, std:
           "the plan gave a wrong result and stays unused; `kiln run --compare` names the step; a compile service with "
           "the fault removed publishes another");
       break;
+    case MissReason::kRevoked:
+      remedies.push_back(
+          "signers.list has the signer no more; a compile service with another key makes the plan anew once the store "
+          "has dropped the old one (kiln cache purge)");
+      break;
     case MissReason::kDisabled:
       remedies.push_back(options.targets.empty()
                              ? "no kernels are made for this processor: " + TargetsText(options.targets)

@@ -145,6 +145,7 @@ class Machine final : SegmentMemory {
   std::unexpected<Error> FailAt(uint32_t node, const Error& error) const;
 
   Status Step(uint32_t* pc, bool* done);
+  Status StepNode(Opcode opcode, Operands operands);
   Status StepControl(Opcode opcode, Operands operands, uint32_t* pc);
   Result<bool> ReadCondition(const Register& held) const;
 
@@ -165,6 +166,8 @@ class Machine final : SegmentMemory {
   Result<bool> ProfilePoint(uint32_t segment, std::span<const uint32_t> inputs, std::span<const uint32_t> outputs);
   Result<bool> RunMemoised(uint32_t segment, std::span<const uint32_t> inputs, std::span<const uint32_t> outputs);
   Status RunSteps(StaticForm& form, std::span<const uint32_t> inputs, std::span<const uint32_t> outputs);
+  Result<BlockId> PlaceTensors(StaticForm& form, size_t inputs);
+  Status KeepOutputs(StaticForm& form, std::span<const uint32_t> inputs, std::span<const uint32_t> outputs);
   void Leave(uint32_t segment, std::span<const uint32_t> outputs);
   SegmentEntry EntryOf(uint32_t segment);
   void* AllocateOutput(size_t index, size_t bytes) override;

@@ -66,8 +66,9 @@ class Model {
   ModelThread& AddThread();
   // Sums over threads. Thread-safe.
   struct Totals {
-    uint64_t interpreted_calls = 0, plan_calls = 0, interpreted_ns = 0, kernel_ns = 0, reference_ns = 0,
-             guard_misses = 0, input_copies = 0;
+#define KILN_SEGMENT_COUNT(name) uint64_t name = 0;
+#include "vm-worker/dispatch/segment_counts.def"
+#undef KILN_SEGMENT_COUNT
   };
   Totals SumCounters(size_t segment) const;
   std::vector<ModelThread*> threads() const;

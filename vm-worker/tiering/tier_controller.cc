@@ -6,7 +6,6 @@
 
 #include "common/base/clock.h"
 #include "common/messaging/rpc_client.h"
-#include "vm-worker/dispatch/gdb_symbols.h"
 
 namespace kiln {
 namespace {
@@ -14,20 +13,6 @@ namespace {
 constexpr int64_t kBackoffFirstMs = 500;
 constexpr int64_t kBackoffMaxMs = 60'000;
 constexpr size_t kShapesPerSegmentMax = 1024;
-
-bool IsUnreachable(ErrorCode code) {
-  return code == ErrorCode::kUnavailable || code == ErrorCode::kDeadlineExceeded || code == ErrorCode::kCancelled ||
-         code == ErrorCode::kBusy;
-}
-
-bool IsExactPlan(const Plan& plan, const Segment& segment) {
-  if (segment.symbols.empty()) return false;
-  for (size_t i = 0; i < plan.guard.symbols.size(); ++i)
-    if (segment.symbols[i].kind != SymbolSource::Kind::kValueDim &&
-        plan.guard.symbols[i].min != plan.guard.symbols[i].max)
-      return false;
-  return true;
-}
 
 // One worker thread's view of one model.
 class ThreadObserver final : public CallObserver {
@@ -61,6 +46,11 @@ class ThreadObserver final : public CallObserver {
 };
 
 }  // namespace
+
+bool IsUnreachable(ErrorCode code) {
+  return code == ErrorCode::kUnavailable || code == ErrorCode::kDeadlineExceeded || code == ErrorCode::kCancelled ||
+         code == ErrorCode::kBusy;
+}
 
 std::string_view MissReasonText(MissReason reason) {
   switch (reason) {
@@ -164,7 +154,7 @@ bool TierController::WaitWarm(int64_t timeout_ms) const {
       bool warm = true;
       for (const ModelState& state : models_)
         for (const auto& [id, group] : state.groups)
-          warm &= store_ == nullptr || (group.variants_known && !group.variants_pending);
+          warm &= store_ == nullptr || (group.variants_known && !group.variants_pending && group.fetching.empty());
       if (warm) return true;
     }
     if (SystemClock().NowNs() >= deadline) return false;
@@ -223,21 +213,21 @@ std::vector<SegmentStatus> TierController::Segments(const Model& model) const {
 
 void TierController::Tick() {
   const int64_t now = SystemClock().NowNs();
-  bool read_log = now >= next_log_read_ns_;
-  {
-    std::lock_guard lock(mailbox_->mutex);
-    read_log |= mailbox_->head_changed;
-    mailbox_->head_changed = false;
-  }
-  if (store_ != nullptr && read_log) {
-    ReadChangeLog();
-    next_log_read_ns_ = SystemClock().NowNs() + options_.change_log_ms * 1'000'000;
+  if (store_ != nullptr && !log_pending_) {
+    bool read_log = now >= next_log_read_ns_;
+    {
+      std::lock_guard lock(mailbox_->mutex);
+      read_log |= mailbox_->head_changed;
+      mailbox_->head_changed = false;
+    }
+    if (read_log) ReadChangeLog();
   }
   for (ModelState& state : models_) {
     for (auto& [id, group] : state.groups) {
       if (store_ == nullptr) continue;
       RefreshShadow(state, group);
-      if (now < group.retry_ns) continue;
+      // What the lists of plans say counts from where the change log is read on.
+      if (now < group.retry_ns || !log_position_known_) continue;
       if (!group.variants_known && !group.variants_pending) AskVariants(state, group);
       if (group.variants_known && compile_ != nullptr) Consider(state, group);
     }
@@ -286,6 +276,7 @@ void TierController::CollectProfile(ModelState& state) {
 
 void TierController::AskVariants(ModelState& state, Group& group) {
   group.variants_pending = true;
+  group.variants_stale = false;
   cache::VariantsRequest request{group.id, {}};
   for (Target target : options_.targets) request.targets.emplace_back(InfoOf(target).name);
   store_->Call(request, options_.store_deadline_ms,
@@ -297,19 +288,19 @@ void TierController::AskVariants(ModelState& state, Group& group) {
                    Group& group = state->groups[id];
                    group.variants_pending = false;
                    if (!reply.has_value()) return BackOff(group, MissReason::kNoService, reply.error());
-                   group.variants_known = true;
+                   group.variants_known = !group.variants_stale;
                    group.backoff_ms = 0;
                    if (group.reason == MissReason::kNoService) group.reason = MissReason::kCold;
                    for (const cache::Variant& variant : reply->variants)
                      if (variant.numeric_mode == static_cast<uint8_t>(options_.numeric_mode))
-                       Install(*state, group, variant.plan_key, variant.evidence);
+                       Fetch(*state, group, variant.plan_key, variant.evidence);
                  });
                });
 }
 
 void TierController::Consider(ModelState& state, Group& group) {
   SegmentPlans plans;
-  plans.request_pending = group.request_pending;
+  plans.request_pending = group.request_pending || !group.fetching.empty();
   plans.exact = group.exact_asked;
   for (const auto& [key, entry] : group.plans) {
     if (entry.state == PlanState::kPublished) ++plans.published;
@@ -357,7 +348,7 @@ void TierController::OnCompiled(const std::weak_ptr<Model>& model, const Segment
   }
   group.backoff_ms = 0;
   stats_.compiled += reply->already_there ? 0 : 1;
-  Install(*state, group, reply->plan_key, {});
+  Fetch(*state, group, reply->plan_key, {});
 }
 
 void TierController::BackOff(Group& group, MissReason reason, const Error& error) {
@@ -370,154 +361,35 @@ void TierController::BackOff(Group& group, MissReason reason, const Error& error
   spdlog::warn("segment {}: {}; next try in {} ms", group.id.ShortHex(), group.detail, group.backoff_ms);
 }
 
-void TierController::Install(ModelState& state, Group& group, const PlanKey& key, const Evidence& evidence) {
-  if (group.plans.contains(key) || source_ == nullptr) return;
-  Result<FetchedPlan> fetched = source_->Fetch(key, group.id, options_.store_deadline_ms);
-  if (!fetched.has_value()) {
-    if (!IsUnreachable(fetched.error().code)) ++stats_.rejected;
-    return BackOff(group, IsUnreachable(fetched.error().code) ? MissReason::kNoService : MissReason::kCompileFailed,
-                   fetched.error());
-  }
-  ++stats_.fetched;
-  stats_.fetched_from_disk += fetched->from_disk ? 1 : 0;
-  PlanEntry entry;
-  entry.exact = IsExactPlan(*fetched->plan, *group.segment);
-  // Other workers' exact plans for shapes of theirs must not fill the slot; general plans always find room beside them.
-  const auto held = std::count_if(group.plans.begin(), group.plans.end(),
-                                  [](const auto& p) { return p.second.state != PlanState::kRejected; });
-  if (static_cast<size_t>(held) >= (entry.exact ? options_.policy.plans_max : limits::kSlotPlansMax)) {
-    group.plans[key] = {};
-    return;
-  }
-  if (options_.gdb_symbols) fetched->code = NameForGdb(state.model->name(), *fetched->plan, std::move(fetched->code));
-  if (Status linked = Link(state, group, *fetched, entry); !linked.has_value()) {
-    ++stats_.rejected;
-    group.plans[key] = {};
-    return BackOff(group, MissReason::kCompileFailed, linked.error());
-  }
-  if (options_.perf_map != nullptr) options_.perf_map->Add(state.model->name(), *fetched->plan, *fetched->code);
-  // Another worker's clean runs count; the plan's own signature vouches for the record, the store for the reports.
-  const bool proven =
-      static_cast<int>(std::max(evidence.shadow_runs, fetched->evidence.shadow_runs)) >= options_.shadow_runs;
-  PlanEntry& kept = group.plans[key] = std::move(entry);
-  if (proven) {
-    kept.state = PlanState::kPublished;
-    ++stats_.published;
-    PublishGroup(state, group);
-  } else {
-    kept.state = PlanState::kShadowing;
-    if (group.reason != MissReason::kGuardFailed) group.reason = MissReason::kShadowing;
-    RefreshShadow(state, group);
-  }
-}
-
-Status TierController::Link(ModelState& state, Group& group, const FetchedPlan& fetched, PlanEntry& entry) {
-  for (size_t site : group.sites) {
-    ASSIGN_OR_RETURN(auto linked,
-                     LinkedPlan::Link(fetched.plan, fetched.key, state.model->program().segments()[site], fetched.code,
-                                      state.model->program().weights(static_cast<int>(site)), packer_, state.model));
-    entry.linked.push_back(std::move(linked));
-  }
-  return {};
-}
-
-// Keeps one shadowing plan of the group in front of the dispatchers until it has its clean runs.
-void TierController::RefreshShadow(ModelState& state, Group& group) {
-  for (auto& [key, entry] : group.plans) {
-    if (entry.state != PlanState::kShadowing) continue;
-    for (size_t i = 0; i < group.sites.size(); ++i) {
-      SegmentRuntime& runtime = state.model->runtime(group.sites[i]);
-      const LinkedPlan* now = runtime.shadowed.load();
-      if (now == nullptr) runtime.shadowed.store(entry.linked[i].get());
-      if (runtime.shadowed.load() == entry.linked[i].get() && runtime.shadow_wanted.load() <= 0)
-        runtime.shadow_wanted.store(std::max(1, options_.shadow_runs - entry.clean));
-    }
-    return;
-  }
-}
-
-void TierController::EndShadow(ModelState& state, Group& group, PlanEntry& entry) {
-  for (size_t i = 0; i < group.sites.size(); ++i) {
-    SegmentRuntime& runtime = state.model->runtime(group.sites[i]);
-    if (runtime.shadowed.load() != entry.linked[i].get()) continue;
-    runtime.shadow_wanted.store(0);
-    runtime.shadowed.store(nullptr);
-  }
-}
-
-void TierController::PublishGroup(ModelState& state, Group& group) {
-  for (size_t i = 0; i < group.sites.size(); ++i) {
-    std::vector<std::shared_ptr<const LinkedPlan>> plans;
-    for (const auto& [key, entry] : group.plans)
-      if (entry.state == PlanState::kPublished) plans.push_back(entry.linked[i]);
-    state.model->runtime(group.sites[i]).slot.Publish(std::move(plans));
-  }
-  group.reason = MissReason::kGuardFailed;
-  group.detail.clear();
-}
-
-void TierController::OnVerdict(const ShadowVerdict& verdict) {
-  for (ModelState& state : models_)
-    for (auto& [id, group] : state.groups) {
-      const auto it = group.plans.find(verdict.plan->key());
-      if (it == group.plans.end() || it->second.state != PlanState::kShadowing) continue;
-      PlanEntry& entry = it->second;
-      if (std::none_of(entry.linked.begin(), entry.linked.end(),
-                       [&](const auto& linked) { return linked == verdict.plan; }))
-        continue;
-      if (verdict.undecided) return;  // the next sample tells
-      if (!verdict.clean) {
-        ++stats_.shadow_mismatches;
-        const PlanKey key = it->first;
-        store_->Call(cache::ReportRequest{key, cache::ReportKind::kMismatch, 1, options_.reporter, verdict.detail},
-                     options_.store_deadline_ms, [](Result<cache::ReportReply>) {});
-        return Drop(key, MissReason::kQuarantined, verdict.detail);
-      }
-      ++stats_.shadow_clean;
-      if (++entry.clean < options_.shadow_runs) return;
-      EndShadow(state, group, entry);
-      entry.state = PlanState::kPublished;
-      ++stats_.published;
-      PublishGroup(state, group);
-      spdlog::info("model {}: plan {} published for segment {} after {} clean shadow runs", state.model->name(),
-                   it->first.ShortHex(), id.ShortHex(), entry.clean);
-      store_->Call(
-          cache::ReportRequest{
-              it->first, cache::ReportKind::kShadowOk, static_cast<uint32_t>(entry.clean), options_.reporter, {}},
-          options_.store_deadline_ms, [](Result<cache::ReportReply>) {});
-      return;
-    }
-}
-
-// Takes a plan out of every model; calls that run it finish on it.
-void TierController::Drop(const PlanKey& key, MissReason reason, const std::string& detail) {
-  for (ModelState& state : models_)
-    for (auto& [id, group] : state.groups) {
-      const auto it = group.plans.find(key);
-      if (it == group.plans.end() || it->second.state == PlanState::kRejected) continue;
-      PlanEntry& entry = it->second;
-      const bool published = entry.state == PlanState::kPublished;
-      EndShadow(state, group, entry);
-      for (auto& linked : entry.linked) epochs_.Retire(std::move(linked));
-      entry = {};
-      if (published) PublishGroup(state, group);
-      group.reason = reason;
-      group.detail = detail;
-      ++stats_.quarantined;
-      spdlog::warn("model {}: plan {} is not used any more ({}): {}", state.model->name(), key.ShortHex(),
-                   MissReasonText(reason), detail);
-    }
-}
-
 void TierController::ReadChangeLog() {
-  const auto reply = store_->CallSync(cache::ChangeLogRequest{log_position_, 0}, options_.store_deadline_ms);
-  if (!reply.has_value()) return;
+  log_pending_ = true;
+  next_log_read_ns_ = SystemClock().NowNs() + options_.change_log_ms * 1'000'000;
+  store_->Call(cache::ChangeLogRequest{log_position_, 0}, options_.store_deadline_ms,
+               [this, mailbox = mailbox_](Result<cache::ChangeLogReply> reply) {
+                 mailbox->Post([this, reply = std::move(reply)] { OnChangeLog(reply); });
+               });
+}
+
+void TierController::AskVariantsAgain(Group& group) {
+  group.variants_known = false;
+  group.variants_stale = group.variants_pending;
+}
+
+void TierController::OnChangeLog(const Result<cache::ChangeLogReply>& reply) {
+  log_pending_ = false;
+  if (!reply.has_value()) {
+    if (log_position_known_) return;
+    for (ModelState& state : models_)
+      for (auto& [id, group] : state.groups)
+        if (SystemClock().NowNs() >= group.retry_ns) BackOff(group, MissReason::kNoService, reply.error());
+    return;
+  }
   if (!log_position_known_ || reply->gap) {
     // What happened before is in the Variants lists, which are read (again) from here on.
     log_position_known_ = true;
     log_position_ = reply->head;
     for (ModelState& state : models_)
-      for (auto& [id, group] : state.groups) group.variants_known = false;
+      for (auto& [id, group] : state.groups) AskVariantsAgain(group);
     return;
   }
   for (const cache::ChangeEntry& change : reply->entries) {
@@ -526,7 +398,7 @@ void TierController::ReadChangeLog() {
       case cache::ChangeKind::kPublish:
       case cache::ChangeKind::kUnquarantine:
         for (ModelState& state : models_)
-          if (auto it = state.groups.find(change.segment); it != state.groups.end()) it->second.variants_known = false;
+          if (auto it = state.groups.find(change.segment); it != state.groups.end()) AskVariantsAgain(it->second);
         break;
       case cache::ChangeKind::kQuarantine:
       case cache::ChangeKind::kPurge:

@@ -1,6 +1,6 @@
-// TierController: the worker's control thread. Watches profiles, asks for plans, fetches, shadow-checks and publishes
-// them, follows the store's change log. Nothing here is on the request path; with every service gone it only grows
-// quiet.
+// TierController: the worker's control thread. Watches profiles, asks for plans, has them fetched, shadow-checks and
+// publishes them, follows the store's change log. Nothing here is on the request path, and it waits for no service:
+// answers come as events; with every service gone it only grows quiet.
 #pragma once
 
 #include <array>
@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -33,7 +34,11 @@ enum class MissReason : uint8_t {
 #include "vm-worker/tiering/miss_reasons.def"
 #undef KILN_MISS
 };
-inline constexpr size_t kMissReasons = 9;  // index 0 unused
+inline constexpr size_t kMissReasons = 1  // index 0 unused
+#define KILN_MISS(value, name, text, doc) +1
+#include "vm-worker/tiering/miss_reasons.def"
+#undef KILN_MISS
+    ;
 std::string_view MissReasonText(MissReason reason);
 
 struct TierOptions {
@@ -57,10 +62,14 @@ struct MissLedger {
   void Add(MissReason reason, uint64_t more_calls, uint64_t more_ns);
 };
 
+// Whether an error says nothing about the thing asked for, only that a service cannot answer now.
+bool IsUnreachable(ErrorCode code);
+
 // Counters since the start; a snapshot.
 struct TierStats {
-  uint64_t compile_requests = 0, compiled = 0, compile_failures = 0, fetched = 0, fetched_from_disk = 0, rejected = 0,
-           published = 0, shadow_clean = 0, shadow_mismatches = 0, quarantined = 0;
+#define KILN_TIER_COUNT(name) uint64_t name = 0;
+#include "vm-worker/tiering/tier_counts.def"
+#undef KILN_TIER_COUNT
   MissLedger misses;
 };
 
@@ -113,6 +122,8 @@ class TierController {
   std::unique_ptr<CallObserver> MakeObserver(std::shared_ptr<Model> model, ModelThread& thread);
   // A hint that the store's change log moved. Any thread.
   void OnNewHead(uint64_t head);
+  // The list of trusted signers was replaced: plans of those that are gone are withdrawn. Any thread.
+  void OnSignersReplaced();
 
   TierStats Stats() const;
   std::vector<SegmentStatus> Segments(const Model& model) const;
@@ -126,6 +137,7 @@ class TierController {
     std::vector<std::shared_ptr<const LinkedPlan>> linked;  // per site of the group
     int clean = 0;
     bool exact = false;
+    SignPublicKey signer{};
   };
   // All sites of a model with one SegmentId.
   struct Group {
@@ -133,6 +145,7 @@ class TierController {
     const Segment* segment = nullptr;
     std::vector<size_t> sites;
     std::map<PlanKey, PlanEntry> plans;
+    std::set<PlanKey> fetching;  // on their way from disk or store
     SegmentProfile profile;
     std::map<std::vector<int64_t>, uint64_t> shapes;
     MissLedger misses;
@@ -140,6 +153,7 @@ class TierController {
     std::vector<std::vector<int64_t>> exact_asked;
     bool request_pending = false;
     bool variants_known = false, variants_pending = false;
+    bool variants_stale = false;  // the answer on its way may be older than a change that was heard of
     int64_t retry_ns = 0;
     int64_t backoff_ms = 0;
     MissReason reason = MissReason::kCold;
@@ -168,14 +182,20 @@ class TierController {
   void Consider(ModelState& state, Group& group);
   void SendRequest(ModelState& state, Group& group, const PlanWish& wish);
   void OnCompiled(const std::weak_ptr<Model>& model, const SegmentId& id, const Result<CompileReply>& reply);
-  void Install(ModelState& state, Group& group, const PlanKey& key, const Evidence& evidence);
+  void Fetch(ModelState& state, Group& group, const PlanKey& key, const Evidence& evidence);
+  void Install(ModelState& state, Group& group, const PlanKey& key, const Evidence& evidence,
+               Result<FetchedPlan> fetched);
   Status Link(ModelState& state, Group& group, const FetchedPlan& fetched, PlanEntry& entry);
   void EndShadow(ModelState& state, Group& group, PlanEntry& entry);
   void RefreshShadow(ModelState& state, Group& group);
   void PublishGroup(ModelState& state, Group& group);
   void Drop(const PlanKey& key, MissReason reason, const std::string& detail);
+  void Withdraw(ModelState& state, Group& group, PlanEntry& entry, MissReason reason, const std::string& detail);
+  void DropRevoked();
   void OnVerdict(const ShadowVerdict& verdict);
   void ReadChangeLog();
+  void OnChangeLog(const Result<cache::ChangeLogReply>& reply);
+  void AskVariantsAgain(Group& group);
   void BackOff(Group& group, MissReason reason, const Error& error);
   ModelState* Find(const std::weak_ptr<Model>& model);
 
@@ -191,7 +211,7 @@ class TierController {
   std::vector<ModelState> models_;
   TierStats stats_;
   uint64_t log_position_ = 0;
-  bool log_position_known_ = false;
+  bool log_position_known_ = false, log_pending_ = false;
   int64_t next_log_read_ns_ = 0;
 
   std::unique_ptr<ShadowRunner> shadow_;
