@@ -16,9 +16,10 @@ packages:
 build: packages ## release binaries under build/release/bin (installs missing Debian packages)
 	@mkdir -p $(BUILD)
 	@cmake -S . -B $(BUILD) -G Ninja $(PRESET_FLAGS) >$(BUILD)/configure.log 2>&1 || { tail -20 $(BUILD)/configure.log; exit 1; }
-	@ninja -C $(BUILD) -j$(JOBS)
+	@ninja -C $(BUILD) -j$(JOBS) $(TARGETS)
 
-run: build ## the main job: a fleet on this machine reads text lines, plans arrive, a second worker joins warm
+run: packages ## the main job: a fleet on this machine reads text lines, plans arrive, a second worker joins warm
+	@$(MAKE) --no-print-directory build TARGETS="kiln kiln-worker kiln-cache kiln-compile kiln-compile-child kiln-validate-child"
 	@BUILD=$(BUILD) ./tools/main_job.sh
 
 test-packages:

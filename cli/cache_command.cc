@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/fleet/fleet_keys.h"
 #include "common/cache_api/client.h"
 #include "common/compile_api/compile_api.h"
 #include "common/security/key_directory.h"
@@ -42,8 +43,7 @@ Result<Connection> Connect(const CacheFlags& flags) {
   options.endpoint = flags.store;
   options.security.insecure = flags.keys.empty();
   if (!flags.keys.empty()) {
-    ASSIGN_OR_RETURN(KeyDirectory keys, KeyDirectory::Open(flags.keys));
-    ASSIGN_OR_RETURN(options.security, keys.ClientFor("admin", "cache"));
+    ASSIGN_OR_RETURN(options.security, SecurityOfHolder(flags.keys, "cache"));
   }
   ASSIGN_OR_RETURN(connection.client, cache::CacheClient::Connect(*connection.loop, std::move(options)));
   return connection;
@@ -209,6 +209,7 @@ void AddCacheCommand(CLI::App& app, Action& action) {
   auto flags = std::make_shared<CacheFlags>();
   CLI::App* command = app.add_subcommand("cache", "what a cache store holds");
   command->require_subcommand(1);
+  command->fallthrough();
   command->add_option("--store", flags->store, "cache store endpoint")->capture_default_str();
   command->add_option("--keys", flags->keys,
                       "key directory; without one the connection is plaintext (loopback and ipc only)");

@@ -34,7 +34,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "kiln: %s\n", kiln::ToString(status.error()).c_str());
     return kiln::ErrorExitCode(status.error().code);
   } catch (const std::bad_alloc&) {
-    std::fprintf(stderr, "kiln: out of memory\n");
+    std::fprintf(stderr, "kiln: resource_exhausted: this process has no memory for so large a model or tensor\n");
     return kiln::ErrorExitCode(kiln::ErrorCode::kResourceExhausted);
   } catch (const std::exception& exception) {
     std::fprintf(stderr, "kiln: io_error: %s\n", exception.what());

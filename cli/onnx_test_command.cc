@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -26,8 +27,11 @@ struct OnnxTestArguments {
 
 // Case names, one a line; '#' starts a comment line.
 Result<std::set<std::string>> ReadList(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error))
+    return Fail(ErrorCode::kInvalidArgument, "--list " + path + " is not a regular file");
   std::ifstream file(path);
-  if (!file) return Fail(ErrorCode::kNotFound, path + " cannot be read");
+  if (!file) return Fail(ErrorCode::kNotFound, "--list " + path + " cannot be read");
   std::set<std::string> names;
   for (std::string line; std::getline(file, line);) {
     while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
@@ -43,7 +47,13 @@ Result<std::vector<onnx_test::VectorCase>> Cases(const OnnxTestArguments& argume
     cases.insert(cases.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
   }
   if (arguments.list.empty()) return cases;
-  ASSIGN_OR_RETURN(const std::set<std::string> names, ReadList(arguments.list));
+  ASSIGN_OR_RETURN(std::set<std::string> names, ReadList(arguments.list));
+  std::set<std::string> unknown = names;
+  for (const onnx_test::VectorCase& test : cases) unknown.erase(test.name);
+  if (!unknown.empty())
+    return Fail(ErrorCode::kNotFound, "--list " + arguments.list + " names " + std::to_string(unknown.size()) +
+                                          " cases that are not there, \"" + *unknown.begin() +
+                                          "\" first; a case is named by its path below the directory");
   std::erase_if(cases, [&](const onnx_test::VectorCase& test) { return !names.contains(test.name); });
   return cases;
 }

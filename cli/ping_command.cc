@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/commands.h"
+#include "cli/fleet/fleet_keys.h"
 #include "common/base/clock.h"
 #include "common/cache_api/client.h"
 #include "common/compile_api/compile_api.h"
@@ -39,9 +40,7 @@ Result<int> Ping(const PingFlags& flags) {
   options.endpoint = flags.endpoint.empty() ? target.endpoint : flags.endpoint;
   options.security.insecure = flags.keys.empty();
   if (!flags.keys.empty()) {
-    ASSIGN_OR_RETURN(KeyDirectory keys, KeyDirectory::Open(flags.keys));
-    // A service's own directory holds its pair only.
-    ASSIGN_OR_RETURN(options.security, keys.ClientFor(keys.HasCurve("tool") ? "tool" : flags.service, flags.service));
+    ASSIGN_OR_RETURN(options.security, SecurityOfHolder(flags.keys, flags.service));
   }
   const std::string endpoint = options.endpoint;
   ASSIGN_OR_RETURN(auto client, RpcClient::Connect(*loop, std::move(options)));

@@ -104,9 +104,11 @@ Result<int> RunDis(const ProgramArguments& arguments) {
 }
 
 Result<int> RunVerify(const ProgramArguments& arguments) {
-  ASSIGN_OR_RETURN(const Program program, ReadProgram(arguments.input));
+  ASSIGN_OR_RETURN(Program program, ReadProgram(arguments.input));
+  // Loading runs the shape rules, which find dims that contradict each other.
+  ASSIGN_OR_RETURN(const auto loaded, LoadedProgram::Load(std::move(program)));
   std::printf("%s: valid, ", arguments.input.c_str());
-  Describe(program, stdout);
+  Describe(loaded->program(), stdout);
   return 0;
 }
 

@@ -295,7 +295,9 @@ void AddRunCommand(CLI::App& app, Action& action) {
   command->add_option("--repeat", flags->repeat, "runs; the last answer is printed")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
-  command->add_option("--seconds", flags->seconds, "repeat for so long instead")->check(CLI::Range(1, 86'400));
+  command->add_option("--seconds", flags->seconds, "repeat for so long instead")
+      ->check(CLI::Range(1, 86'400))
+      ->excludes("--repeat");
   command->add_option(
       "--stream", flags->stream,
       "INPUT=OUTPUT, per state of the model: the runs are one stream, whose worker keeps the output for "
@@ -305,12 +307,20 @@ void AddRunCommand(CLI::App& app, Action& action) {
   command->add_option("--deadline-ms", flags->deadline_ms, "per run")
       ->check(CLI::Range(1, 3'600'000))
       ->capture_default_str();
-  command->add_flag("--compare", flags->compare,
-                    "run every segment by plan and by interpreter side by side and name the first step that differs");
+  command
+      ->add_flag("--compare", flags->compare,
+                 "run every segment by plan and by interpreter side by side and name the first step that differs; on "
+                 "an embedded fleet")
+      ->excludes("--worker")
+      ->excludes("--check")
+      ->excludes("--stream");
   command->add_option("--replay", flags->comparing.replay, "with --compare: where a call that differs is written")
+      ->needs("--compare")
       ->capture_default_str();
-  command->add_flag("--keep-tensors", flags->comparing.keep_tensors,
-                    "with --compare: put the values of inputs and weights into the replay file");
+  command
+      ->add_flag("--keep-tensors", flags->comparing.keep_tensors,
+                 "with --compare: put the values of inputs and weights into the replay file")
+      ->needs("--compare");
   command->callback([flags, &action] { action = [flags] { return Run(*flags); }; });
 }
 

@@ -1,5 +1,7 @@
 #include "cli/run_inputs.h"
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
@@ -34,6 +36,16 @@ Status CheckNamesDim(const std::string& name, const LoadReply& model) {
   }
   return Fail(ErrorCode::kInvalidArgument,
               "--dim " + name + ": no input has this dim; there are " + (known.empty() ? "none" : known));
+}
+
+// A tensor beyond this machine's memory would end the process instead of the command.
+Status CheckFits(const ValueInfo& input, const Dims& dims) {
+  const int64_t bytes = NumElements(dims) * DTypeBytes(input.dtype);
+  const int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  if (bytes <= memory / 2) return {};
+  return Fail(ErrorCode::kLimitExceeded, "input \"" + input.name + "\" of " + dims.ToString() + " has " +
+                                             std::to_string(bytes) + " bytes; at most half of this machine's " +
+                                             std::to_string(memory) + " bytes are filled: choose smaller sizes");
 }
 
 }  // namespace
@@ -78,7 +90,8 @@ Result<RunInputs> RunInputs::Parse(const std::vector<std::string>& dims, const s
     if (!parsed || sizes.high < sizes.low)
       return Fail(ErrorCode::kInvalidArgument,
                   "--dim " + text + ": the size must be a non-negative integer or LOW..HIGH");
-    inputs.sizes_[pair.first] = sizes;
+    if (!inputs.sizes_.emplace(pair.first, sizes).second)
+      return Fail(ErrorCode::kInvalidArgument, "--dim " + pair.first + " is given twice");
   }
   for (const std::string& text : files) {
     ASSIGN_OR_RETURN(auto pair, Assignment(text, "--input"));
@@ -122,6 +135,7 @@ Result<std::vector<NamedTensor>> RunInputs::Next(const LoadReply& model) {
     ASSIGN_OR_RETURN(Dims dims, DimsFor(input));
     if (const auto elements = CheckedElements(dims, input.dtype); !elements.has_value())
       return FailIn("input \"" + input.name + "\"", elements.error());
+    RETURN_IF_ERROR(CheckFits(input, dims));
     inputs.push_back({input.name, RandomTensor(input.dtype, dims, random_)});
   }
   return inputs;

@@ -103,9 +103,11 @@ class Loader {
       if (auto decoded = DecodeInfo(*value)) {
         info = *std::move(decoded);
         good = true;
-        for (const KernelRef& kernel : info.kernels) {
+        for (KernelRef& kernel : info.kernels) {
           const CatalogKernel* stored = records_.catalog_.FindKernel(kernel.id);
-          good = good && stored != nullptr && stored->size == kernel.size;
+          // A record leaves the size of a kernel that it found in the store at 0.
+          good = good && stored != nullptr && (kernel.size == 0 || stored->size == kernel.size);
+          if (good) kernel.size = stored->size;
         }
       }
     }

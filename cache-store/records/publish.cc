@@ -95,6 +95,7 @@ Status Records::StorePlan(const SignedRecord& decoded, const cache::PublishPlanR
   PlanState state = stored == nullptr ? PlanState{.use_wall_ms = options_.clock->WallMs()} : stored->state;
   state.shadow_runs = 0;  // evidence is about one record, not about its key
   PlanInfo info = InfoOf(record, request.record.size());
+  for (KernelRef& kernel : info.kernels) kernel.size = catalog_.FindKernel(kernel.id)->size;  // CheckKernels saw it
   KvBatch batch;
   if (stored != nullptr && stored->info.segment != info.segment)
     batch.Delete(Space::kSegmentIndex, SegmentIndexKey(stored->info.segment, record.plan_key));

@@ -1,10 +1,10 @@
 // kiln-cache: the cache store of a fleet.
 #include <spdlog/spdlog.h>
 
-#include <CLI/CLI.hpp>
 #include <optional>
 
 #include "cache-store/service/cache_service.h"
+#include "common/process/parse_flags.h"
 #include "common/process/process.h"
 #include "common/security/key_directory.h"
 
@@ -33,7 +33,9 @@ void Declare(CLI::App& app, Flags& flags) {
   app.add_option("--keys", flags.keys, "key directory: cache.curve.*, allow.list, signers.list");
   app.add_flag("--insecure", flags.insecure,
                "plaintext on ipc and loopback, no signature checks unless --keys is given too");
-  app.add_option("--max-bytes", flags.max_bytes, "limit of records and kernels together")->capture_default_str();
+  app.add_option("--max-bytes", flags.max_bytes, "limit of records and kernels together")
+      ->check(CLI::Range(uint64_t{1} << 20, uint64_t{1} << 50))
+      ->capture_default_str();
   app.add_option("--metrics", flags.metrics, "HOST:PORT that answers /metrics for Prometheus (plain HTTP)");
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error or off")->capture_default_str();
   app.add_flag("--die-with-parent", flags.die_with_parent, "stop when the parent process ends");
@@ -94,7 +96,7 @@ int main(int argc, char** argv) {
   CLI::App app("Kiln's cache store: signed plans and kernels, compiled once per fleet");
   Flags flags;
   Declare(app, flags);
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = kiln::ParseFlags(app, argc, argv)) return *status;
   if (const kiln::Status status = Run(flags); !status) {
     std::fprintf(stderr, "kiln-cache: %s\n", kiln::ToString(status.error()).c_str());
     return kiln::ErrorExitCode(status.error().code);

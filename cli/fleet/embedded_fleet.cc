@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "cli/fleet/fleet_keys.h"
 #include "common/security/key_directory.h"
 
 namespace kiln::cli {
@@ -32,7 +33,7 @@ Result<std::unique_ptr<EmbeddedFleet>> EmbeddedFleet::Start(FleetOptions options
     ASSIGN_OR_RETURN(fleet->options_.binaries, OwnDirectory());
   }
   // The fleet's own signer: the compile service signs with it, the store and the workers trust it.
-  ASSIGN_OR_RETURN(KeyDirectory keys, KeyDirectory::Open(directory + "/keys"));
+  ASSIGN_OR_RETURN(KeyDirectory keys, KeyDirectory::Create(directory + "/keys"));
   ASSIGN_OR_RETURN(SigningKey signer, keys.LoadOrCreateSigning("compile"));
   RETURN_IF_ERROR(keys.Trust(signer.public_key(), "compile"));
   RETURN_IF_ERROR(fleet->StartCache());
@@ -98,8 +99,7 @@ Result<std::unique_ptr<RpcClient>> ConnectTool(Loop& loop, const std::string& en
   if (keys.empty()) {
     options.security.insecure = true;
   } else {
-    ASSIGN_OR_RETURN(KeyDirectory directory, KeyDirectory::Open(keys));
-    ASSIGN_OR_RETURN(options.security, directory.ClientFor("tool", service));
+    ASSIGN_OR_RETURN(options.security, SecurityOfHolder(keys, service));
   }
   return RpcClient::Connect(loop, std::move(options));
 }

@@ -16,11 +16,11 @@ const std::vector<KeyHolder>& KeyHolders() {
 }
 
 Status CreateFleetKeys(const std::string& directory) {
-  RETURN_IF_ERROR(KeyDirectory::Open(directory));
+  RETURN_IF_ERROR(KeyDirectory::Create(directory));
   std::vector<KeyDirectory> own;
   std::vector<std::string> public_keys;
   for (const KeyHolder& holder : KeyHolders()) {
-    ASSIGN_OR_RETURN(KeyDirectory keys, KeyDirectory::Open(directory + "/" + std::string(holder.name)));
+    ASSIGN_OR_RETURN(KeyDirectory keys, KeyDirectory::Create(directory + "/" + std::string(holder.name)));
     ASSIGN_OR_RETURN(CurveKeyPair pair, keys.LoadOrCreateCurve(holder.name));
     own.push_back(std::move(keys));
     public_keys.push_back(pair.public_z85);
@@ -36,6 +36,13 @@ Status CreateFleetKeys(const std::string& directory) {
     }
   }
   return {};
+}
+
+Result<ClientSecurity> SecurityOfHolder(const std::string& directory, const std::string& server) {
+  ASSIGN_OR_RETURN(const KeyDirectory keys, KeyDirectory::Open(directory));
+  for (const std::string_view holder : {"admin", "tool", "compile", "worker", "cache"})
+    if (keys.HasCurve(holder)) return keys.ClientFor(holder, server);
+  return keys.ClientFor("tool", server);  // whose error says what is there
 }
 
 }  // namespace kiln::cli

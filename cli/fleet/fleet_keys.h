@@ -7,6 +7,7 @@
 
 #include "common/base/result.h"
 #include "common/security/role.h"
+#include "common/security/transport_keys.h"
 
 namespace kiln::cli {
 
@@ -21,5 +22,9 @@ const std::vector<KeyHolder>& KeyHolders();
 // holds the signing key. No directory holds another's secret. What is there already is kept, so that it may be run
 // again; the directory is created with mode 0700.
 Status CreateFleetKeys(const std::string& directory);
+
+// What a command needs to reach the service named `server`, by whichever keys `directory` holds; what they may do there
+// is the service's answer.
+Result<ClientSecurity> SecurityOfHolder(const std::string& directory, const std::string& server);
 
 }  // namespace kiln::cli

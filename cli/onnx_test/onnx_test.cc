@@ -38,6 +38,9 @@ size_t PositionOf(const Program& program, const std::string& name, size_t listed
 
 std::optional<std::string> Compare(const LoadedCase& loaded, const DataSet& set, const std::vector<Tensor>& actual,
                                    const Tolerance& tolerance) {
+  if (set.outputs.size() != actual.size())
+    return "the data set has " + std::to_string(set.outputs.size()) +
+           " expected outputs (output_N.pb), the model has " + std::to_string(actual.size());
   for (size_t i = 0; i < set.outputs.size(); ++i) {
     const size_t position = PositionOf(loaded.program, set.outputs[i].name, i);
     if (position >= actual.size()) return "output " + std::to_string(i) + " is missing";

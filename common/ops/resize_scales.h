@@ -1,6 +1,7 @@
 // How Resize's operands decide sizes and scales: shared by its shape rule and its kernel.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <numeric>
@@ -51,7 +52,8 @@ inline AspectSizes KeepAspect(const Attributes& attributes, const std::vector<in
     if (takes) result.scale = scale;
   }
   for (const int64_t size : in) {
-    result.sizes.push_back(static_cast<int64_t>(std::floor(static_cast<double>(size) * result.scale + 0.5)));
+    const double scaled = std::floor(static_cast<double>(size) * result.scale + 0.5);
+    result.sizes.push_back(scaled < 9e18 ? static_cast<int64_t>(std::max(scaled, -1.0)) : INT64_MAX);
   }
   return result;
 }

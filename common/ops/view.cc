@@ -118,7 +118,7 @@ Result<View> SplitView(const KernelCall& call, int output, const Dims& dims) {
     for (int i = 0; i < output; ++i) offset += sizes[static_cast<size_t>(i)];
   } else {
     const int64_t parts = call.attributes->Int("num_outputs", static_cast<int64_t>(call.outputs.size()));
-    const int64_t chunk = parts > 0 ? (in.dims[axis] + parts - 1) / parts : 0;
+    const int64_t chunk = parts > 0 && in.dims[axis] > 0 ? (in.dims[axis] - 1) / parts + 1 : 0;
     offset = std::min(in.dims[axis], chunk * output);
   }
   if (offset < 0 || offset + dims[axis] > in.dims[axis]) {

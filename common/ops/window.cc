@@ -52,7 +52,8 @@ Result<Window> ReadWindow(const Attributes& attributes, int spatial_rank) {
     window.pads_begin[d] = pads[static_cast<size_t>(d)];
     window.pads_end[d] = pads[static_cast<size_t>(d + spatial_rank)];
     constexpr int64_t kFar = int64_t{1} << 31;
-    if (std::max(std::abs(window.pads_begin[d]), std::abs(window.pads_end[d])) > kFar) {
+    if (std::min(window.pads_begin[d], window.pads_end[d]) < -kFar ||
+        std::max(window.pads_begin[d], window.pads_end[d]) > kFar) {
       return Fail(ErrorCode::kInvalidArgument, "attribute `pads` holds a pad beyond 2^31");
     }
   }
@@ -61,7 +62,9 @@ Result<Window> ReadWindow(const Attributes& attributes, int spatial_rank) {
 
 int64_t ResolvedPadBegin(const Window& window, int d, int64_t in, int64_t out) {
   if (window.auto_pad != AutoPad::kSameUpper && window.auto_pad != AutoPad::kSameLower) return window.pads_begin[d];
-  const int64_t total = std::max<int64_t>(0, (out - 1) * window.strides[d] + window.Extent(d) - in);
+  // Dims of an empty tensor are not bounded by what memory holds, so this is wider than they are.
+  const __int128 reach = static_cast<__int128>(out - 1) * window.strides[d] + window.Extent(d) - in;
+  const int64_t total = static_cast<int64_t>(std::clamp<__int128>(reach, 0, INT64_MAX / 2));
   return window.auto_pad == AutoPad::kSameUpper ? total / 2 : (total + 1) / 2;
 }
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <string>
 
@@ -14,6 +15,14 @@ bool IsLoopbackHost(std::string_view host) {
   return host == "localhost" || host == "[::1]" || host.starts_with("127.");
 }
 
+// 1 to 65535; 0 or * for one that the system chooses.
+bool IsPort(std::string_view text) {
+  if (text == "*") return true;
+  uint16_t port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
 }  // namespace
 
 Result<EndpointKind> ClassifyEndpoint(std::string_view endpoint) {
@@ -22,11 +31,12 @@ Result<EndpointKind> ClassifyEndpoint(std::string_view endpoint) {
   if (endpoint.starts_with("tcp://")) {
     const std::string_view rest = endpoint.substr(6);
     const size_t colon = rest.rfind(':');
-    if (colon != std::string_view::npos && colon > 0 && colon + 1 < rest.size())
+    if (colon != std::string_view::npos && colon > 0 && IsPort(rest.substr(colon + 1)))
       return IsLoopbackHost(rest.substr(0, colon)) ? EndpointKind::kTcpLoopback : EndpointKind::kTcpOther;
   }
-  return Fail(ErrorCode::kInvalidArgument,
-              "endpoint '" + std::string(endpoint) + "' is none of tcp://host:port, ipc://path, inproc://name");
+  return Fail(
+      ErrorCode::kInvalidArgument,
+      "endpoint '" + std::string(endpoint) + "' is neither tcp://HOST:PORT with a port of 1 to 65535, nor ipc://PATH");
 }
 
 Status CheckPlaintextEndpoint(std::string_view endpoint, bool insecure) {

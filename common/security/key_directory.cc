@@ -102,9 +102,16 @@ Result<std::string> ReadTextFile(const std::string& path) {
   return text;
 }
 
-Result<KeyDirectory> KeyDirectory::Open(const std::string& path) {
+Result<KeyDirectory> KeyDirectory::Create(const std::string& path) {
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return FailErrno("cannot create key directory", path);
+  return Open(path);
+}
+
+Result<KeyDirectory> KeyDirectory::Open(const std::string& path) {
   std::error_code code;
+  if (!std::filesystem::exists(path, code))
+    return Fail(ErrorCode::kNotFound,
+                "key directory '" + path + "' does not exist; `kiln keys DIRECTORY` makes the keys of a fleet");
   if (!std::filesystem::is_directory(path, code))
     return Fail(ErrorCode::kInvalidArgument, "key directory '" + path + "' is not a directory");
   return KeyDirectory(path);
@@ -122,6 +129,21 @@ Result<CurveKeyPair> KeyDirectory::LoadCurve(std::string_view name) const {
   if (!public_key) return FailIn(path, public_key.error());
   pair.public_z85 = *public_key;
   return pair;
+}
+
+Result<CurveKeyPair> KeyDirectory::LoadOwnCurve(std::string_view name) const {
+  auto pair = LoadCurve(name);
+  if (pair || pair.error().code != ErrorCode::kNotFound) return pair;
+  std::string held;
+  std::error_code code;
+  for (std::filesystem::directory_iterator at(path_, code), end; !code && at != end; at.increment(code)) {
+    const std::string file = at->path().filename().string();
+    const size_t suffix = file.find(".curve.secret");
+    if (suffix != std::string::npos) held += (held.empty() ? "" : ", ") + file.substr(0, suffix);
+  }
+  return Fail(ErrorCode::kNotFound, "key directory '" + path_ + "' has no secret of '" + std::string(name) + "' (" +
+                                        (held.empty() ? "it has none" : "it is of: " + held) +
+                                        "); give the directory that `kiln keys` made for it");
 }
 
 Result<CurveKeyPair> KeyDirectory::LoadOrCreateCurve(std::string_view name) const {
@@ -191,7 +213,7 @@ Status KeyDirectory::Trust(const SignPublicKey& key, std::string_view label) con
 
 Result<ServerSecurity> KeyDirectory::ServerFor(std::string_view name) const {
   ServerSecurity security;
-  ASSIGN_OR_RETURN(security.keys, LoadOrCreateCurve(name));
+  ASSIGN_OR_RETURN(security.keys, LoadOwnCurve(name));
   ASSIGN_OR_RETURN(AllowList list, LoadAllowList());
   security.allow_list = std::make_shared<const AllowList>(std::move(list));
   return security;
@@ -212,7 +234,7 @@ Status KeyDirectory::Reload(const ServerSecurity& security, SignerList* signers)
 
 Result<ClientSecurity> KeyDirectory::ClientFor(std::string_view name, std::string_view server) const {
   ClientSecurity security;
-  ASSIGN_OR_RETURN(security.keys, LoadOrCreateCurve(name));
+  ASSIGN_OR_RETURN(security.keys, LoadOwnCurve(name));
   ASSIGN_OR_RETURN(security.server_public_z85, LoadCurvePublic(server));
   return security;
 }

@@ -18,8 +18,11 @@ namespace kiln {
 // Stateless beyond its path; methods read and write files. Not for concurrent writers.
 class KeyDirectory {
  public:
-  // Creates the directory with mode 0700 if it is absent.
+  // NotFound for a directory that is not there. Whoever uses keys opens a directory; only what makes the keys of a
+  // fleet creates one (with mode 0700) and calls the LoadOrCreate functions: a service that is given another one's
+  // directory must fail, not fill it with secrets of its own.
   static Result<KeyDirectory> Open(const std::string& path);
+  static Result<KeyDirectory> Create(const std::string& path);
 
   const std::string& path() const { return path_; }
 
@@ -40,7 +43,8 @@ class KeyDirectory {
   Status Allow(Role role, std::string_view public_z85, std::string_view label) const;
   Status Trust(const SignPublicKey& key, std::string_view label) const;
 
-  // What a listening service named `name` needs: its pair and the allow-list.
+  // What a listening service named `name` needs: its pair and the allow-list. NotFound, with what the directory does
+  // hold, where the pair is another one's.
   Result<ServerSecurity> ServerFor(std::string_view name) const;
   // Reads allow.list and signers.list again into what ServerFor and a SignerList made of them; both stay as they were
   // when either cannot be read. `signers` may be null.
@@ -51,6 +55,7 @@ class KeyDirectory {
  private:
   explicit KeyDirectory(std::string path) : path_(std::move(path)) {}
   std::string File(std::string_view name, std::string_view suffix) const;
+  Result<CurveKeyPair> LoadOwnCurve(std::string_view name) const;
 
   std::string path_;
 };

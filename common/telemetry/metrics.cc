@@ -126,7 +126,10 @@ Result<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(MetricService se
     endpoint->address_ =
         address.substr(0, colon + 1) + std::to_string(endpoint->server_->exposer->GetListeningPorts().at(0));
   } catch (const std::exception& failure) {
-    return Fail(ErrorCode::kIoError, "cannot answer metrics on " + address + ": " + failure.what());
+    return Fail(ErrorCode::kUnavailable,
+                "cannot answer metrics on " + address +
+                    ": the address is not this machine's, or its port is taken or not allowed (" + failure.what() +
+                    ")");
   }
   return endpoint;
 }

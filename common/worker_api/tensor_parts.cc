@@ -12,6 +12,7 @@
 
 #include "common/base/checked_math.h"
 #include "common/base/limits.h"
+#include "common/tensor/bools.h"
 
 namespace kiln {
 
@@ -198,6 +199,7 @@ Status DecodeTensors(const flatbuffers::Vector<Offset<fbs::TensorPart>>* list, c
     Result<Tensor> tensor = ReadPart(*part, *announced, blobs, taken);
     if (!tensor.has_value()) return FailIn(label, tensor.error());
     named.tensor = std::move(*tensor);
+    NormaliseBools(named.tensor);
     tensors.push_back(std::move(named));
   }
   return {};

@@ -2,9 +2,9 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 
+#include "common/process/parse_flags.h"
 #include "common/process/process.h"
 #include "common/security/key_directory.h"
 #include "common/telemetry/metrics.h"
@@ -40,8 +40,7 @@ Result<std::string> BinaryDirectory() {
 Status Serve(const Flags& flags) {
   RETURN_IF_ERROR(InitProcess({"kiln-compile", flags.log_level, flags.die_with_parent}));
   ASSIGN_OR_RETURN(KeyDirectory keys, KeyDirectory::Open(flags.keys));
-  ASSIGN_OR_RETURN(SigningKey signing_key, keys.LoadOrCreateSigning("compile"));
-  RETURN_IF_ERROR(keys.Trust(signing_key.public_key(), "compile"));
+  ASSIGN_OR_RETURN(SigningKey signing_key, keys.LoadSigning("compile"));
   ASSIGN_OR_RETURN(TrustedSigners trusted_now, keys.LoadTrustedSigners());
   SignerList trusted(std::move(trusted_now));
   ServerSecurity server_security;
@@ -136,7 +135,7 @@ int Main(int argc, char** argv) {
   app.add_option("--metrics", flags.metrics, "HOST:PORT that answers /metrics for Prometheus (plain HTTP)");
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error, off")->capture_default_str();
   app.add_flag("--die-with-parent", flags.die_with_parent, "end when the parent process ends");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = ParseFlags(app, argc, argv)) return *status;
   const Status status = Serve(flags);
   if (status.has_value()) return 0;
   spdlog::error("{}", ToString(status.error()));

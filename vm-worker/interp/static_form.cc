@@ -17,6 +17,10 @@ namespace {
 // Views are computed on addresses that are never read.
 char* const kNowhere = reinterpret_cast<char*>(uintptr_t{1} << 44);
 
+Status NoKernel(KernelCall&) {
+  return {};
+}
+
 Status CopyKernel(KernelCall& call) {
   CopyElements(call.inputs[0], call.outputs[0]);
   return {};
@@ -286,10 +290,22 @@ class Resolver {
         tensor = tensor_of_[outputs[i]] = AddComputed(form_->tensors[tensor].dtype, form_->tensors[tensor].dims);
       operands_.push_back(tensor);
     }
-    AddStep({kernel.kernel.run, &node.attributes, kernel.prepared.get(), node.op, static_cast<uint16_t>(inputs.size()),
-             static_cast<uint16_t>(outputs.size()), 0, node_index},
+    const bool is_empty = HasOnlyEmptyOutputs(std::span(operands_).subspan(inputs.size()));
+    AddStep({is_empty ? NoKernel : kernel.kernel.run, &node.attributes, kernel.prepared.get(), node.op,
+             static_cast<uint16_t>(inputs.size()), static_cast<uint16_t>(outputs.size()), 0, node_index},
             operands_);
     return {};
+  }
+
+  // See IsEmptyCall: all sizes are known here.
+  bool HasOnlyEmptyOutputs(std::span<const uint32_t> tensors) const {
+    bool any = false;
+    for (const uint32_t tensor : tensors) {
+      if (tensor == kNoOperand) continue;
+      if (form_->tensors[tensor].elements() > 0) return false;
+      any = true;
+    }
+    return any;
   }
 
   // --- views ---

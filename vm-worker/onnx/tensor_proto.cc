@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "common/base/checked_math.h"
+#include "common/tensor/bools.h"
 #include "schemas/onnx.pb.h"
 #include "vm-worker/onnx/model_file.h"
 
@@ -78,13 +79,6 @@ Status CopyTypedFields(const TensorProto& proto, Tensor& tensor) {
       return CopyField<uint16_t>(proto, proto.int32_data(), tensor);
   }
   return Fail(ErrorCode::kInternal, "a dtype without a TensorProto field");
-}
-
-// Any byte but 0 and 1 in a bool would be undefined behaviour later.
-void NormaliseBools(Tensor& tensor) {
-  if (tensor.dtype() != DType::kBool) return;
-  uint8_t* bytes = tensor.ref.as<uint8_t>();
-  for (int64_t i = 0; i < tensor.ref.elements(); ++i) bytes[i] = bytes[i] != 0;
 }
 
 std::optional<int64_t> ParseCount(const std::string& text) {

@@ -2,8 +2,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
-
+#include "common/process/parse_flags.h"
 #include "common/process/process.h"
 #include "common/security/key_directory.h"
 #include "vm-worker/plugin/load_plugin.h"
@@ -81,10 +80,7 @@ struct Security {
   ClientSecurity store, compile;
 };
 
-Result<Security> SecurityFrom(const Flags& flags, KeyDirectory& keys) {
-  Security security;
-  security.server.insecure = security.store.insecure = security.compile.insecure = flags.insecure;
-  if (flags.insecure) return security;
+Status ReadKeys(const Flags& flags, KeyDirectory& keys, Security& security) {
   ASSIGN_OR_RETURN(security.server, keys.ServerFor("worker"));
   if (!flags.store.empty()) {
     ASSIGN_OR_RETURN(security.store, keys.ClientFor("worker", "cache"));
@@ -92,7 +88,7 @@ Result<Security> SecurityFrom(const Flags& flags, KeyDirectory& keys) {
   if (!flags.compile.empty()) {
     ASSIGN_OR_RETURN(security.compile, keys.ClientFor("worker", "compile"));
   }
-  return security;
+  return {};
 }
 
 // Where plans come from; empty pointers where the worker is on its own. Members end in reverse order.
@@ -145,13 +141,18 @@ Status LoadModels(const Flags& flags, ModelRegistry& registry) {
 Status Serve(const Flags& flags) {
   RETURN_IF_ERROR(InitProcess({"kiln-worker", flags.log_level, flags.die_with_parent}));
   for (const std::string& plugin : flags.plugins) RETURN_IF_ERROR(LoadPlugin(plugin));
-  ASSIGN_OR_RETURN(KeyDirectory keys, KeyDirectory::Open(flags.keys));
-  ASSIGN_OR_RETURN(Security security, SecurityFrom(flags, keys));
   TierOptions tier_options = TierOptionsFrom(flags);
   const bool plans = !flags.store.empty() && !tier_options.targets.empty();
+  std::optional<KeyDirectory> keys;  // a plaintext worker without plans needs none
+  if (plans || !flags.insecure) {
+    ASSIGN_OR_RETURN(keys, KeyDirectory::Open(flags.keys));
+  }
+  Security security;
+  security.server.insecure = security.store.insecure = security.compile.insecure = flags.insecure;
+  if (!flags.insecure) RETURN_IF_ERROR(ReadKeys(flags, *keys, security));
   ASSIGN_OR_RETURN(auto loop, Loop::Start("worker-loop"));
   PlanServices from;
-  if (plans) RETURN_IF_ERROR(Connect(flags, keys, security, *loop, tier_options.targets.front(), from));
+  if (plans) RETURN_IF_ERROR(Connect(flags, *keys, security, *loop, tier_options.targets.front(), from));
 
   std::unique_ptr<PerfMap> perf_map;
   if (flags.perf_map) {
@@ -186,7 +187,7 @@ Status Serve(const Flags& flags) {
   }
   AnnounceReady(addresses);
   while (WaitForStop() == StopWait::kReload) {
-    LogReload(keys.Reload(security.server, plans ? &from.trusted : nullptr));
+    LogReload(keys ? keys->Reload(security.server, plans ? &from.trusted : nullptr) : Status());
     tiers.OnSignersReplaced();
   }
   metrics.reset();
@@ -227,13 +228,18 @@ int Main(int argc, char** argv) {
   app.add_option("--streams", flags.streams, "streams whose state is kept")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
-  app.add_option("--stream-bytes", flags.stream_bytes, "their state together")->capture_default_str();
+  app.add_option("--stream-bytes", flags.stream_bytes, "their state together")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 50))
+      ->capture_default_str();
   app.add_option("--stream-idle-s", flags.stream_idle_s, "a stream without a run for so long is forgotten")
       ->check(CLI::Range(1, 7 * 86'400))
       ->capture_default_str();
   app.add_option("--disk-cache", flags.disk_cache, "directory for fetched plans and kernels");
-  app.add_option("--disk-cache-bytes", flags.disk_cache_bytes, "its size limit")->capture_default_str();
+  app.add_option("--disk-cache-bytes", flags.disk_cache_bytes, "its size limit")
+      ->check(CLI::Range(int64_t{1} << 20, int64_t{1} << 50))
+      ->capture_default_str();
   app.add_option("--warm-wait-ms", flags.warm_wait_ms, "before ready: how long to wait for the plans of --model models")
+      ->check(CLI::Range(0, 3'600'000))
       ->capture_default_str();
   app.add_option("--shadow-runs", flags.shadow_runs, "clean background runs before a plan may answer")
       ->check(CLI::Range(1, 1000))
@@ -241,8 +247,12 @@ int Main(int argc, char** argv) {
   app.add_option("--shadow-share", flags.shadow_share, "share of one core for shadow runs")
       ->check(CLI::Range(0.001, 1.0))
       ->capture_default_str();
-  app.add_option("--hot-runs", flags.hot_runs, "runs before a segment is hot")->capture_default_str();
-  app.add_option("--hot-ms", flags.hot_ms, "interpreter time before a segment is hot")->capture_default_str();
+  app.add_option("--hot-runs", flags.hot_runs, "runs before a segment is hot")
+      ->check(CLI::Range(1, 1'000'000'000))
+      ->capture_default_str();
+  app.add_option("--hot-ms", flags.hot_ms, "interpreter time before a segment is hot")
+      ->check(CLI::Range(0, 3'600'000))
+      ->capture_default_str();
   app.add_option("--plans", flags.plans_max, "plans per segment")
       ->check(CLI::Range(size_t{1}, limits::kSlotPlansMax))
       ->capture_default_str();
@@ -251,7 +261,7 @@ int Main(int argc, char** argv) {
   app.add_option("--metrics", flags.metrics, "HOST:PORT that answers /metrics for Prometheus (plain HTTP)");
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error, off")->capture_default_str();
   app.add_flag("--die-with-parent", flags.die_with_parent, "end when the parent process ends");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = ParseFlags(app, argc, argv)) return *status;
   const Status status = Serve(flags);
   if (status.has_value()) return 0;
   spdlog::error("{}", ToString(status.error()));

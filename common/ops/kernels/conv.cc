@@ -151,8 +151,10 @@ Result<ConvGeometry> MakeTransposedGeometry(const Attributes& attributes, const 
     g.pad[at] = window.pads_begin[d];
     if (!has_shape && window.auto_pad != AutoPad::kSameUpper && window.auto_pad != AutoPad::kSameLower) continue;
     // Pads follow from the wanted size; the odd one goes to the end, to the front for SAME_LOWER.
-    const int64_t total = (x[d + 2] - 1) * window.strides[d] + window.Extent(d) +
-                          (extra.empty() ? 0 : extra[static_cast<size_t>(d)]) - y[d + 2];
+    // Dims of an empty tensor are not bounded by what memory holds, so this is wider than they are.
+    const __int128 reach = static_cast<__int128>(x[d + 2] - 1) * window.strides[d] + window.Extent(d) +
+                           (extra.empty() ? 0 : extra[static_cast<size_t>(d)]) - y[d + 2];
+    const int64_t total = static_cast<int64_t>(std::clamp<__int128>(reach, INT64_MIN / 2, INT64_MAX / 2));
     const int64_t half = FloorDiv(total, 2);
     g.pad[at] = window.auto_pad == AutoPad::kSameUpper ? half : total - half;
     if (total < 0) g.pad[at] = 0;

@@ -20,6 +20,7 @@ double HertzOfMel(double mel) {
 Result<std::vector<int64_t>> MelEdges(const KernelCall& call, int64_t mel_bins, int64_t spectrogram_bins) {
   const double dft_length = static_cast<double>(ReadInt(call.inputs[1]));
   const double sample_rate = static_cast<double>(ReadInt(call.inputs[2]));
+  if (!(dft_length >= 1)) return Fail(ErrorCode::kInvalidArgument, "the DFT length of MelWeightMatrix is not positive");
   if (!(sample_rate > 0))
     return Fail(ErrorCode::kInvalidArgument, "the sample rate of MelWeightMatrix is not positive");
   const double low = MelOfHertz(ReadFloat(call.inputs[3]));

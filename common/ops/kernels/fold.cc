@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/base/checked_math.h"
 #include "common/ops/kernels/kernel.h"
 #include "common/ops/kernels/table.h"
 #include "common/ops/window.h"
@@ -56,9 +57,9 @@ Status RunCol2Im(KernelCall& call) {
       for (int64_t p = 0; p < positions; ++p, ++from, Advance(step, steps)) {
         int64_t offset = 0;
         bool inside = true;
-        for (int d = 0; d < rank; ++d) {
+        for (int d = 0; d < rank && inside; ++d) {
           const int64_t at = step[d] * window.strides[d] + tap[d] * window.dilations[d] - window.pads_begin[d];
-          inside = inside && at >= 0 && at < sizes[d];
+          inside = at >= 0 && at < sizes[d];
           offset = offset * sizes[d] + at;
         }
         if (inside) AddTo(to[offset], *from);
@@ -78,8 +79,10 @@ struct MaxUnpoolOf {
     ASSIGN_OR_RETURN(const Window window, ReadWindow(*call.attributes, in.rank() - 2));
     Dims pooled = in.dims;
     for (int d = 0; d < window.rank; ++d) {
-      pooled[d + 2] =
-          (in.dims[d + 2] - 1) * window.strides[d] + window.kernel[d] - window.pads_begin[d] - window.pads_end[d];
+      const auto reach = CheckedMul(in.dims[d + 2] - 1, window.strides[d]);
+      if (!reach || *reach > limits::kTensorBytesMax)
+        return Fail(ErrorCode::kLimitExceeded, "the strides of MaxUnpool lead beyond any tensor");
+      pooled[d + 2] = *reach + window.kernel[d] - window.pads_begin[d] - window.pads_end[d];
     }
     ASSIGN_OR_RETURN(const int64_t pooled_elements, CheckedElements(pooled, in.dtype));
     const Dims strides = ContiguousStrides(out.dims);

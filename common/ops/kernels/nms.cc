@@ -48,7 +48,8 @@ Status RunNonMaxSuppression(KernelCall& call) {
   std::vector<int64_t> selected;  // triples
   std::vector<int64_t> order;
   std::vector<Box> kept;
-  for (int64_t row = 0; row < batches * classes && per_class > 0; ++row) {
+  const int64_t rows = count > 0 && per_class > 0 ? batches * classes : 0;
+  for (int64_t row = 0; row < rows; ++row) {
     const int64_t batch = row / classes;
     const float* score = scores.as<float>() + row * count;
     const float* box = boxes.as<float>() + batch * count * 4;

@@ -66,6 +66,7 @@ Status RunTopK(KernelCall& call) {
   dims[axis] = k;
   RETURN_IF_ERROR(AllocateOutput(call, 0, in.dtype, dims));
   RETURN_IF_ERROR(AllocateOutput(call, 1, DType::kI64, dims));
+  if (call.outputs[0].elements() == 0) return {};
   const bool largest = call.attributes->Int("largest", 1) != 0;
   ASSIGN_OR_RETURN(int64_t* order, Scratch<int64_t>(call, split.size));
   for (int64_t outer = 0; outer < split.outer; ++outer) {
@@ -129,6 +130,7 @@ Status RunCompress(KernelCall& call) {
   Dims dims = flat ? Dims{kept} : in.dims;
   if (!flat) dims[axis] = kept;
   RETURN_IF_ERROR(AllocateOutput(call, 0, in.dtype, dims));
+  if (call.outputs[0].elements() == 0) return {};
   const size_t run = static_cast<size_t>(split.inner * DTypeBytes(in.dtype));
   char* to = call.outputs[0].as<char>();
   for (int64_t outer = 0; outer < split.outer; ++outer) {

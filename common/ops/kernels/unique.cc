@@ -39,7 +39,8 @@ Status RunUnique(KernelCall& call) {
   if (!flat) {
     ASSIGN_OR_RETURN(axis, NormalizeAxis(call.attributes->Int("axis", 0), in.rank()));
   }
-  const SliceOrder<T> order{in.as<T>(), flat ? AxisSplit{1, in.elements(), 1} : SplitAt(in.dims, axis)};
+  SliceOrder<T> order{in.as<T>(), flat ? AxisSplit{1, in.elements(), 1} : SplitAt(in.dims, axis)};
+  if (in.elements() == 0) order.split.outer = 0;  // all slices are equal, however many empty pieces they have
   const int64_t size = order.split.size;
   ASSIGN_OR_RETURN(int64_t* sorted, Scratch<int64_t>(call, size));
   ASSIGN_OR_RETURN(int64_t* group_of, Scratch<int64_t>(call, size));  // per slice: its group in sorted order

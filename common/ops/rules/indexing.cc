@@ -71,7 +71,7 @@ Status GatherND(InferContext& context) {
   }
   if (!indices.back().is_const()) return {};
   const int64_t tuple = indices.back().value();
-  if (tuple < 1 || batch + tuple > static_cast<int64_t>(data.size())) {
+  if (tuple < 1 || tuple > static_cast<int64_t>(data.size()) - batch) {
     return Fail(ErrorCode::kShapeMismatch, "index tuples of GatherND have " + std::to_string(tuple) +
                                                " entries; the input has rank " + std::to_string(data.size()));
   }

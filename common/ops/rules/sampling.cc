@@ -183,10 +183,11 @@ Status Col2Im(InferContext& context) {
   for (size_t d = 0; d < static_cast<size_t>(*rank); ++d) {
     dims[d + 2] = image ? (*image)[d] : DataDependentDim(context);
     RETURN_IF_ERROR(RequireSize(dims[d + 2], "entry " + std::to_string(d) + " of the image shape"));
-    if (!image || !block) continue;
-    if ((*block)[d].is_const() && (*block)[d].value() < 1) {
-      return Fail(ErrorCode::kShapeMismatch, "entry " + std::to_string(d) + " of the block shape is not positive");
+    if (block && (*block)[d].is_const() && ((*block)[d].value() < 1 || (*block)[d].value() > (int64_t{1} << 31))) {
+      return Fail(ErrorCode::kShapeMismatch, "entry " + std::to_string(d) + " of the block shape is " +
+                                                 std::to_string((*block)[d].value()) + "; it must be from 1 to 2^31");
     }
+    if (!image || !block) continue;
     SymbolTable& symbols = context.symbols;
     const int at = static_cast<int>(d);
     const Dim reach = symbols.Mul(symbols.Sub((*block)[d], Dim::Const(1)), Dim::Const(window.dilations[at]));

@@ -112,6 +112,13 @@ Status ConstantOfShape(InferContext& context) {
 
 namespace {
 
+// Elements of a range over constants, in 128 bits so that no pair of limits overflows. Precondition: step != 0.
+int64_t RangeLength(int64_t start, int64_t limit, int64_t step) {
+  const __int128 wide = step, span = static_cast<__int128>(limit) - start;
+  const __int128 length = step > 0 ? (span + wide - 1) / wide : (-span - wide - 1) / -wide;
+  return static_cast<int64_t>(std::clamp<__int128>(length, 0, INT64_MAX));
+}
+
 // Length and contents of an integer Range, where they follow from what is known.
 Result<bool> IntegerRange(InferContext& context) {
   const std::optional<KnownValues> start = Known(context, 0);
@@ -126,11 +133,15 @@ Result<bool> IntegerRange(InferContext& context) {
   const Dim last = limit->front();
   const Dim span = step > 0 ? symbols.Sub(last, first) : symbols.Sub(first, last);
   if (step == INT64_MIN) return false;
-  const Dim length = AtLeast(context, symbols.CeilDiv(span, Dim::Const(std::abs(step))), 0);
+  const Dim length = first.is_const() && last.is_const()
+                         ? Dim::Const(RangeLength(first.value(), last.value(), step))
+                         : AtLeast(context, symbols.CeilDiv(span, Dim::Const(std::abs(step))), 0);
   SetDims(context, {length});
   if (!FollowKnown(context, *context.outputs[0].dims)) return true;
   KnownValues values;
-  for (int64_t i = 0; i < length.value(); ++i) values.push_back(symbols.Add(first, Dim::Const(i * step)));
+  for (Dim value = first; static_cast<int64_t>(values.size()) < length.value();
+       value = symbols.Add(value, Dim::Const(step)))
+    values.push_back(value);
   SetKnown(context, std::move(values));
   return true;
 }

@@ -162,6 +162,10 @@ Status ConvTranspose(InferContext& context) {
       (!shape.empty() && static_cast<int>(shape.size()) != rank)) {
     return Fail(ErrorCode::kShapeMismatch, "`output_padding` and `output_shape` take one entry per spatial dim");
   }
+  for (const int64_t value : extra) {
+    if (value < 0 || value > (int64_t{1} << 31))
+      return Fail(ErrorCode::kInvalidArgument, "attribute `output_padding` holds " + std::to_string(value));
+  }
   DimList kernel;
   if (Ranked(context, 1)) {
     const DimList& weight = InDims(context, 1);

@@ -23,6 +23,17 @@ TEST_F(RecordsTest, PublishedPlanIsFoundFetchedAndSurvivesARestart) {
   }
 }
 
+// What the compile service found in the store it did not weigh: its record says size 0.
+TEST_F(RecordsTest, PlanOfKernelsThatWereThereSurvivesARestart) {
+  ASSERT_TRUE(Publish(1, {10})->stored);
+  PlanRecord record = Plan(2, {10});
+  record.kernels[0].size = 0;
+  ASSERT_TRUE(PublishRecord(record)->stored);
+  Open();
+  EXPECT_EQ(VariantKeys(), (std::vector<Digest>{D(1), D(2)}));
+  ExpectWhole();
+}
+
 TEST_F(RecordsTest, PlanWithoutItsKernelsIsRefusedByName) {
   ASSERT_TRUE(Do(cache::PublishBlobsRequest{{Kernel(10)}}));
   const auto reply = PublishRecord(Plan(1, {10, 11}));

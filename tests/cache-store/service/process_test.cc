@@ -185,7 +185,7 @@ TEST_F(ProcessTest, AnswersMetrics) {
 }
 
 TEST_F(ProcessTest, ReadsItsListsAgainOnSighup) {
-  const auto keys = KeyDirectory::Open(directory_ + "/keys").value();
+  const auto keys = KeyDirectory::Create(directory_ + "/keys").value();
   const CurveKeyPair server = keys.LoadOrCreateCurve("cache").value(), first = GenerateCurveKeyPair().value(),
                      second = GenerateCurveKeyPair().value();
   ASSERT_TRUE(keys.Allow(Role::kCompile, first.public_z85, "first"));

@@ -122,6 +122,22 @@ TEST(Rejection, ShapesThatContradictEachOther) {
               "3 entries for 2");
 }
 
+TEST(Rejection, NumbersThatNoArithmeticHolds) {
+  using Ints = std::vector<int64_t>;
+  for (const int64_t pad : {INT64_MIN, INT64_MAX, int64_t{1} << 40}) {
+    ExpectError(Call(TensorOp::kMaxPool).In(Zeros({1, 1, 4})).Set("kernel_shape", Ints{2}).Set("pads", Ints{0, pad}),
+                "invalid_argument", "a pad beyond 2^31");
+    ExpectError(Call(TensorOp::kConvTranspose)
+                    .In(Zeros({1, 1, 4}))
+                    .In(Zeros({1, 1, 3}))
+                    .Set("output_padding", Ints{pad})
+                    .Set("strides", Ints{2}),
+                "invalid_argument", "`output_padding` holds");
+  }
+  ExpectError(Call(TensorOp::kCol2Im).In(Zeros({1, 4, 1})).In(I64({2}, {2, 2})).In(I64({2}, {0, 2})), "shape_mismatch",
+              "entry 0 of the block shape is 0");
+}
+
 TEST(Rejection, DtypesWithoutAKernelNameOpAndDtype) {
   const auto kernel = FindReferenceKernel(TensorOp::kSqrt, DType::kI64);
   ASSERT_FALSE(kernel);

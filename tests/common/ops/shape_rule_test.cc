@@ -36,6 +36,11 @@ class Rule {
     known_.emplace_back(list);
     return *this;
   }
+  Rule& Scalar(int64_t value) {
+    descs_.push_back(StaticDesc(DType::kI64, Dims{}));
+    known_.emplace_back(std::vector<Dim>{Dim::Const(value)});
+    return *this;
+  }
   Rule& Floats(std::vector<double> values) {
     descs_.push_back(StaticDesc(DType::kF32, Dims{static_cast<int64_t>(values.size())}));
     known_.emplace_back();
@@ -230,6 +235,30 @@ TEST(ShapeRule, SplitCoversTheDim) {
   EXPECT_EQ(Rule(TensorOp::kSplit).In("5").Outputs(4).Run(), "f32[2] f32[2] f32[1] f32[0]");
   EXPECT_EQ(Rule(TensorOp::kSplit).In("n,6").Set("axis", int64_t{1}).Outputs(2).Run(), "f32[n, 3] f32[n, 3]");
   EXPECT_EQ(Rule(TensorOp::kSplit).In("6").Known("2,4").Outputs(2).Run(), "f32[2] f32[4]");
+}
+
+TEST(ShapeRule, RangesReachFromEndToEndOf64Bits) {
+  EXPECT_EQ(
+      Rule(TensorOp::kRange).Scalar(-9000000000000000000).Scalar(9000000000000000000).Scalar(6000000000000000000).Run(),
+      "i64[3] = -9000000000000000000 -3000000000000000000 3000000000000000000");
+  EXPECT_EQ(Rule(TensorOp::kRange).Scalar(3).Scalar(-4).Scalar(-2).Run(), "i64[4] = 3 1 -1 -3");
+}
+
+TEST(ShapeRule, AnAspectThatLeadsBeyond64BitsIsALargeSize) {
+  EXPECT_EQ(Rule(TensorOp::kResize)
+                .In("1,4")
+                .Absent()
+                .Absent()
+                .Known("9223372036854775807,1")
+                .Set("keep_aspect_ratio_policy", std::string("not_smaller"))
+                .Run(),
+            "f32[9223372036854775807, 9223372036854775807]");
+}
+
+TEST(ShapeRule, ABlockOfNothingIsRefusedWhereTheImageIsUnknown) {
+  const std::string text =
+      Rule(TensorOp::kCol2Im).In("b,4,6").In(DType::kI64, "2").Known("0,2").Set("strides", Ints{1, 1}).Run();
+  EXPECT_NE(text.find("entry 0 of the block shape is 0"), std::string::npos) << text;
 }
 
 }  // namespace

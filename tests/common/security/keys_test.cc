@@ -18,7 +18,7 @@ class KeyDirectoryTest : public ::testing::Test {
     path_ = ::mkdtemp(path);
   }
   void TearDown() override { std::filesystem::remove_all(path_); }
-  KeyDirectory Open() { return KeyDirectory::Open(path_ + "/keys").value(); }
+  KeyDirectory Open() { return KeyDirectory::Create(path_ + "/keys").value(); }
 
   std::string path_;
 };
@@ -55,6 +55,25 @@ TEST_F(KeyDirectoryTest, KeysAreCreatedOnceWithClosedFilesAndLoadedAgain) {
     ASSERT_EQ(::stat((path_ + name).c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 0777, 0600u) << name;
   }
+}
+
+// A service that is given another one's directory fails and leaves it as it is.
+TEST_F(KeyDirectoryTest, UsersOfKeysNeverMakeAny) {
+  EXPECT_EQ(KeyDirectory::Open(path_ + "/absent").error().code, ErrorCode::kNotFound);
+  EXPECT_FALSE(std::filesystem::exists(path_ + "/absent"));
+  const KeyDirectory admin = Open();
+  const std::string cache = GenerateCurveKeyPair()->public_z85;
+  ASSERT_TRUE(admin.LoadOrCreateCurve("admin"));
+  ASSERT_TRUE(admin.StoreCurvePublic("cache", cache));
+  ASSERT_TRUE(admin.Allow(Role::kAdmin, admin.LoadCurvePublic("admin").value(), "admin"));
+  const Result<ServerSecurity> server = admin.ServerFor("cache");
+  ASSERT_FALSE(server.has_value());
+  EXPECT_EQ(server.error().code, ErrorCode::kNotFound);
+  EXPECT_NE(server.error().message.find("it is of: admin"), std::string::npos) << server.error().message;
+  EXPECT_EQ(admin.ClientFor("worker", "cache").error().code, ErrorCode::kNotFound);
+  EXPECT_TRUE(admin.ClientFor("admin", "cache").has_value());
+  EXPECT_EQ(admin.LoadCurvePublic("cache").value(), cache);
+  EXPECT_FALSE(admin.HasCurve("cache") || admin.HasCurve("worker"));
 }
 
 TEST_F(KeyDirectoryTest, OpenSecretsAndBrokenFilesAreNamedErrors) {

@@ -43,6 +43,17 @@ TEST(TensorParts, EveryPartBelongsToOneTensor) {
   EXPECT_THAT(ErrorFor({{{3}, 0, "", 0}}, {Bytes(8)}), HasSubstr("needs 12 bytes"));
 }
 
+TEST(TensorParts, AnyByteOfABoolIsFalseOrTrue) {
+  RunRequest request{"model", {{"flags", Tensor::Allocate(DType::kBool, Dims{5})}}, 0};
+  const uint8_t sent[] = {0, 1, 2, 128, 255};
+  std::copy(std::begin(sent), std::end(sent), request.inputs[0].tensor.ref.as<uint8_t>());
+  RunRequest received;
+  ASSERT_TRUE(Decode(Encode(request), received));
+  ASSERT_EQ(received.inputs.size(), 1u);
+  const auto* bytes = received.inputs[0].tensor.ref.as<const uint8_t>();
+  EXPECT_EQ(std::vector<uint8_t>(bytes, bytes + 5), (std::vector<uint8_t>{0, 1, 1, 1, 1}));
+}
+
 TEST(TensorParts, CountsAndSizesAreBoundedBeforeAnythingIsAllocated) {
   EXPECT_THAT(ErrorFor(std::vector<Part>(limits::kMessagePartsMax + 1, Part{{0}, 0, "", 0}), {Bytes()}),
               HasSubstr("1025 tensors; the limit is 1024"));

@@ -9,7 +9,12 @@
 #include "tests/vm-worker/interp/run_text.h"
 #include "vm-worker/onnx/importer.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__has_feature)  // of clang, which defines no macro for a sanitizer
+#define KILN_HAS_FEATURE(name) __has_feature(name)
+#else
+#define KILN_HAS_FEATURE(name) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || KILN_HAS_FEATURE(address_sanitizer)
 #define KILN_COUNTS_MALLOC 0
 #else
 #define KILN_COUNTS_MALLOC 1
