@@ -110,6 +110,35 @@ Result<int> Stats(const CacheFlags& flags) {
   return 0;
 }
 
+// A plan's key from its 64 hexadecimal digits, or from as many of the first as name one plan of the store.
+Result<Digest> ResolvePlan(cache::CacheClient& client, const std::string& text) {
+  constexpr size_t kPrefixMin = 6;
+  if (text.size() == 2 * Digest{}.bytes.size()) {
+    auto key = DigestFromHex(text);
+    return key.has_value() ? key : FailIn("plan \"" + text + "\"", key.error());
+  }
+  if (text.size() < kPrefixMin || text.find_first_not_of("0123456789abcdef") != std::string::npos)
+    return Fail(ErrorCode::kInvalidArgument, "plan \"" + text + "\" is not the first " + std::to_string(kPrefixMin) +
+                                                 " to 64 hexadecimal digits of a key; `kiln cache ls` has them");
+  std::optional<Digest> found;
+  cache::ListRequest request;
+  request.limit = kPageSize;
+  for (;;) {
+    ASSIGN_OR_RETURN(const cache::ListReply reply, client.CallSync(request, kDeadlineMs));
+    for (const cache::PlanSummary& plan : reply.plans) {
+      request.after = plan.plan_key;
+      if (!plan.plan_key.Hex().starts_with(text)) continue;
+      if (found.has_value())
+        return Fail(ErrorCode::kInvalidArgument, "plan \"" + text + "\" is the beginning of several keys, " +
+                                                     found->Hex() + " and " + plan.plan_key.Hex() + " among them");
+      found = plan.plan_key;
+    }
+    if (reply.plans.size() < kPageSize) break;
+  }
+  if (!found.has_value()) return Fail(ErrorCode::kNotFound, "the store has no plan whose key begins with " + text);
+  return *found;
+}
+
 Result<cache::PurgeRequest> PurgeOf(cache::PurgeKind kind, const std::string& text, bool dry_run) {
   cache::PurgeRequest request{.kind = kind, .dry_run = dry_run};
   if (kind == cache::PurgeKind::kTarget) {
@@ -131,13 +160,16 @@ Result<int> Purge(const CacheFlags& flags, const AdminFlags& admin) {
     requests.push_back(std::move(request));
     return {};
   };
-  for (const std::string& plan : admin.plans) RETURN_IF_ERROR(add(cache::PurgeKind::kPlan, plan));
   RETURN_IF_ERROR(add(cache::PurgeKind::kSegment, admin.segment));
   RETURN_IF_ERROR(add(cache::PurgeKind::kTarget, admin.target));
   RETURN_IF_ERROR(add(cache::PurgeKind::kCodegen, admin.codegen));
-  if (requests.empty())
+  if (requests.empty() && admin.plans.empty())
     return Fail(ErrorCode::kInvalidArgument, "say what to purge: plan keys, --segment, --target or --codegen");
   ASSIGN_OR_RETURN(Connection connection, Connect(flags));
+  for (const std::string& plan : admin.plans) {
+    ASSIGN_OR_RETURN(const Digest key, ResolvePlan(*connection.client, plan));
+    requests.push_back({.kind = cache::PurgeKind::kPlan, .digest = key, .dry_run = admin.dry_run});
+  }
   uint64_t plans = 0;
   for (const cache::PurgeRequest& request : requests) {
     ASSIGN_OR_RETURN(const cache::PurgeReply reply, connection.client->CallSync(request, kDeadlineMs));
@@ -153,13 +185,12 @@ Result<int> Purge(const CacheFlags& flags, const AdminFlags& admin) {
 // Pin and quarantine: one mark on each named plan.
 template <class Request>
 Result<int> Mark(const CacheFlags& flags, const AdminFlags& admin, bool on, std::string_view done) {
+  ASSIGN_OR_RETURN(Connection connection, Connect(flags));
   std::vector<Digest> keys;
   for (const std::string& text : admin.plans) {
-    auto key = DigestFromHex(text);
-    if (!key.has_value()) return FailIn("plan \"" + text + "\"", key.error());
-    keys.push_back(*key);
+    ASSIGN_OR_RETURN(const Digest key, ResolvePlan(*connection.client, text));
+    keys.push_back(key);
   }
-  ASSIGN_OR_RETURN(Connection connection, Connect(flags));
   for (const Digest& key : keys) {
     const auto reply = connection.client->CallSync(Request{key, on}, kDeadlineMs);
     if (!reply.has_value()) return FailIn("plan " + key.ShortHex(), reply.error());
@@ -172,7 +203,7 @@ Result<int> Mark(const CacheFlags& flags, const AdminFlags& admin, bool on, std:
 void AddAdminCommands(CLI::App& command, const std::shared_ptr<CacheFlags>& flags, Action& action) {
   auto admin = std::make_shared<AdminFlags>();
   const auto keys = [&admin](CLI::App& sub) {
-    return sub.add_option("plan", admin->plans, "plan keys (64 hex digits; ls --json has them)");
+    return sub.add_option("plan", admin->plans, "plan keys, or enough of their first digits (ls has twelve)");
   };
   CLI::App* purge =
       command.add_subcommand("purge", "remove plans from the fleet, within seconds from live workers too");

@@ -279,6 +279,8 @@ Result<int> Run(const RunFlags& flags) {
   }
   ASSIGN_OR_RETURN(auto pool, WorkerPool::Connect(*loop, endpoints, flags.keys));
   ASSIGN_OR_RETURN(LoadReply model, pool->LoadEverywhere({name, path}, kLoadDeadlineMs));
+  for (const std::string& endpoint : pool->unreachable())
+    std::fprintf(stderr, "kiln: %s does not answer; the other workers get its share\n", endpoint.c_str());
   ASSIGN_OR_RETURN(Series series, RunSeries(flags, *pool, name, model, oracle.has_value() ? &*oracle : nullptr));
   Print(flags, series, *pool);
   if (series.failed + series.wrong == 0) return 0;

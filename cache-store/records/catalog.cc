@@ -1,6 +1,7 @@
 #include "cache-store/records/catalog.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/check.h"
 
@@ -16,9 +17,9 @@ const CatalogKernel* Catalog::FindKernel(const Digest& id) const {
   return kernel == kernels_.end() ? nullptr : &kernel->second;
 }
 
-Digest Catalog::FindKernelId(const Digest& key) const {
+KernelBinding Catalog::FindBinding(const Digest& key) const {
   const auto entry = index_.find(key);
-  return entry == index_.end() ? Digest{} : entry->second;
+  return entry == index_.end() ? KernelBinding{.key = key, .id = {}} : entry->second;
 }
 
 std::vector<Digest> Catalog::PlansOf(const Digest& segment) const {
@@ -70,16 +71,16 @@ void Catalog::RemoveKernel(const Digest& id) {
   kernels_.erase(kernel);
 }
 
-void Catalog::PutIndex(const Digest& key, const Digest& id) {
-  const auto kernel = kernels_.find(id);
+void Catalog::PutIndex(const KernelBinding& binding) {
+  const auto kernel = kernels_.find(binding.id);
   if (kernel == kernels_.end()) return;
-  const auto [entry, inserted] = index_.emplace(key, id);
+  const auto [entry, inserted] = index_.emplace(binding.key, binding);
   if (!inserted) {
-    if (entry->second == id) return;
-    if (const auto old = kernels_.find(entry->second); old != kernels_.end()) std::erase(old->second.keys, key);
-    entry->second = id;
+    const Digest old_id = std::exchange(entry->second, binding).id;
+    if (old_id == binding.id) return;
+    if (const auto old = kernels_.find(old_id); old != kernels_.end()) std::erase(old->second.keys, binding.key);
   }
-  kernel->second.keys.push_back(key);
+  kernel->second.keys.push_back(binding.key);
 }
 
 }  // namespace kiln::store

@@ -35,8 +35,8 @@ class Catalog {
 
   CatalogPlan* FindPlan(const Digest& key);
   const CatalogKernel* FindKernel(const Digest& id) const;
-  // Zero if the key is unknown.
-  Digest FindKernelId(const Digest& key) const;
+  // With a zero id if the key is unknown.
+  KernelBinding FindBinding(const Digest& key) const;
   // Plan keys of a segment, in order.
   std::vector<Digest> PlansOf(const Digest& segment) const;
 
@@ -46,13 +46,13 @@ class Catalog {
   void PutKernel(const Digest& id, uint64_t size, int64_t now_ns);
   // Also its index entries. No plan may name it.
   void RemoveKernel(const Digest& id);
-  void PutIndex(const Digest& key, const Digest& id);
+  void PutIndex(const KernelBinding& binding);
 
  private:
   std::map<Digest, CatalogPlan> plans_;
   std::map<Digest, std::set<Digest>> segments_;
   std::unordered_map<Digest, CatalogKernel, DigestHash> kernels_;
-  std::unordered_map<Digest, Digest, DigestHash> index_;
+  std::unordered_map<Digest, KernelBinding, DigestHash> index_;
   uint64_t bytes_ = 0;
 };
 

@@ -227,6 +227,28 @@ Result<std::vector<cache::ProfileEntry>> DecodeProfile(std::span<const uint8_t> 
   return Complete(reader, std::move(entries), "profile");
 }
 
+Bytes EncodeBinding(const KernelBinding& binding) {
+  ByteWriter writer;
+  WriteDigest(writer, binding.id);
+  writer.U8(static_cast<uint8_t>(binding.validation));
+  for (uint8_t byte : binding.signer.bytes) writer.U8(byte);
+  for (uint8_t byte : binding.signature) writer.U8(byte);
+  return writer.Take();
+}
+
+Result<KernelBinding> DecodeBinding(const Digest& key, std::span<const uint8_t> bytes) {
+  ByteReader reader(bytes);
+  KernelBinding binding{.key = key, .id = ReadDigest(reader)};
+  if (reader.AtEnd()) return binding;
+  const uint8_t validation = reader.U8();
+  if (validation > static_cast<uint8_t>(ValidationKind::kExecuted))
+    return Fail(ErrorCode::kMalformed, "stored kernel binding has validation kind " + std::to_string(validation));
+  binding.validation = static_cast<ValidationKind>(validation);
+  for (uint8_t& byte : binding.signer.bytes) byte = reader.U8();
+  for (uint8_t& byte : binding.signature) byte = reader.U8();
+  return Complete(reader, binding, "kernel binding");
+}
+
 Bytes EncodeDigest(const Digest& digest) {
   ByteWriter writer;
   WriteDigest(writer, digest);

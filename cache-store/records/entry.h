@@ -72,6 +72,9 @@ Bytes EncodeChange(const cache::ChangeEntry& entry);
 Result<cache::ChangeEntry> DecodeChange(std::span<const uint8_t> bytes);
 Bytes EncodeProfile(const std::vector<cache::ProfileEntry>& entries);
 Result<std::vector<cache::ProfileEntry>> DecodeProfile(std::span<const uint8_t> bytes);
+// Of the kernel index; the key is the entry's own. An entry of the first version, an id alone, is read as unsigned.
+Bytes EncodeBinding(const KernelBinding& binding);
+Result<KernelBinding> DecodeBinding(const Digest& key, std::span<const uint8_t> bytes);
 Bytes EncodeDigest(const Digest& digest);
 Result<Digest> DecodeDigest(std::span<const uint8_t> bytes);
 Bytes EncodeU64(uint64_t value);

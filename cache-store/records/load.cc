@@ -79,9 +79,10 @@ class Loader {
   Status LoadKernelIndex() {
     return ForEach(Space::kKernelIndex, "", [&](std::string_view key, std::span<const uint8_t> value) {
       const auto kernel_key = DigestAfter(key, "");
-      const auto id = DecodeDigest(value);
-      if (!kernel_key || !id || records_.catalog_.FindKernel(*id) == nullptr) return false;
-      records_.catalog_.PutIndex(*kernel_key, *id);
+      if (!kernel_key) return false;
+      const auto binding = DecodeBinding(*kernel_key, value);
+      if (!binding || records_.catalog_.FindKernel(binding->id) == nullptr) return false;
+      records_.catalog_.PutIndex(*binding);
       return true;
     });
   }

@@ -186,22 +186,31 @@ Result<cache::QuarantineReply> Records::Handle(const cache::QuarantineRequest& r
   return cache::QuarantineReply{};
 }
 
+// At once: what a fleet proved must outlive the store's process, and reports are rare.
+void Records::WriteState(const Digest& plan_key, CatalogPlan& plan) {
+  KvBatch batch;
+  const std::string state_key = StateKey(plan_key);
+  batch.Put(Space::kMeta, state_key, Seal(Space::kMeta, state_key, EncodeState(plan.state)));
+  plan.state_dirty = !Commit(batch);
+}
+
 Result<cache::ReportReply> Records::Handle(const cache::ReportRequest& request, const Caller& caller) {
   const std::lock_guard lock(mutex_);
   CatalogPlan* plan = catalog_.FindPlan(request.plan_key);
   if (plan == nullptr) return Fail(ErrorCode::kNotFound, "plan " + request.plan_key.ShortHex() + " is not stored");
   if (request.kind == cache::ReportKind::kShadowOk) {
     plan->state.shadow_runs += std::min(request.runs, kShadowRunsMax - plan->state.shadow_runs);
-    // Written at once: what a fleet proved must outlive the store's process, and reports are rare.
-    KvBatch batch;
-    const std::string state_key = StateKey(request.plan_key);
-    batch.Put(Space::kMeta, state_key, Seal(Space::kMeta, state_key, EncodeState(plan->state)));
-    plan->state_dirty = !Commit(batch);
+    WriteState(request.plan_key, *plan);
     Add(Counter::reports_ok);
   } else {
     Add(Counter::reports_bad);
     spdlog::warn("{} of plan {} reported by '{}': {}", cache::ReportKindName(request.kind), request.plan_key.ShortHex(),
                  request.reporter, request.detail);
+    // The word of others is taken back: who meets the plan now tries it first, where it can do no harm.
+    if (plan->state.shadow_runs > 0) {
+      plan->state.shadow_runs = 0;
+      WriteState(request.plan_key, *plan);
+    }
     if (plan->reporters.size() < kReportersKept) plan->reporters.insert(caller.peer_key + "/" + request.reporter);
     if (caller.role != Role::kWorker || plan->reporters.size() >= kReportersToQuarantine)
       RETURN_IF_ERROR(SetQuarantine(request.plan_key, true));

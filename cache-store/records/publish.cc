@@ -42,8 +42,44 @@ Status Records::PutBlob(const Digest& id, const Bytes& blob) {
   return {};
 }
 
+Status Records::CheckIndex(const std::vector<KernelBinding>& index, const KernelSet& kernels) {
+  const auto trusted = options_.trusted.Get();
+  for (const KernelBinding& binding : index) {
+    if (!kernels.contains(binding.id))
+      return Fail(ErrorCode::kInvalidArgument,
+                  "the index names kernel " + binding.id.ShortHex() + ", which is not among those published");
+    if (options_.verify_signatures && binding.signer != SignPublicKey{} && !IsBoundBy(binding, *trusted)) {
+      Add(Counter::signatures_refused);
+      return Fail(ErrorCode::kIntegrityFailure,
+                  "the index entry of kernel " + binding.id.ShortHex() + " is forged or of an unknown signer");
+    }
+  }
+  return {};
+}
+
+// An entry that nobody signed is reused by nobody; a signed one gives way to one that is checked as well, because who
+// publishes it may have found the old one signed by a key that is not trusted any more.
+std::vector<KernelBinding> Records::PrepareIndex(const std::vector<KernelBinding>& index, KvBatch& batch) {
+  std::vector<KernelBinding> taken;
+  for (const KernelBinding& binding : index) {
+    leases_.Drop(LeaseKey(cache::ClaimKind::kKernel, binding.key), batch);
+    const KernelBinding stored = catalog_.FindBinding(binding.key);
+    if (stored == binding) continue;
+    const bool is_signed = binding.signer != SignPublicKey{}, was_signed = stored.signer != SignPublicKey{};
+    if (!stored.id.IsZero() && was_signed && (!is_signed || binding.validation < stored.validation)) continue;
+    const std::string key = DigestKey(binding.key);
+    batch.Put(Space::kKernelIndex, key, Seal(Space::kKernelIndex, key, EncodeBinding(binding)));
+    taken.push_back(binding);
+  }
+  return taken;
+}
+
 Result<cache::PublishBlobsReply> Records::Handle(const cache::PublishBlobsRequest& request, const Caller&) {
   cache::PublishBlobsReply reply;
+  KernelSet kernels;
+  if (!request.index.empty())
+    for (const Bytes& blob : request.blobs) kernels.insert(KernelIdOf(blob));
+  RETURN_IF_ERROR(CheckIndex(request.index, kernels));
   for (const Bytes& blob : request.blobs) {
     if (blob.empty() || blob.size() > limits::kKernelBlobBytesMax)
       return Fail(ErrorCode::kLimitExceeded, "a kernel has " + std::to_string(blob.size()) + " bytes; 1 to " +
@@ -52,6 +88,13 @@ Result<cache::PublishBlobsReply> Records::Handle(const cache::PublishBlobsReques
     const std::lock_guard lock(mutex_);
     RETURN_IF_ERROR(PutBlob(id, blob));
     reply.ids.push_back(id);
+  }
+  if (!request.index.empty()) {
+    const std::lock_guard lock(mutex_);
+    KvBatch batch;
+    const std::vector<KernelBinding> taken = PrepareIndex(request.index, batch);
+    RETURN_IF_ERROR(Commit(batch));
+    for (const KernelBinding& binding : taken) catalog_.PutIndex(binding);
   }
   return reply;
 }
@@ -103,18 +146,14 @@ Status Records::StorePlan(const SignedRecord& decoded, const cache::PublishPlanR
   batch.Put(Space::kPlans, DigestKey(record.plan_key), request.record);
   batch.Put(Space::kSegmentIndex, index_key, Seal(Space::kSegmentIndex, index_key, EncodeInfo(info)));
   batch.Put(Space::kMeta, state_key, Seal(Space::kMeta, state_key, EncodeState(state)));
-  for (const cache::KernelIndexEntry& entry : request.kernels) {
-    const std::string key = DigestKey(entry.key);
-    batch.Put(Space::kKernelIndex, key, Seal(Space::kKernelIndex, key, EncodeDigest(entry.id)));
-    leases_.Drop(LeaseKey(cache::ClaimKind::kKernel, entry.key), batch);
-  }
+  const std::vector<KernelBinding> taken = PrepareIndex(request.kernels, batch);
   leases_.Drop(LeaseKey(cache::ClaimKind::kPlan, record.plan_key), batch);
   if (IsQuarantined(record.plan_key)) batch.Delete(Space::kMeta, QuarantineKey(record.plan_key));
   log_.Prepare(cache::ChangeKind::kPublish, record.plan_key, info, batch);
   RETURN_IF_ERROR(Commit(batch));
   quarantine_.erase(record.plan_key);
   catalog_.PutPlan(record.plan_key, std::move(info), state, NowNs());
-  for (const cache::KernelIndexEntry& entry : request.kernels) catalog_.PutIndex(entry.key, entry.id);
+  for (const KernelBinding& binding : taken) catalog_.PutIndex(binding);
   return {};
 }
 
@@ -131,11 +170,7 @@ Result<cache::PublishPlanReply> Records::Handle(const cache::PublishPlanRequest&
   const PlanRecord& record = decoded->record;
   KernelSet kernels;
   for (const KernelRef& kernel : record.kernels) kernels.insert(kernel.id);
-  for (const cache::KernelIndexEntry& entry : request.kernels)
-    if (!kernels.contains(entry.id))
-      return refuse({ErrorCode::kInvalidArgument,
-                     "the index names kernel " + entry.id.ShortHex() + ", which the plan does not",
-                     {}});
+  if (const Status status = CheckIndex(request.kernels, kernels); !status) return refuse(status.error());
 
   const std::lock_guard lock(mutex_);
   if (const auto mark = quarantine_.find(record.plan_key);
@@ -162,7 +197,7 @@ Result<cache::ClaimReply> Records::Handle(const cache::ClaimRequest& request, co
   KvBatch batch;
   for (const Digest& key : request.keys) {
     cache::ClaimEntry entry;
-    const Digest kernel_id = request.kind == cache::ClaimKind::kKernel ? catalog_.FindKernelId(key) : Digest{};
+    const Digest kernel_id = request.kind == cache::ClaimKind::kKernel ? catalog_.FindBinding(key).id : Digest{};
     const bool present = request.kind == cache::ClaimKind::kKernel
                              ? !kernel_id.IsZero()
                              : catalog_.FindPlan(key) != nullptr && !IsQuarantined(key);

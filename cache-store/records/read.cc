@@ -148,8 +148,8 @@ Result<cache::LookupKernelsReply> Records::Handle(const cache::LookupKernelsRequ
   const std::lock_guard lock(mutex_);
   cache::LookupKernelsReply reply;
   for (const Digest& key : request.keys) {
-    reply.ids.push_back(catalog_.FindKernelId(key));
-    Add(reply.ids.back().IsZero() ? Counter::kernel_lookup_misses : Counter::kernel_lookup_hits);
+    reply.kernels.push_back(catalog_.FindBinding(key));
+    Add(reply.kernels.back().id.IsZero() ? Counter::kernel_lookup_misses : Counter::kernel_lookup_hits);
   }
   return reply;
 }

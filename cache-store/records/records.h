@@ -107,6 +107,7 @@ class Records {
   Status EnsureRoom(uint64_t bytes, const KernelSet& keep);
   void DropDamagedPlan(const Digest& plan_key);
   void DropDamagedKernel(const Digest& kernel_id);
+  void WriteState(const Digest& plan_key, CatalogPlan& plan);
   Status SetQuarantine(const Digest& plan_key, bool on);
   Result<std::optional<Bytes>> ReadBlob(const Digest& id);  // needs no lock; IntegrityFailure if damaged
   Result<std::shared_ptr<const Bytes>> ReadBlobForChunk(const Digest& id, uint64_t offset);  // the same; null: absent
@@ -116,6 +117,10 @@ class Records {
   bool KeepsStored(const Digest& plan_key, const PlanRecord& record);
   Status StorePlan(const SignedRecord& decoded, const cache::PublishPlanRequest& request);
   Status PutBlob(const Digest& id, const Bytes& blob);
+  // Refuses entries of kernels that are not in `kernels`, and forged ones.
+  Status CheckIndex(const std::vector<KernelBinding>& index, const KernelSet& kernels);
+  // The entries that are worth more than what the index has, written into `batch`, with the leases that they end.
+  std::vector<KernelBinding> PrepareIndex(const std::vector<KernelBinding>& index, KvBatch& batch);
 
   const std::unique_ptr<KvStore> kv_;
   const RecordsOptions options_;

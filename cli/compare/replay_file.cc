@@ -6,6 +6,7 @@
 #include <random>
 
 #include "cli/run_inputs.h"
+#include "common/artifact/target_text.h"
 #include "vm-worker/dispatch/segment_call.h"
 
 namespace kiln::cli {
@@ -79,6 +80,7 @@ Result<std::unique_ptr<Replay>> FromJson(const json& file) {
   for (const json& kernel : file.at("kernels")) {
     ASSIGN_OR_RETURN(kernels.emplace_back(), FromHex(kernel.get<std::string>()));
   }
+  RETURN_IF_ERROR(CheckTargetLimit());
   const std::vector<Target> targets = HostTargets();
   if (targets.empty())
     return Fail(ErrorCode::kTargetMismatch, "this host is of no target that kernels can be made for");

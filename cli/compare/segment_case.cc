@@ -177,9 +177,14 @@ Result<std::optional<CaseDifference>> CompareCase(const SegmentCase& call) {
   VmContext context;
   ASSIGN_OR_RETURN(std::vector<Tensor> outputs,
                    RunSegment(context, *body, segment, Refs(call.inputs), call.plan->weights(), call.parameters));
-  const ShadowVerdict verdict = CheckShadow({call.plan, call.inputs, call.parameters, std::move(outputs)});
-  if (verdict.clean) return std::nullopt;
-  CaseDifference difference{verdict.detail, verdict.undecided, {}};
+  const ShadowVerdict verdict = CheckShadow({.plan = call.plan,
+                                             .inputs = call.inputs,
+                                             .parameters = call.parameters,
+                                             .outputs = std::move(outputs),
+                                             .keep_alive = nullptr});
+  if (verdict.outcome == ShadowOutcome::kClean) return std::nullopt;
+  CaseDifference difference{verdict.detail, verdict.outcome == ShadowOutcome::kUndecided, {}};
+  if (verdict.outcome == ShadowOutcome::kFault) return difference;
   if (auto step = FindStep(call, symbols); step.has_value()) difference.step = *step;
   return difference;
 }

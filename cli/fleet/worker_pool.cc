@@ -69,13 +69,21 @@ Result<std::unique_ptr<WorkerPool>> WorkerPool::Connect(Loop& loop, const std::v
 }
 
 Result<LoadReply> WorkerPool::LoadEverywhere(const LoadRequest& request, int64_t deadline_ms) {
-  std::optional<Result<LoadReply>> first;  // success, once there is one
-  for (const auto& client : clients_) {
-    Result<LoadReply> reply = CallLoad(*client, request, deadline_ms);
-    if (!reply.has_value() && reply.error().code != ErrorCode::kUnavailable) return reply;
-    if (!first.has_value() || (!first->has_value() && reply.has_value())) first = std::move(reply);
+  std::optional<LoadReply> first;
+  std::string troubles;
+  unreachable_.clear();
+  for (size_t i = 0; i < clients_.size(); ++i) {
+    Result<LoadReply> reply = CallLoad(*clients_[i], request, deadline_ms);
+    if (reply.has_value()) {
+      if (!first.has_value()) first = *std::move(reply);
+      continue;
+    }
+    if (reply.error().code != ErrorCode::kUnavailable) return FailIn(endpoints_[i], reply.error());
+    unreachable_.push_back(endpoints_[i]);
+    troubles += (troubles.empty() ? "" : "; ") + endpoints_[i] + ": " + reply.error().message;
   }
-  return std::move(*first);
+  if (!first.has_value()) return Fail(ErrorCode::kUnavailable, "no worker answers: " + troubles);
+  return *std::move(first);
 }
 
 size_t WorkerPool::NextWorker() {

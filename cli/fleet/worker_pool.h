@@ -20,9 +20,10 @@ class WorkerPool {
   static Result<std::unique_ptr<WorkerPool>> Connect(Loop& loop, const std::vector<std::string>& endpoints,
                                                      const std::string& keys);
 
-  // On every worker that can be reached; the reply of the first. Fails when none can, or when one of them cannot load
-  // the model.
+  // On every worker that can be reached; the reply of the first. Fails when none can (naming all), or when one of them
+  // cannot load the model. Afterwards unreachable() has the endpoints of the others.
   Result<LoadReply> LoadEverywhere(const LoadRequest& request, int64_t deadline_ms);
+  const std::vector<std::string>& unreachable() const { return unreachable_; }
   // The next connected worker's answer. A stateless request that ended with Unavailable, Busy or a lost connection is
   // sent once to another one; one of a stream is not. Inputs too large for a message travel in shared memory when the
   // worker is on this host, else LimitExceeded.
@@ -39,7 +40,8 @@ class WorkerPool {
   size_t NextWorker();
   Result<RunReply> RunOn(size_t worker, const RunRequest& request, int64_t deadline_ms);
   std::vector<std::unique_ptr<RpcClient>> clients_;
-  std::vector<std::string> endpoints_;         // per client
+  std::vector<std::string> endpoints_;  // per client
+  std::vector<std::string> unreachable_;
   std::map<uint64_t, size_t> stream_workers_;  // by stream
   size_t next_ = 0;
   uint64_t retried_ = 0;

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "cli/fleet/embedded_fleet.h"
+#include "common/artifact/target_text.h"
 #include "common/security/key_directory.h"
 #include "vm-worker/interp/interpreter.h"
 
@@ -48,6 +49,7 @@ Result<std::unique_ptr<CompiledServices>> CompiledServices::Start(const std::str
   std::unique_ptr<CompiledServices> services(new CompiledServices());
   services->parts_ = std::make_unique<Parts>();
   Parts& parts = *services->parts_;
+  RETURN_IF_ERROR(CheckTargetLimit());
   const std::vector<Target> targets = HostTargets();
   if (targets.empty())
     return Fail(ErrorCode::kTargetMismatch, "this host is of no target that kernels can be made for");

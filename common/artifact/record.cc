@@ -108,17 +108,6 @@ Result<PlanRecord> DecodeBody(std::span<const uint8_t> bytes) {
 
 }  // namespace
 
-const char* ValidationName(ValidationKind kind) {
-  switch (kind) {
-#define KILN_VALIDATION(value, name, text, doc) \
-  case ValidationKind::k##name:                 \
-    return text;
-#include "common/artifact/validation.def"
-#undef KILN_VALIDATION
-  }
-  return "unknown";
-}
-
 Bytes EncodeAndSign(const PlanRecord& record, const SigningKey& key) {
   const Bytes body = EncodeBody(record);
   Bytes out;

@@ -10,20 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "common/artifact/kernel_binding.h"
 #include "common/base/bytes.h"
 #include "common/base/hash.h"
 #include "common/base/result.h"
 #include "common/security/signing.h"
 
 namespace kiln {
-
-// How a plan was checked before it was signed.
-enum class ValidationKind : uint8_t {
-#define KILN_VALIDATION(value, name, text, doc) k##name = value,
-#include "common/artifact/validation.def"
-#undef KILN_VALIDATION
-};
-const char* ValidationName(ValidationKind kind);
 
 struct KernelRef {
   Digest id;          // hash of the kernel's bytes
@@ -32,7 +25,7 @@ struct KernelRef {
 };
 
 struct Evidence {
-  ValidationKind validation = ValidationKind::kNotExecuted;
+  ValidationKind validation = ValidationKind::kNotExecuted;  // of the least checked kernel
   uint32_t shadow_runs = 0;
   bool operator==(const Evidence&) const = default;
 };

@@ -39,4 +39,13 @@ std::string TargetsText(const std::vector<Target>& targets) {
   return text;
 }
 
+Status CheckTargetLimit() {
+  const char* text = std::getenv("KILN_MAX_TARGET");
+  if (text == nullptr || TargetFromName(text)) return {};
+  std::string names;
+  for (const Rung& rung : kRungs) names += (names.empty() ? "" : ", ") + std::string(InfoOf(rung.target).name);
+  return Fail(ErrorCode::kInvalidArgument,
+              "KILN_MAX_TARGET is \"" + std::string(text) + "\", which is no target; use one of " + names);
+}
+
 }  // namespace kiln

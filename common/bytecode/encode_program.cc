@@ -28,8 +28,8 @@ class ProgramEncoder {
     }
     std::vector<wire::ProgramConstraint> constraints;
     for (const Constraint& constraint : program_.symbols.constraints()) {
-      constraints.emplace_back(static_cast<uint8_t>(constraint.kind), EncodeDim(constraint.left),
-                               EncodeDim(constraint.right));
+      const wire::DimRef right = EncodeDim(constraint.right), left = EncodeDim(constraint.left);  // in this order
+      constraints.emplace_back(static_cast<uint8_t>(constraint.kind), left, right);
     }
     std::vector<Offset<wire::DimExpression>> expressions;
     for (Dim dim : expressions_) {
@@ -37,12 +37,16 @@ class ProgramEncoder {
     }
     const Digest prefix = TensorOpTablePrefix(op_rows_);
     const wire::Digest32 digest(flatbuffers::span<const uint8_t, kDigestBytes>(prefix.bytes.data(), kDigestBytes));
+    // One after the other: a compiler is free in the order of arguments, and the same program is the same bytes.
     const auto name = builder_.CreateString(program_.name);
-    builder_.Finish(
-        wire::CreateProgram(builder_, name, static_cast<uint32_t>(op_rows_), &digest, builder_.CreateVector(symbols),
-                            builder_.CreateVector(expressions), builder_.CreateVectorOfStructs(constraints),
-                            builder_.CreateVector(constants), builder_.CreateVector(functions)),
-        wire::ProgramIdentifier());
+    const auto all_functions = builder_.CreateVector(functions);
+    const auto all_constants = builder_.CreateVector(constants);
+    const auto all_constraints = builder_.CreateVectorOfStructs(constraints);
+    const auto all_expressions = builder_.CreateVector(expressions);
+    const auto all_symbols = builder_.CreateVector(symbols);
+    builder_.Finish(wire::CreateProgram(builder_, name, static_cast<uint32_t>(op_rows_), &digest, all_symbols,
+                                        all_expressions, all_constraints, all_constants, all_functions),
+                    wire::ProgramIdentifier());
     return std::vector<uint8_t>(builder_.GetBufferPointer(), builder_.GetBufferPointer() + builder_.GetSize());
   }
 

@@ -223,7 +223,20 @@ class FunctionVerifier {
       return Fail(ErrorCode::kMalformed, ValueText(node.outputs[0]) + " is " + std::string(DTypeName(first.dtype)) +
                                              ", but the op gives " + std::string(DTypeName(*wanted)));
     }
-    return node.op == TensorOp::kConstant ? VerifyConstant(node, first) : Status();
+    if (node.op == TensorOp::kConstant) return VerifyConstant(node, first);
+    return node.op == TensorOp::kShapeVector ? VerifyShapeVector(node, first) : Status();
+  }
+
+  // Whoever makes one takes memory for what the attributes say.
+  Status VerifyShapeVector(const Node& node, const TensorDesc& desc) const {
+    const auto count = static_cast<int64_t>(node.attributes.Dims("dims").size());
+    const bool scalar = node.attributes.Int("scalar", 0) != 0;
+    if (scalar && count != 1)
+      return Fail(ErrorCode::kMalformed, "a scalar ShapeVector has one dim, not " + Number(count));
+    const Dims dims = scalar ? Dims{} : Dims{count};
+    if (!desc.has_rank() || desc.dims == StaticDesc(DType::kI64, dims).dims) return {};
+    return Fail(ErrorCode::kMalformed, ValueText(node.outputs[0]) + " is " + ToString(desc, program_.symbols) +
+                                           ", but the shape is i64" + dims.ToString());
   }
 
   Status VerifyConstant(const Node& node, const TensorDesc& desc) const {

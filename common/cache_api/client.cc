@@ -1,5 +1,6 @@
 #include "common/cache_api/client.h"
 
+#include <algorithm>
 #include <future>
 
 #include "common/base/check.h"
@@ -98,6 +99,7 @@ struct BlobFetch : std::enable_shared_from_this<BlobFetch> {
 struct BlobPublish : std::enable_shared_from_this<BlobPublish> {
   std::weak_ptr<CacheClient::Core> core;
   std::vector<Bytes> blobs;
+  std::vector<KernelBinding> index;
   std::vector<Digest> ids;
   size_t next = 0;
   int64_t deadline_ns = 0;
@@ -117,8 +119,10 @@ struct BlobPublish : std::enable_shared_from_this<BlobPublish> {
     }
     std::vector<Digest> expected;
     for (const Bytes& blob : request.blobs) expected.push_back(KernelIdOf(blob));
+    for (const KernelBinding& binding : index)
+      if (std::find(expected.begin(), expected.end(), binding.id) != expected.end()) request.index.push_back(binding);
     owner->Blobs().Call(
-        static_cast<uint16_t>(Method::kPublishBlobs), Message{{}, std::move(request.blobs)}, LeftMs(deadline_ns),
+        static_cast<uint16_t>(Method::kPublishBlobs), Encode(request), LeftMs(deadline_ns),
         [self = shared_from_this(), expected = std::move(expected)](Result<RpcReply> raw) {
           self->Receive(std::move(raw), expected);
         },
@@ -215,20 +219,23 @@ Result<std::vector<Bytes>> CacheClient::GetBlobsSync(std::vector<Digest> ids, in
       [&](Callback<std::vector<Bytes>> done) { GetBlobs(std::move(ids), deadline_ms, std::move(done)); });
 }
 
-void CacheClient::PublishBlobs(std::vector<Bytes> blobs, int64_t deadline_ms, Callback<std::vector<Digest>> done,
-                               uint64_t trace_id) {
+void CacheClient::PublishBlobs(std::vector<Bytes> blobs, std::vector<KernelBinding> index, int64_t deadline_ms,
+                               Callback<std::vector<Digest>> done, uint64_t trace_id) {
   auto publish = std::make_shared<BlobPublish>();
   publish->core = core_;
   publish->blobs = std::move(blobs);
+  publish->index = std::move(index);
   publish->deadline_ns = DeadlineNs(deadline_ms);
   publish->trace_id = trace_id;
   publish->done = std::move(done);
   publish->Step();
 }
 
-Result<std::vector<Digest>> CacheClient::PublishBlobsSync(std::vector<Bytes> blobs, int64_t deadline_ms) {
-  return WaitFor<std::vector<Digest>>(
-      [&](Callback<std::vector<Digest>> done) { PublishBlobs(std::move(blobs), deadline_ms, std::move(done)); });
+Result<std::vector<Digest>> CacheClient::PublishBlobsSync(std::vector<Bytes> blobs, int64_t deadline_ms,
+                                                          std::vector<KernelBinding> index) {
+  return WaitFor<std::vector<Digest>>([&](Callback<std::vector<Digest>> done) {
+    PublishBlobs(std::move(blobs), std::move(index), deadline_ms, std::move(done));
+  });
 }
 
 uint64_t CacheClient::log_head() const {

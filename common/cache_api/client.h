@@ -68,10 +68,11 @@ class CacheClient {
   // an IntegrityFailure.
   void GetBlobs(std::vector<Digest> ids, int64_t deadline_ms, Callback<std::vector<Bytes>> done, uint64_t trace_id = 0);
   Result<std::vector<Bytes>> GetBlobsSync(std::vector<Digest> ids, int64_t deadline_ms);
-  // The ids, in order.
-  void PublishBlobs(std::vector<Bytes> blobs, int64_t deadline_ms, Callback<std::vector<Digest>> done,
-                    uint64_t trace_id = 0);
-  Result<std::vector<Digest>> PublishBlobsSync(std::vector<Bytes> blobs, int64_t deadline_ms);
+  // The ids, in order. `index` goes with the kernels it names.
+  void PublishBlobs(std::vector<Bytes> blobs, std::vector<KernelBinding> index, int64_t deadline_ms,
+                    Callback<std::vector<Digest>> done, uint64_t trace_id = 0);
+  Result<std::vector<Digest>> PublishBlobsSync(std::vector<Bytes> blobs, int64_t deadline_ms,
+                                               std::vector<KernelBinding> index = {});
 
   // The change-log head that the last reply or hint carried; 0 before the first.
   uint64_t log_head() const;

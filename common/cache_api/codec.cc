@@ -128,10 +128,20 @@ Status Decode(Message message, GetBlobsReply& out) {
 }
 
 Message Encode(const PublishBlobsRequest& request) {
-  return {.payload = {}, .blobs = request.blobs};
+  if (request.index.empty()) return {.payload = {}, .blobs = request.blobs};
+  Builder builder;
+  const auto kernels = WriteEntries(builder, request.index);
+  const auto warrants = WriteWarrants(builder, request.index);
+  return Finish(builder, wire::CreatePublishBlobsRequest(builder, kernels, warrants), request.blobs);
 }
 
 Status Decode(Message message, PublishBlobsRequest& out) {
+  out.index.clear();
+  if (!message.payload.empty()) {
+    ASSIGN_OR_RETURN(const auto* table,
+                     VerifiedRoot<wire::PublishBlobsRequest>(message.payload, "PublishBlobs request"));
+    RETURN_IF_ERROR(ReadBindings(table->kernels(), table->warrants(), out.index, "PublishBlobs request"));
+  }
   out.blobs = std::move(message.blobs);
   return {};
 }
@@ -152,10 +162,22 @@ Status Decode(Message message, LookupKernelsRequest& out) {
   return DecodeDigestList(message, out.keys, "LookupKernels request");
 }
 Message Encode(const LookupKernelsReply& reply) {
-  return EncodeDigestList(reply.ids);
+  Builder builder;
+  std::vector<Digest> ids;
+  for (const KernelBinding& kernel : reply.kernels) ids.push_back(kernel.id);
+  const auto digests = WriteDigests(builder, ids);
+  const auto warrants = WriteWarrants(builder, reply.kernels);
+  return Finish(builder, wire::CreateLookupKernelsReply(builder, digests, warrants));
 }
+
+// Keys are not in the reply: whoever asked knows them.
 Status Decode(Message message, LookupKernelsReply& out) {
-  return DecodeDigestList(message, out.ids, "LookupKernels reply");
+  ASSIGN_OR_RETURN(const auto* table, VerifiedRoot<wire::LookupKernelsReply>(message.payload, "LookupKernels reply"));
+  std::vector<Digest> ids;
+  RETURN_IF_ERROR(ReadDigests(table->digests(), ids, "LookupKernels reply"));
+  out.kernels.clear();
+  for (const Digest& id : ids) out.kernels.push_back({.key = {}, .id = id});
+  return ReadWarrants(table->warrants(), out.kernels, "LookupKernels reply");
 }
 
 // --- Claim, Release ---
@@ -224,20 +246,15 @@ Status Decode(Message message, ReleaseReply&) {
 
 Message Encode(const PublishPlanRequest& request) {
   Builder builder;
-  std::vector<wire::KernelIndexEntry> kernels;
-  for (const KernelIndexEntry& entry : request.kernels) kernels.emplace_back(ToWire(entry.key), ToWire(entry.id));
-  return Finish(builder, wire::CreatePublishPlanRequest(builder, builder.CreateVectorOfStructs(kernels)),
-                {request.record});
+  const auto kernels = WriteEntries(builder, request.kernels);
+  const auto warrants = WriteWarrants(builder, request.kernels);
+  return Finish(builder, wire::CreatePublishPlanRequest(builder, kernels, warrants), {request.record});
 }
 
 Status Decode(Message message, PublishPlanRequest& out) {
   ASSIGN_OR_RETURN(const auto* table, VerifiedRoot<wire::PublishPlanRequest>(message.payload, "PublishPlan request"));
   if (message.blobs.size() != 1) return Fail(ErrorCode::kMalformed, "PublishPlan request has no record");
-  if (table->kernels() != nullptr) {
-    RETURN_IF_ERROR(CheckCount(table->kernels()->size(), kKeysMax, "PublishPlan request"));
-    for (const wire::KernelIndexEntry* entry : *table->kernels())
-      out.kernels.push_back({FromWire(entry->key()), FromWire(entry->id())});
-  }
+  RETURN_IF_ERROR(ReadBindings(table->kernels(), table->warrants(), out.kernels, "PublishPlan request"));
   out.record = std::move(message.blobs[0]);
   return {};
 }

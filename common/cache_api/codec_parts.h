@@ -1,6 +1,7 @@
 // Pieces shared by the codec's source files; not for others.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -78,6 +79,53 @@ inline Status ReadEvidence(uint8_t validation, uint32_t shadow_runs, Evidence& o
     return Fail(ErrorCode::kUnsupported, "validation kind " + std::to_string(validation) + " is unknown");
   out = {static_cast<ValidationKind>(validation), shadow_runs};
   return {};
+}
+
+using WireEntries = flatbuffers::Vector<const wire::KernelIndexEntry*>;
+using WireWarrants = flatbuffers::Vector<const wire::KernelWarrant*>;
+
+inline flatbuffers::Offset<WireEntries> WriteEntries(Builder& builder, const std::vector<KernelBinding>& bindings) {
+  std::vector<wire::KernelIndexEntry> entries;
+  for (const KernelBinding& binding : bindings) entries.emplace_back(ToWire(binding.key), ToWire(binding.id));
+  return builder.CreateVectorOfStructs(entries);
+}
+
+inline flatbuffers::Offset<WireWarrants> WriteWarrants(Builder& builder, const std::vector<KernelBinding>& bindings) {
+  std::vector<wire::KernelWarrant> warrants;
+  for (const KernelBinding& binding : bindings)
+    warrants.emplace_back(static_cast<uint8_t>(binding.validation),
+                          flatbuffers::span<const uint8_t, 32>(binding.signer.bytes),
+                          flatbuffers::span<const uint8_t, 64>(binding.signature));
+  return builder.CreateVectorOfStructs(warrants);
+}
+
+// Keys and ids are in `bindings` already; without warrants the entries stay unsigned.
+inline Status ReadWarrants(const WireWarrants* wire, std::vector<KernelBinding>& bindings, const char* what) {
+  if (wire == nullptr || wire->size() == 0) return {};
+  if (wire->size() != bindings.size())
+    return Fail(ErrorCode::kMalformed, std::string(what) + ": " + std::to_string(wire->size()) + " warrants for " +
+                                           std::to_string(bindings.size()) + " kernels");
+  for (size_t i = 0; i < bindings.size(); ++i) {
+    const wire::KernelWarrant& warrant = *wire->Get(static_cast<flatbuffers::uoffset_t>(i));
+    if (warrant.validation() > static_cast<uint8_t>(ValidationKind::kExecuted))
+      return Fail(ErrorCode::kUnsupported,
+                  std::string(what) + ": validation kind " + std::to_string(warrant.validation()) + " is unknown");
+    bindings[i].validation = static_cast<ValidationKind>(warrant.validation());
+    std::copy_n(warrant.signer()->data(), bindings[i].signer.bytes.size(), bindings[i].signer.bytes.begin());
+    std::copy_n(warrant.signature()->data(), bindings[i].signature.size(), bindings[i].signature.begin());
+  }
+  return {};
+}
+
+inline Status ReadBindings(const WireEntries* entries, const WireWarrants* warrants, std::vector<KernelBinding>& out,
+                           const char* what) {
+  out.clear();
+  if (entries != nullptr) {
+    RETURN_IF_ERROR(CheckCount(entries->size(), kKeysMax, what));
+    for (const wire::KernelIndexEntry* entry : *entries)
+      out.push_back({.key = FromWire(entry->key()), .id = FromWire(entry->id())});
+  }
+  return ReadWarrants(warrants, out, what);
 }
 
 // Messages without fields.

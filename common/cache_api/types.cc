@@ -2,17 +2,6 @@
 
 namespace kiln::cache {
 
-std::string_view MethodName(Method method) {
-  switch (method) {
-#define KILN_CACHE_METHOD(value, name, roles, doc) \
-  case Method::k##name:                            \
-    return #name;
-#include "common/cache_api/methods.def"
-#undef KILN_CACHE_METHOD
-  }
-  return "unknown";
-}
-
 RoleSet MethodRoles(Method method) {
   switch (method) {
 #define KILN_CACHE_METHOD(value, name, roles, doc) \

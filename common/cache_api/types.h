@@ -18,7 +18,6 @@ enum class Method : uint16_t {
 #include "common/cache_api/methods.def"
 #undef KILN_CACHE_METHOD
 };
-std::string_view MethodName(Method method);
 RoleSet MethodRoles(Method method);
 
 enum class ClaimKind : uint8_t {
@@ -103,7 +102,7 @@ struct LookupKernelsRequest {
   std::vector<Digest> keys;
 };
 struct LookupKernelsReply {
-  std::vector<Digest> ids;  // one per key; zero: not stored
+  std::vector<KernelBinding> kernels;  // one per key, in order; of another signer they are hearsay
 };
 
 struct ClaimRequest {
@@ -131,18 +130,15 @@ struct ReleaseReply {};
 
 struct PublishBlobsRequest {
   std::vector<Bytes> blobs;
+  std::vector<KernelBinding> index;  // entries to make, of any of the blobs
 };
 struct PublishBlobsReply {
   std::vector<Digest> ids;  // one per blob, as the store hashed it
 };
 
-struct KernelIndexEntry {
-  Digest key;
-  Digest id;
-};
 struct PublishPlanRequest {
   Bytes record;
-  std::vector<KernelIndexEntry> kernels;
+  std::vector<KernelBinding> kernels;  // entries to make in the kernel index, of kernels that the record names
 };
 struct PublishPlanReply {
   Digest plan_key;

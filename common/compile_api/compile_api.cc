@@ -5,6 +5,12 @@
 #include "schemas/compile_generated.h"
 
 namespace kiln {
+namespace {
+
+constexpr int64_t kCancelDeadlineMs = 1'000;
+
+}  // namespace
+
 Digest CompileRequest::Key() const {
   FieldHasher hasher("kiln.compile-request.v1");
   hasher.Bytes(segment)
@@ -77,7 +83,7 @@ Result<CompileReply> DecodeCompileReply(const Message& message) {
 Message EncodeCompileStats(const CompileStats& s) {
   flatbuffers::FlatBufferBuilder builder(256);
   builder.Finish(fbs::CreateCompileStatsReply(builder, s.requests, s.joined, s.plans, s.kernels, s.kernels_reused,
-                                              s.failures, s.child_crashes, s.queued, s.running));
+                                              s.failures, s.child_crashes, s.queued, s.running, s.cancelled));
   return {FinishedBytes(builder), {}};
 }
 
@@ -85,7 +91,23 @@ Result<CompileStats> DecodeCompileStats(const Message& message) {
   ASSIGN_OR_RETURN(const fbs::CompileStatsReply* root,
                    VerifiedRoot<fbs::CompileStatsReply>(message.payload, "compile stats"));
   return CompileStats{root->requests(), root->joined(),        root->plans(),  root->kernels(), root->kernels_reused(),
-                      root->failures(), root->child_crashes(), root->queued(), root->running()};
+                      root->failures(), root->child_crashes(), root->queued(), root->running(), root->cancelled()};
+}
+
+Message EncodeCancelRequest(const Digest& key) {
+  flatbuffers::FlatBufferBuilder builder(64);
+  builder.Finish(fbs::CreateCancelRequest(builder, builder.CreateVector(key.bytes.data(), kDigestBytes)));
+  return {FinishedBytes(builder), {}};
+}
+
+Result<Digest> DecodeCancelRequest(const Message& message) {
+  ASSIGN_OR_RETURN(const fbs::CancelRequest* root, VerifiedRoot<fbs::CancelRequest>(message.payload, "cancel request"));
+  return DigestFromBytes(BytesOf(root->key()));
+}
+
+void CancelCompile(RpcClient& client, const Digest& key) {
+  client.Call(static_cast<uint16_t>(CompileMethod::kCancel), EncodeCancelRequest(key), kCancelDeadlineMs,
+              [](Result<RpcReply>) {});
 }
 
 void RequestCompile(RpcClient& client, const CompileRequest& request, int64_t deadline_ms,

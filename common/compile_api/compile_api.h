@@ -43,7 +43,7 @@ struct CompileReply {
 
 struct CompileStats {
   uint64_t requests = 0, joined = 0, plans = 0, kernels = 0, kernels_reused = 0, failures = 0, child_crashes = 0,
-           queued = 0, running = 0;
+           queued = 0, running = 0, cancelled = 0;
 };
 
 Message EncodeCompileRequest(const CompileRequest& request);
@@ -53,11 +53,18 @@ Result<CompileReply> DecodeCompileReply(const Message& message);
 Message EncodeCompileStats(const CompileStats& stats);
 Result<CompileStats> DecodeCompileStats(const Message& message);
 
+// By CompileRequest::Key.
+Message EncodeCancelRequest(const Digest& key);
+Result<Digest> DecodeCancelRequest(const Message& message);
+
 // `done` runs on the client's loop thread, once. Errors: those of RpcClient::Call, and CompileFailed, Unsupported,
 // Malformed.
 void RequestCompile(RpcClient& client, const CompileRequest& request, int64_t deadline_ms,
                     std::function<void(Result<CompileReply>)> done);
 // The same, blocking; not on the client's loop thread.
 Result<CompileReply> RequestCompileSync(RpcClient& client, const CompileRequest& request, int64_t deadline_ms);
+// Tells the service that nobody here waits for the request of this key any more. `done` of that request comes all the
+// same, with Cancelled. One that does not arrive is no harm: the deadline ends the request then.
+void CancelCompile(RpcClient& client, const Digest& key);
 
 }  // namespace kiln

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "common/base/checked_math.h"
+#include "common/native/fault_handler.h"
 
 namespace kiln {
 namespace {
@@ -57,12 +58,13 @@ Result<std::unique_ptr<CodeMapping>> CodeMapping::Map(std::span<const KernelId> 
 }
 
 CodeMapping::~CodeMapping() {
+  if (attributed_) LeaveCodeRange(base_);
   munmap(base_, size_);
 }
 
-bool CodeMapping::Contains(const void* address) const {
-  const auto* byte = static_cast<const uint8_t*>(address);
-  return byte >= static_cast<const uint8_t*>(base_) && byte < static_cast<const uint8_t*>(base_) + size_;
+void CodeMapping::AttributeFaults(const Digest& plan, const Digest& contents) {
+  attributed_ = true;
+  EnterCodeRange(base_, size_, plan, contents);
 }
 
 }  // namespace kiln

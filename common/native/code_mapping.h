@@ -32,13 +32,14 @@ class CodeMapping {
   size_t kernels() const { return entries_.size(); }
   // The blob of a kernel as it lies in the mapping.
   std::span<const uint8_t> blob(size_t kernel) const { return blobs_[kernel]; }
-  // Whether an instruction address lies in this mapping; for fault attribution.
-  bool Contains(const void* address) const;
+  // From now on a fault in this code is one of that plan (fault_handler.h). At most once.
+  void AttributeFaults(const Digest& plan, const Digest& contents);
 
  private:
   CodeMapping(void* base, size_t size) : base_(base), size_(size) {}
   void* base_;
   size_t size_;
+  bool attributed_ = false;
   std::vector<KilnKernel> entries_;
   std::vector<std::span<const uint8_t>> blobs_;
 };

@@ -5,15 +5,16 @@
 
 namespace kiln {
 
-GuardedMemory::GuardedMemory(size_t bytes, size_t alignment) {
+GuardedMemory::GuardedMemory(size_t bytes, size_t alignment, GuardedSharing sharing) {
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const size_t padded = (bytes + alignment - 1) / alignment * alignment;
   mapped_ = (padded + page - 1) / page * page + page;
-  void* base = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const int flags = sharing == GuardedSharing::kShared ? MAP_SHARED : MAP_PRIVATE;
+  void* base = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED) return;
   base_ = base;
   char* guard = static_cast<char*>(base) + mapped_ - page;
-  mprotect(guard, page, PROT_NONE);
+  if (mprotect(guard, page, PROT_NONE) != 0) return;
   data_ = guard - padded;
 }
 

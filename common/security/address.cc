@@ -1,5 +1,6 @@
 #include "common/security/address.h"
 
+#include <arpa/inet.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,8 +12,11 @@
 namespace kiln {
 namespace {
 
+// A name is whatever a resolver says today; of names only "localhost" counts.
 bool IsLoopbackHost(std::string_view host) {
-  return host == "localhost" || host == "[::1]" || host.starts_with("127.");
+  if (host == "localhost" || host == "[::1]") return true;
+  in_addr address;
+  return ::inet_pton(AF_INET, std::string(host).c_str(), &address) == 1 && (ntohl(address.s_addr) >> 24) == 127;
 }
 
 // 1 to 65535; 0 or * for one that the system chooses.

@@ -64,11 +64,14 @@ Result<std::string> ReadSecretFile(const std::string& path) {
   return ReadTextFile(path);
 }
 
-// Appends one line unless the file already holds it.
-Status AppendLine(const std::string& path, const std::string& line, const std::string& key) {
+// The text of a list; empty if there is none yet.
+Result<std::string> ReadList(const std::string& path) {
   auto text = ReadTextFile(path);
-  if (!text && text.error().code != ErrorCode::kNotFound) return std::unexpected(text.error());
-  if (text && text->find(key) != std::string::npos) return {};
+  if (!text && text.error().code == ErrorCode::kNotFound) return std::string();
+  return text;
+}
+
+Status AppendLine(const std::string& path, const std::string& line) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (fd < 0) return FailErrno("cannot open", path);
   Status status = WriteAll(fd, line + "\n", path);
@@ -203,12 +206,21 @@ Result<TrustedSigners> KeyDirectory::LoadTrustedSigners() const {
 
 Status KeyDirectory::Allow(Role role, std::string_view public_z85, std::string_view label) const {
   RETURN_IF_ERROR(CheckCurveKey(public_z85));
-  const std::string key(public_z85);
-  return AppendLine(path_ + "/allow.list", std::string(RoleName(role)) + " " + key + " " + std::string(label), key);
+  const std::string path = path_ + "/allow.list", key(public_z85);
+  ASSIGN_OR_RETURN(const std::string text, ReadList(path));
+  auto list = AllowList::Parse(text);
+  if (!list) return FailIn(path, list.error());
+  if (const auto present = list->RoleOf(key); present.has_value()) return list->Add(role, key);
+  return AppendLine(path, std::string(RoleName(role)) + " " + key + " " + std::string(label));
 }
 
 Status KeyDirectory::Trust(const SignPublicKey& key, std::string_view label) const {
-  return AppendLine(path_ + "/signers.list", key.Hex() + " " + std::string(label), key.Hex());
+  const std::string path = path_ + "/signers.list";
+  ASSIGN_OR_RETURN(const std::string text, ReadList(path));
+  auto signers = ParseSigners(text);
+  if (!signers) return FailIn(path, signers.error());
+  if (std::find(signers->begin(), signers->end(), key) != signers->end()) return {};
+  return AppendLine(path, key.Hex() + " " + std::string(label));
 }
 
 Result<ServerSecurity> KeyDirectory::ServerFor(std::string_view name) const {

@@ -236,6 +236,17 @@ void Evaluator::Run(const ContractionSpec& c, int64_t begin, int64_t end) {
   const int64_t m_tiles = (m_extent + c.tile.mr - 1) / c.tile.mr, panels = (n_extent + width - 1) / width;
   const size_t batch = c.batch.size();
   Point point{&c.accesses, std::vector<int64_t>(batch + 2, 0), nullptr, {}};
+  const auto b_offset = [&](int64_t panel, int64_t k, int64_t n) {
+    switch (c.b_layout) {
+      case BLayout::kRows:
+        return k * Value(c.b.strides[batch]) + n;
+      case BLayout::kPanels:
+        return (panel * k_extent + k) * width + n % width;
+      case BLayout::kTurned:
+        return n * Value(c.b.strides[batch]) + k;
+    }
+    return int64_t{0};
+  };
   for (int64_t tile = begin; tile < end; ++tile) {
     const int64_t panel = tile / m_tiles % panels, m_tile = tile % m_tiles;
     int64_t rest = tile / m_tiles / panels;
@@ -262,9 +273,7 @@ void Evaluator::Run(const ContractionSpec& c, int64_t begin, int64_t end) {
           const double a =
               c.conv ? ImplicitA(c, a_base, m, k)
                      : Factor(c.a, a_base + m * Value(c.a.strides[batch]) + k * Value(c.a.strides[batch + 1]));
-          const int64_t b_offset =
-              c.b_panels ? (panel * k_extent + k) * width + n % width : k * Value(c.b.strides[batch]) + n;
-          sum += a * Factor(c.b, b_base + b_offset);
+          sum += a * Factor(c.b, b_base + b_offset(panel, k, n));
         }
         point.accumulator = Rounded(DType::kF32, sum);
         StoreAll(c.epilogue, c.stores, point);

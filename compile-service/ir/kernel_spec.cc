@@ -305,7 +305,7 @@ class Verifier {
   Status CheckBytes(const ContractionSpec& c) {
     const bool bytes = (c.a.storage == DType::kU8 || c.a.storage == DType::kI8) && c.b.storage == DType::kI8;
     if (!bytes) return Invalid("the factors of a contraction must be floats, or u8 or i8 and i8");
-    if (!c.b_panels) return Invalid("a contraction of bytes reads B in panels");
+    if (c.b_layout != BLayout::kPanels) return Invalid("a contraction of bytes reads B in panels");
     if (c.k.is_argument) return Invalid("a contraction of bytes has a constant k");
     if (!c.conv && c.a.strides.back() != SpecInt::Const(1))
       return Invalid("a contraction of bytes reads A with a k stride of 1");
@@ -320,7 +320,10 @@ class Verifier {
                      " is outside 1..32 x 1..24");
     const size_t batch = c.batch.size();
     RETURN_IF_ERROR(CheckAccess(c.a, c.conv ? batch : batch + 2));
-    RETURN_IF_ERROR(CheckAccess(c.b, c.b_panels ? batch : batch + 1));
+    if (c.b_layout > BLayout::kTurned) return Invalid("unknown layout of B");
+    if (c.b_layout == BLayout::kTurned && (c.b.storage != DType::kF32 || c.conv))
+      return Invalid("a turned B is f32, and no convolution's");
+    RETURN_IF_ERROR(CheckAccess(c.b, c.b_layout == BLayout::kPanels ? batch : batch + 1));
     if (c.conv) RETURN_IF_ERROR(CheckGeometry(*c.conv));
     if (c.conv && !c.k.is_argument && c.k.value % (int64_t{c.conv->kernel_h} * c.conv->kernel_w) != 0)
       return Invalid("k of a convolution is no multiple of the kernel's positions");

@@ -152,7 +152,7 @@ void Field(S& stream, T& value) {
     Optional(stream, value.conv);
     stream.Put(value.zeros);
     Field(stream, value.b);
-    stream.Put(value.b_panels);
+    EnumField(stream, value.b_layout);
     stream.Put(value.tile.mr);
     stream.Put(value.tile.nv);
     List(stream, value.accesses);

@@ -51,6 +51,18 @@ std::string Text(const Access& access) {
   return fmt::format("pointer {} {} strides {}", access.pointer, DTypeName(access.storage), Text(access.strides));
 }
 
+const char* Text(BLayout layout) {
+  switch (layout) {
+    case BLayout::kRows:
+      return "rows";
+    case BLayout::kPanels:
+      return "panels";
+    case BLayout::kTurned:
+      return "turned rows";
+  }
+  return "?";
+}
+
 std::string Text(const WindowGeometry& g) {
   return fmt::format("{}x{} -> {}x{} kernel {}x{} stride {}x{} dilation {}x{} pad {},{} strides {} {} {}",
                      Text(g.in_height), Text(g.in_width), Text(g.out_height), Text(g.out_width), g.kernel_h, g.kernel_w,
@@ -102,7 +114,7 @@ struct Printer {
   std::string operator()(const ContractionSpec& c) const {
     std::string text = fmt::format("contraction batch {} m {} n {} k {} tile {}x{}\n", Text(c.batch), Text(c.m),
                                    Text(c.n), Text(c.k), c.tile.mr, c.tile.nv);
-    text += fmt::format("  a: {}\n  b ({}): {}\n", Text(c.a), c.b_panels ? "panels" : "rows", Text(c.b));
+    text += fmt::format("  a: {}\n  b ({}): {}\n", Text(c.a), Text(c.b_layout), Text(c.b));
     if (c.conv) text += fmt::format("  convolution {} zeros {}\n", Text(*c.conv), c.zeros);
     return text + Lines(c.accesses, c.epilogue) + Lines(c.stores);
   }
@@ -155,7 +167,7 @@ std::string SpecForm(const KernelSpec& spec) {
       return fmt::format("loops {}", plain) + (reduced > 0 ? fmt::format(" + {} reduced", reduced) : "");
     }
     std::string operator()(const ContractionSpec& c) const {
-      return fmt::format("tile {}x{}, b in {}", c.tile.mr, c.tile.nv, c.b_panels ? "panels" : "rows");
+      return fmt::format("tile {}x{}, b in {}", c.tile.mr, c.tile.nv, Text(c.b_layout));
     }
     std::string operator()(const WindowSpec& w) const {
       return fmt::format("window {}x{}", w.geometry.kernel_h, w.geometry.kernel_w);

@@ -1,7 +1,9 @@
-// ChildPool: a fixed number of children of one kind, jobs in priority order, a deadline per job, replay files for what
-// went wrong.
+// ChildPool: a fixed number of children of one kind, a bounded queue of jobs in priority order, a deadline per job,
+// replay files for what went wrong.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -14,8 +16,12 @@
 #include <vector>
 
 #include "compile-service/jobs/child_process.h"
+#include "compile-service/jobs/job_control.h"
 
 namespace kiln {
+
+inline constexpr size_t kChildJobsQueuedMax = 4096;  // jobs that wait for a child
+inline constexpr size_t kReplayFilesMax = 64;        // of jobs that ended a child; the oldest go first
 
 struct ChildPoolOptions {
   std::string binary;  // absolute path
@@ -23,7 +29,29 @@ struct ChildPoolOptions {
   int children = 1;
   int64_t job_deadline_ms = 20'000;
   ChildLimits limits;
-  std::string replay_directory;  // empty: no replay files
+  std::string replay_directory;  // empty: no replay files; at most kReplayFilesMax, the newest
+};
+
+// What a submitted job will answer. Destroying it drops the job, unless a child works on it already: so a failure among
+// several jobs drops those that wait. Used from one thread.
+class ChildAnswer {
+ public:
+  ChildAnswer(std::future<Result<Frame>> answer, std::shared_ptr<std::atomic<bool>> dropped)
+      : answer_(std::move(answer)), dropped_(std::move(dropped)) {}
+  ~ChildAnswer() {
+    if (dropped_ != nullptr) dropped_->store(true);
+  }
+  ChildAnswer(ChildAnswer&&) = default;
+  ChildAnswer& operator=(ChildAnswer&&) = delete;
+
+  bool IsThereWithin(int64_t ms) const {
+    return answer_.wait_for(std::chrono::milliseconds(ms)) == std::future_status::ready;
+  }
+  Result<Frame> get() { return answer_.get(); }  // waits; once
+
+ private:
+  std::future<Result<Frame>> answer_;
+  std::shared_ptr<std::atomic<bool>> dropped_;
 };
 
 // Thread-safe. Each child has a thread that feeds it; a child that dies is replaced before the next job. Children are
@@ -33,8 +61,10 @@ class ChildPool {
   static Result<std::unique_ptr<ChildPool>> Start(ChildPoolOptions options);
   ~ChildPool();  // jobs not begun end with Cancelled
 
-  // The answer of a child, or why there is none. Higher priority first, then first come.
-  std::future<Result<Frame>> Submit(Frame job, uint32_t priority);
+  // The answer of a child, or why there is none: the child's end, its deadline, Busy when the queue is full, and what
+  // `control` says once it ends the request (a child that works on it then is ended too). Higher priority first, then
+  // first come.
+  ChildAnswer Submit(Frame job, uint32_t priority, std::shared_ptr<const JobControl> control = nullptr);
   uint64_t crashes() const;
 
  private:
@@ -42,7 +72,12 @@ class ChildPool {
   struct Job {
     Frame frame;
     std::promise<Result<Frame>> answer;
+    std::shared_ptr<const JobControl> control;  // null: the deadline of jobs alone
+    std::shared_ptr<std::atomic<bool>> dropped;
+    Status Wanted() const;
   };
+  bool Next(Job& job);  // waits; false when the pool stops
+  Result<Frame> Work(std::unique_ptr<ChildProcess>& child, const Job& job);
   void Feed(std::unique_ptr<ChildProcess> child);
   void WriteReplay(const Frame& job, const Error& error);
 

@@ -18,6 +18,7 @@ namespace kiln {
 namespace {
 
 constexpr int kExitGraceMs = 2000;
+constexpr int64_t kWantedPollMs = 50;
 
 std::string SystemError(const char* what) {
   return std::string(what) + ": " + std::strerror(errno);
@@ -168,14 +169,24 @@ bool ChildProcess::Alive() {
   return false;
 }
 
-Result<Frame> ChildProcess::Exchange(const Frame& job, int64_t deadline_ms) {
+Result<Frame> ChildProcess::Exchange(const Frame& job, int64_t deadline_ms, const std::function<bool()>& wanted) {
   if (pid_ <= 0) return Fail(ErrorCode::kUnavailable, "the child is gone");
-  const int64_t start_ns = SystemClock().NowNs();
-  const Status sent = WriteFrame(socket_, job, deadline_ms);
-  if (!sent.has_value() && sent.error().code != ErrorCode::kDeadlineExceeded)
-    return Fail(ErrorCode::kCompileFailed, "the child " + Reap(true));
-  const int64_t left_ms = std::max<int64_t>(0, deadline_ms - (SystemClock().NowNs() - start_ns) / 1'000'000);
-  Result<Frame> answer = sent.has_value() ? ReadFrame(socket_, left_ms) : Result<Frame>(std::unexpected(sent.error()));
+  const int64_t end_ns = SystemClock().NowNs() + deadline_ms * 1'000'000;
+  const auto left_ms = [end_ns] { return std::max<int64_t>(0, (end_ns - SystemClock().NowNs()) / 1'000'000); };
+  Status ready = WriteFrame(socket_, job, deadline_ms);
+  // The answer's first byte, and in between whether anybody still waits for it.
+  while (ready.has_value()) {
+    const int64_t slice_ms = std::min(left_ms(), kWantedPollMs);
+    ready = WaitFor(socket_, POLLIN, SystemClock().NowNs() + slice_ms * 1'000'000);
+    if (ready.has_value()) break;
+    if (!wanted()) {
+      Reap(false);
+      return Fail(ErrorCode::kCancelled, "the job was ended: nobody waits for it");
+    }
+    if (left_ms() > 0) ready = {};
+  }
+  Result<Frame> answer =
+      ready.has_value() ? ReadFrame(socket_, left_ms()) : Result<Frame>(std::unexpected(ready.error()));
   if (answer.has_value()) return answer;
   if (answer.error().code == ErrorCode::kDeadlineExceeded) {
     Reap(false);

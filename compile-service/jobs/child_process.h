@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -56,8 +57,9 @@ class ChildProcess {
   // False once it has ended by itself; it is reaped then. Between jobs that is no job's fault.
   bool Alive();
   // Sends a job and waits for its answer. CompileFailed when the child dies (the message tells the signal or status),
-  // DeadlineExceeded when it takes too long (it is killed). After any failure the child is gone: spawn another.
-  Result<Frame> Exchange(const Frame& job, int64_t deadline_ms);
+  // DeadlineExceeded when it takes too long, Cancelled when `wanted` says no meanwhile (it is killed in both cases).
+  // After any failure the child is gone: spawn another.
+  Result<Frame> Exchange(const Frame& job, int64_t deadline_ms, const std::function<bool()>& wanted);
   pid_t pid() const { return pid_; }
 
  private:

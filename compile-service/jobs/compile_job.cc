@@ -2,8 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
-#include <chrono>
-#include <thread>
+#include <algorithm>
 
 #include "common/artifact/kernel_abi.h"
 #include "common/artifact/plan.h"
@@ -15,136 +14,245 @@ namespace kiln {
 namespace {
 
 constexpr int64_t kStoreDeadlineMs = 5'000;
+constexpr int64_t kReleaseDeadlineMs = 1'000;
 constexpr uint32_t kLeaseMs = 30'000;
-constexpr int64_t kLeasePollMs = 20;
-constexpr int64_t kClaimWaitMs = 2 * int64_t{kLeaseMs};  // a holder that died, and one that took over from it
+constexpr int64_t kLeaseExtendNs = int64_t{kLeaseMs} * 1'000'000 / 3;
+constexpr int64_t kAwaitPollMs = 50;
+
+}  // namespace
 
 // What the stages hand on.
-struct JobState {
-  const CompileRequest& request;
+struct CompileJob::State {
+  State(CompileRequest asked, CompileWorkshop& tools, std::shared_ptr<const JobControl> until)
+      : request(std::move(asked)), workshop(tools), control(std::move(until)), started_ns(tools.clock.NowNs()) {}
+
+  const CompileRequest request;
   CompileWorkshop& workshop;
+  const std::shared_ptr<const JobControl> control;
+  const int64_t started_ns;
+  CompileOutcome outcome;
   Target target{};
   Segment segment;
-  LowerAnswer lowered;
+  std::optional<LowerAnswer> lowered;
   Plan plan;
   PlanKey plan_key;
-  std::vector<KernelId> ids;      // per kernel; zero until known
-  std::vector<Bytes> fresh_code;  // per kernel; empty unless compiled here
-  bool validated = true;          // every kernel compiled here was executed
-  uint32_t compiled = 0, reused = 0;
+  std::vector<KernelBinding> kernels;  // with zero ids until known
+  std::vector<bool> hearsay;           // per kernel: the store has an entry that we do not believe
+  std::vector<Bytes> fresh_code;       // per kernel; empty unless compiled here
+  std::vector<Digest> kernel_leases;  // keys that we compile: ours in this process, and in the store where it gave them
+  bool plan_lease = false;
+  int64_t leased_ns = 0;  // when the leases were taken or extended
 };
 
-Status Lower(JobState& job) {
+namespace {
+
+using State = CompileJob::State;
+
+// For one call of the store.
+int64_t StoreMs(const State& job) {
+  const int64_t left_ms = (job.control->deadline_ns() - job.workshop.clock.NowNs()) / 1'000'000;
+  return std::clamp<int64_t>(left_ms, 1, kStoreDeadlineMs);
+}
+
+Result<cache::ClaimReply> Claim(State& job, cache::ClaimKind kind, const std::vector<Digest>& keys) {
+  const cache::ClaimRequest claim{kind, keys, kLeaseMs, job.workshop.holder};
+  ASSIGN_OR_RETURN(cache::ClaimReply reply, job.workshop.store.CallSync(claim, StoreMs(job)));
+  if (reply.entries.size() != keys.size())
+    return Fail(ErrorCode::kMalformed, "the cache store answered a claim with the wrong number of entries");
+  return reply;
+}
+
+// A lease that cannot be extended, or that another replica took over, costs a second compilation and nothing else.
+void ExtendLeases(State& job) {
+  const int64_t now = job.workshop.clock.NowNs();
+  if (now - job.leased_ns < kLeaseExtendNs) return;
+  job.leased_ns = now;
+  const auto extend = [&](cache::ClaimKind kind, const std::vector<Digest>& keys) {
+    const auto reply = Claim(job, kind, keys);
+    if (!reply.has_value())
+      spdlog::warn("cannot extend the leases of plan {}: {}", job.plan_key.ShortHex(), ToString(reply.error()));
+  };
+  if (job.plan_lease) extend(cache::ClaimKind::kPlan, {job.plan_key});
+  if (!job.kernel_leases.empty()) extend(cache::ClaimKind::kKernel, job.kernel_leases);
+}
+
+// After a failure the next replica need not wait for a lease to expire.
+void Release(State& job, cache::ClaimKind kind, const std::vector<Digest>& keys) {
+  const cache::ReleaseRequest release{kind, keys, job.workshop.holder};
+  if (const auto reply = job.workshop.store.CallSync(release, kReleaseDeadlineMs); !reply.has_value())
+    spdlog::warn("{} leases of plan {} stay for {} ms: {}", keys.size(), job.plan_key.ShortHex(), kLeaseMs,
+                 ToString(reply.error()));
+}
+
+void EndKernels(State& job) {
+  for (const Digest& key : job.kernel_leases) job.workshop.in_work->End(key);
+  job.kernel_leases.clear();
+}
+
+// What a child answers. Meanwhile the leases are kept; a request that ends leaves at once.
+Result<Frame> Await(State& job, ChildAnswer& answer) {
+  while (!answer.IsThereWithin(kAwaitPollMs)) {
+    RETURN_IF_ERROR(job.control->Check(job.workshop.clock.NowNs()));
+    ExtendLeases(job);
+  }
+  return answer.get();
+}
+
+Status Lower(State& job) {
   const std::optional<Target> target = TargetFromName(job.request.target);
   if (!target) return Fail(ErrorCode::kInvalidArgument, "unknown target \"" + job.request.target + "\"");
   job.target = *target;
   ASSIGN_OR_RETURN(job.segment, DecodeSegment(job.request.segment));
   Message message = EncodeCompileRequest(job.request);
-  ASSIGN_OR_RETURN(Frame answer,
-                   job.workshop.compilers.Submit(LowerFrame(std::move(message.payload)), job.request.priority).get());
-  ASSIGN_OR_RETURN(job.lowered, LowerAnswerFrom(answer));
-  ASSIGN_OR_RETURN(job.plan, DecodePlan(job.lowered.plan));
+  ChildAnswer pending =
+      job.workshop.compilers.Submit(LowerFrame(std::move(message.payload)), job.request.priority, job.control);
+  ASSIGN_OR_RETURN(Frame answer, Await(job, pending));
+  ASSIGN_OR_RETURN(LowerAnswer lowered, LowerAnswerFrom(answer));
+  ASSIGN_OR_RETURN(job.plan, DecodePlan(lowered.plan));
   job.plan_key = ComputePlanKey(job.plan);
-  job.ids.resize(job.lowered.kernels.size());
-  job.fresh_code.resize(job.lowered.kernels.size());
+  job.kernels.resize(lowered.kernels.size());
+  job.hearsay.resize(lowered.kernels.size());
+  job.fresh_code.resize(lowered.kernels.size());
+  CompileReply& reply = job.outcome.reply;
+  reply.plan_key = job.plan_key;
+  reply.kernels = static_cast<uint32_t>(lowered.kernels.size());
+  reply.generated_nodes = lowered.generated_nodes;
+  reply.reference_nodes = lowered.reference_nodes;
+  job.lowered = std::move(lowered);
   return {};
 }
 
 // Whether the store holds a record of this plan that we would accept ourselves.
-Result<bool> IsPublished(JobState& job) {
-  const auto reply = job.workshop.store.CallSync(cache::GetPlanRequest{job.plan_key}, kStoreDeadlineMs);
+Result<bool> IsPublished(State& job) {
+  const auto reply = job.workshop.store.CallSync(cache::GetPlanRequest{job.plan_key}, StoreMs(job));
   if (!reply.has_value()) {
     if (reply.error().code == ErrorCode::kNotFound) return false;
     return std::unexpected(reply.error());
   }
-  return !reply->record.empty() && DecodeAndVerify(reply->record, *job.workshop.trusted.Get()).has_value();
+  const auto decoded = DecodeAndVerify(reply->record, *job.workshop.trusted.Get());
+  return decoded.has_value() && decoded->record.plan_key == job.plan_key;
 }
 
-// Takes the lease on the plan; false when somebody else published it meanwhile.
-Result<bool> ClaimPlan(JobState& job) {
-  const cache::ClaimRequest claim{cache::ClaimKind::kPlan, {job.plan_key}, kLeaseMs, job.workshop.holder};
-  const int64_t give_up_ns = job.workshop.clock.NowNs() + kClaimWaitMs * 1'000'000;
-  while (job.workshop.clock.NowNs() < give_up_ns) {
-    ASSIGN_OR_RETURN(cache::ClaimReply reply, job.workshop.store.CallSync(claim, kStoreDeadlineMs));
-    if (reply.entries.size() != 1)
-      return Fail(ErrorCode::kMalformed, "the cache store answered a claim with the wrong number of entries");
-    switch (reply.entries[0].state) {
-      case cache::ClaimState::kGranted:
-        return true;
-      case cache::ClaimState::kPresent:
-        return false;
-      case cache::ClaimState::kHeld:
-        break;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(kLeasePollMs));
+// Takes or extends the lease on the plan. False while another replica has it.
+Result<bool> ClaimPlan(State& job) {
+  ASSIGN_OR_RETURN(const cache::ClaimReply reply, Claim(job, cache::ClaimKind::kPlan, {job.plan_key}));
+  job.plan_lease = reply.entries[0].state == cache::ClaimState::kGranted;
+  job.leased_ns = job.workshop.clock.NowNs();
+  if (reply.entries[0].state == cache::ClaimState::kHeld) return false;
+  if (reply.entries[0].state == cache::ClaimState::kPresent) {
+    // Published meanwhile; or a record of a signer that is not trusted, which is none for us.
+    ASSIGN_OR_RETURN(job.outcome.reply.already_there, IsPublished(job));
   }
-  return Fail(ErrorCode::kBusy, "other compile services hold the lease on plan " + job.plan_key.ShortHex() +
-                                    " for more than " + std::to_string(kClaimWaitMs) + " ms; retry later");
+  return true;
 }
 
-// After a failure: the next replica need not wait for the lease to expire. Publishing ends the lease by itself.
-void ReleasePlan(JobState& job) {
-  const cache::ReleaseRequest release{cache::ClaimKind::kPlan, {job.plan_key}, job.workshop.holder};
-  if (const auto reply = job.workshop.store.CallSync(release, kStoreDeadlineMs); !reply.has_value())
-    spdlog::warn("the lease on plan {} stays for {} ms: {}", job.plan_key.ShortHex(), kLeaseMs,
-                 ToString(reply.error()));
-}
-
-Status FindKnownKernels(JobState& job) {
+// Fills in what the store has and a trusted signer bound to the key that we asked for. What anybody else says about a
+// key is no better than nothing: the bytes may compute something else, or nobody may ever have run them.
+Status FindKnownKernels(State& job) {
   cache::LookupKernelsRequest lookup;
-  for (const LowerAnswer::Kernel& kernel : job.lowered.kernels) lookup.keys.push_back(kernel.key);
-  if (lookup.keys.empty()) return {};
-  ASSIGN_OR_RETURN(cache::LookupKernelsReply reply, job.workshop.store.CallSync(lookup, kStoreDeadlineMs));
-  if (reply.ids.size() != lookup.keys.size())
+  std::vector<size_t> asked;
+  for (size_t i = 0; i < job.kernels.size(); ++i) {
+    if (!job.kernels[i].id.IsZero()) continue;
+    lookup.keys.push_back(job.lowered->kernels[i].key);
+    asked.push_back(i);
+  }
+  if (asked.empty()) return {};
+  ASSIGN_OR_RETURN(cache::LookupKernelsReply reply, job.workshop.store.CallSync(lookup, StoreMs(job)));
+  if (reply.kernels.size() != asked.size())
     return Fail(ErrorCode::kMalformed, "the cache store answered a kernel lookup with the wrong number of ids");
-  job.ids = std::move(reply.ids);
-  for (const KernelId& id : job.ids) job.reused += id.IsZero() ? 0 : 1;
+  const auto trusted = job.workshop.trusted.Get();
+  for (size_t n = 0; n < asked.size(); ++n) {
+    KernelBinding& known = reply.kernels[n];
+    known.key = lookup.keys[n];
+    const bool believed = IsBoundBy(known, *trusted);
+    job.hearsay[asked[n]] = !known.id.IsZero() && !believed;
+    if (job.hearsay[asked[n]])
+      spdlog::info("kernel {} is compiled again: no trusted signer vouches for the stored one", known.key.ShortHex());
+    if (!believed) continue;
+    job.kernels[asked[n]] = known;
+    ++job.outcome.kernels_reused;
+  }
   return {};
 }
 
-using Pending = std::vector<std::pair<size_t, std::future<Result<Frame>>>>;  // by kernel
+// Which of the missing kernels are ours to compile; the others are in work elsewhere.
+Result<std::vector<size_t>> ClaimKernels(State& job) {
+  std::vector<size_t> begun, mine;
+  for (size_t i = 0; i < job.kernels.size(); ++i) {
+    const Digest& key = job.lowered->kernels[i].key;
+    if (!job.kernels[i].id.IsZero() || !job.workshop.in_work->Begin(key)) continue;
+    begun.push_back(i);
+    job.kernel_leases.push_back(key);
+  }
+  if (begun.empty()) return mine;
+  ASSIGN_OR_RETURN(const cache::ClaimReply reply, Claim(job, cache::ClaimKind::kKernel, job.kernel_leases));
+  for (size_t n = 0; n < begun.size(); ++n) {
+    const cache::ClaimState state = reply.entries[n].state;
+    if (state == cache::ClaimState::kGranted || (state == cache::ClaimState::kPresent && job.hearsay[begun[n]])) {
+      mine.push_back(begun[n]);
+      continue;
+    }
+    const Digest& key = job.lowered->kernels[begun[n]].key;
+    job.workshop.in_work->End(key);
+    std::erase(job.kernel_leases, key);
+  }
+  return mine;
+}
 
-// Compiles what is missing on all children. Each kernel goes to its trials as soon as it is there.
-Result<Pending> CompileMissing(JobState& job) {
+using Pending = std::vector<std::pair<size_t, ChildAnswer>>;  // by kernel
+
+// Compiles on all children. Each kernel goes to its trials as soon as it is there.
+Result<Pending> CompileKernels(State& job, const std::vector<size_t>& mine) {
   const uint32_t priority = job.request.priority;
   Pending compiling, trying;
-  for (size_t i = 0; i < job.ids.size(); ++i)
-    if (job.ids[i].IsZero())
-      compiling.emplace_back(i, job.workshop.compilers.Submit(
-                                    ToFrame(CompileKernelJob{job.target, job.lowered.kernels[i].spec}), priority));
-  for (auto& [i, future] : compiling) {
-    ASSIGN_OR_RETURN(Frame frame, future.get());
-    ASSIGN_OR_RETURN(CompileKernelAnswer answer, CompileKernelAnswerFrom(frame));
-    job.fresh_code[i] = std::move(answer.code);
-    job.ids[i] = HashBytes(job.fresh_code[i]);
-    ++job.compiled;
-    const LowerAnswer::Kernel& kernel = job.lowered.kernels[i];
-    const ValidateJob trials{job.target, kernel.spec, job.fresh_code[i], kernel.trial_dims, DigestHash{}(job.ids[i])};
-    trying.emplace_back(i, job.workshop.validators.Submit(ToFrame(trials), priority));
+  for (const size_t i : mine)
+    compiling.emplace_back(
+        i, job.workshop.compilers.Submit(ToFrame(CompileKernelJob{job.target, job.lowered->kernels[i].spec}), priority,
+                                         job.control));
+  for (auto& [i, answer] : compiling) {
+    ASSIGN_OR_RETURN(Frame frame, Await(job, answer));
+    ASSIGN_OR_RETURN(CompileKernelAnswer compiled, CompileKernelAnswerFrom(frame));
+    job.fresh_code[i] = std::move(compiled.code);
+    const LowerAnswer::Kernel& kernel = job.lowered->kernels[i];
+    const KernelId id = KernelIdOf(job.fresh_code[i]);
+    const ValidateJob trials{job.target, kernel.spec, job.fresh_code[i], kernel.trial_dims, DigestHash{}(id)};
+    trying.emplace_back(i, job.workshop.validators.Submit(ToFrame(trials), priority, job.control));
   }
   return trying;
 }
 
-Status AwaitTrials(JobState& job, Pending trying) {
-  for (auto& [i, future] : trying) {
-    ASSIGN_OR_RETURN(Frame frame, future.get());
+// Binds what passed to its key, with how it was checked.
+Status AwaitTrials(State& job, Pending trying) {
+  for (auto& [i, pending] : trying) {
+    const KernelId id = KernelIdOf(job.fresh_code[i]);
+    ASSIGN_OR_RETURN(Frame frame, Await(job, pending));
     const Result<ValidateAnswer> answer = ValidateAnswerFrom(frame);
-    if (!answer.has_value()) return FailIn("kernel " + job.ids[i].ShortHex(), answer.error());
-    if (answer->trials == 0) job.validated = false;
+    if (!answer.has_value()) return FailIn("kernel " + id.ShortHex(), answer.error());
+    const ValidationKind validation = answer->trials == 0 ? ValidationKind::kNotExecuted : ValidationKind::kExecuted;
+    job.kernels[i] = BindKernel(job.lowered->kernels[i].key, id, validation, job.workshop.signing_key);
+    ++job.outcome.reply.kernels_compiled;
   }
   return {};
 }
 
-Status Publish(JobState& job, int64_t started_ns) {
-  cache::CacheClient& store = job.workshop.store;
+// Other plans that wait for these kernels need not wait for this plan.
+Status PublishKernels(State& job, const std::vector<size_t>& mine) {
+  if (mine.empty()) return {};
   std::vector<Bytes> blobs;
-  for (Bytes& code : job.fresh_code)
-    if (!code.empty()) blobs.push_back(code);
-  if (!blobs.empty()) {
-    ASSIGN_OR_RETURN([[maybe_unused]] std::vector<Digest> stored,
-                     store.PublishBlobsSync(std::move(blobs), kStoreDeadlineMs));
+  std::vector<KernelBinding> index;
+  for (const size_t i : mine) {
+    blobs.push_back(job.fresh_code[i]);
+    index.push_back(job.kernels[i]);
   }
-  job.plan.kernels = job.ids;
+  ASSIGN_OR_RETURN([[maybe_unused]] std::vector<Digest> stored,
+                   job.workshop.store.PublishBlobsSync(std::move(blobs), StoreMs(job), std::move(index)));
+  EndKernels(job);  // publishing ended the leases in the store
+  return {};
+}
+
+Status PublishPlan(State& job) {
+  job.plan.kernels.clear();
+  for (const KernelBinding& kernel : job.kernels) job.plan.kernels.push_back(kernel.id);
   RETURN_IF_ERROR(VerifyPlan(job.plan, job.segment));
 
   PlanRecord record;
@@ -155,16 +263,17 @@ Status Publish(JobState& job, int64_t started_ns) {
   record.numeric_mode = static_cast<uint8_t>(job.plan.numeric_mode);
   record.guard = EncodeGuard(job.plan.guard, job.plan.symbols);
   record.plan = EncodePlan(job.plan);
-  cache::PublishPlanRequest publish;
-  for (size_t i = 0; i < job.ids.size(); ++i) {
-    record.kernels.push_back({job.ids[i], job.fresh_code[i].size()});
-    publish.kernels.push_back({job.lowered.kernels[i].key, job.ids[i]});
+  record.evidence.validation = ValidationKind::kExecuted;
+  for (size_t i = 0; i < job.kernels.size(); ++i) {
+    record.kernels.push_back({job.kernels[i].id, job.fresh_code[i].size()});
+    record.evidence.validation = std::min(record.evidence.validation, job.kernels[i].validation);
   }
-  record.evidence.validation = job.validated ? ValidationKind::kExecuted : ValidationKind::kNotExecuted;
-  record.provenance = {job.lowered.codegen_id, static_cast<uint64_t>((job.workshop.clock.NowNs() - started_ns) / 1000),
+  record.provenance = {job.lowered->codegen_id,
+                       static_cast<uint64_t>((job.workshop.clock.NowNs() - job.started_ns) / 1000),
                        job.workshop.clock.WallMs(), static_cast<uint8_t>(job.request.tier)};
-  publish.record = EncodeAndSign(record, job.workshop.signing_key);
-  ASSIGN_OR_RETURN([[maybe_unused]] cache::PublishPlanReply reply, store.CallSync(publish, kStoreDeadlineMs));
+  const cache::PublishPlanRequest publish{EncodeAndSign(record, job.workshop.signing_key), job.kernels};
+  ASSIGN_OR_RETURN([[maybe_unused]] cache::PublishPlanReply reply, job.workshop.store.CallSync(publish, StoreMs(job)));
+  job.plan_lease = false;  // publishing ended it
   return {};
 }
 
@@ -182,46 +291,53 @@ class StageTimer {
   int64_t last_ns_;
 };
 
-// What follows the claim.
-Status Bake(JobState& job, int64_t started_ns, StageTimer& timer, CompileOutcome& outcome) {
+// All that can be done for the plan's kernels now. False while some of them are in work elsewhere. What is ours is
+// published before anybody waits for others, so that no two jobs wait for each other.
+Result<bool> MakeKernels(State& job, StageTimer& timer) {
   RETURN_IF_ERROR(FindKnownKernels(job));
-  ASSIGN_OR_RETURN(Pending trying, CompileMissing(job));
-  outcome.kernels_us = timer.LapUs();
+  ASSIGN_OR_RETURN(const std::vector<size_t> mine, ClaimKernels(job));
+  ASSIGN_OR_RETURN(Pending trying, CompileKernels(job, mine));
+  job.outcome.kernels_us += timer.LapUs();
   RETURN_IF_ERROR(AwaitTrials(job, std::move(trying)));
-  outcome.validate_us = timer.LapUs();
-  RETURN_IF_ERROR(Publish(job, started_ns));
-  outcome.publish_us = timer.LapUs();
-  return {};
+  job.outcome.validate_us += timer.LapUs();
+  RETURN_IF_ERROR(PublishKernels(job, mine));
+  job.outcome.publish_us += timer.LapUs();
+  return std::none_of(job.kernels.begin(), job.kernels.end(), [](const KernelBinding& k) { return k.id.IsZero(); });
 }
 
 }  // namespace
 
-Result<CompileOutcome> RunCompileJob(const CompileRequest& request, CompileWorkshop& workshop) {
-  const int64_t started_ns = workshop.clock.NowNs();
-  JobState job{request, workshop, {}, {}, {}, {}, {}, {}, {}, true, 0, 0};
-  CompileOutcome outcome;
-  StageTimer timer(workshop.clock);
-  RETURN_IF_ERROR(Lower(job));
-  outcome.lower_us = timer.LapUs();
-  outcome.reply.plan_key = job.plan_key;
-  outcome.reply.kernels = static_cast<uint32_t>(job.ids.size());
-  outcome.reply.generated_nodes = job.lowered.generated_nodes;
-  outcome.reply.reference_nodes = job.lowered.reference_nodes;
-  ASSIGN_OR_RETURN(outcome.reply.already_there, IsPublished(job));
-  if (!outcome.reply.already_there) {
-    ASSIGN_OR_RETURN(bool claimed, ClaimPlan(job));
-    outcome.reply.already_there = !claimed;
+CompileJob::CompileJob(CompileRequest request, CompileWorkshop& workshop, std::shared_ptr<const JobControl> control)
+    : state_(std::make_unique<State>(std::move(request), workshop, std::move(control))) {}
+
+CompileJob::~CompileJob() {
+  if (state_->plan_lease) Release(*state_, cache::ClaimKind::kPlan, {state_->plan_key});
+  if (!state_->kernel_leases.empty()) Release(*state_, cache::ClaimKind::kKernel, state_->kernel_leases);
+  EndKernels(*state_);
+}
+
+Result<std::optional<CompileOutcome>> CompileJob::Advance() {
+  State& job = *state_;
+  StageTimer timer(job.workshop.clock);
+  RETURN_IF_ERROR(job.control->Check(job.workshop.clock.NowNs()));
+  CompileOutcome& outcome = job.outcome;
+  if (!job.lowered) {
+    RETURN_IF_ERROR(Lower(job));
+    outcome.lower_us = timer.LapUs();
+    ASSIGN_OR_RETURN(outcome.reply.already_there, IsPublished(job));
   }
   if (!outcome.reply.already_there) {
-    if (const Status baked = Bake(job, started_ns, timer, outcome); !baked.has_value()) {
-      ReleasePlan(job);
-      return std::unexpected(baked.error());
-    }
+    ASSIGN_OR_RETURN(const bool claimed, ClaimPlan(job));
+    if (!claimed) return std::optional<CompileOutcome>();
   }
-  outcome.reply.kernels_compiled = job.compiled;
-  outcome.kernels_reused = job.reused;
-  outcome.reply.compile_us = static_cast<uint64_t>((workshop.clock.NowNs() - started_ns) / 1000);
-  return outcome;
+  if (!outcome.reply.already_there) {
+    ASSIGN_OR_RETURN(const bool complete, MakeKernels(job, timer));
+    if (!complete) return std::optional<CompileOutcome>();
+    RETURN_IF_ERROR(PublishPlan(job));
+    outcome.publish_us += timer.LapUs();
+  }
+  outcome.reply.compile_us = static_cast<uint64_t>((job.workshop.clock.NowNs() - job.started_ns) / 1000);
+  return std::optional<CompileOutcome>(outcome);
 }
 
 }  // namespace kiln

@@ -1,7 +1,9 @@
 // One compile request from bytes to a published plan: the conductor of the compile service. The order of the stages is
-// the order of the calls in RunCompileJob, and nowhere else.
+// the order of the calls in CompileJob::Advance, and nowhere else.
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "common/base/clock.h"
@@ -10,6 +12,8 @@
 #include "common/compile_api/compile_api.h"
 #include "common/security/signer_list.h"
 #include "compile-service/jobs/child_pool.h"
+#include "compile-service/jobs/job_control.h"
+#include "compile-service/jobs/kernels_in_work.h"
 
 namespace kiln {
 
@@ -19,9 +23,10 @@ struct CompileWorkshop {
   ChildPool& validators;
   cache::CacheClient& store;
   const SigningKey& signing_key;
-  SignerList trusted;  // whose records count as "already there"
+  SignerList trusted;  // whose records and kernels count as "already there"
   std::string holder;  // of leases: unique per process
   const Clock& clock = SystemClock();
+  std::shared_ptr<KernelsInWork> in_work = std::make_shared<KernelsInWork>();
 };
 
 struct CompileOutcome {
@@ -32,9 +37,24 @@ struct CompileOutcome {
   uint64_t lower_us = 0, kernels_us = 0, validate_us = 0, publish_us = 0;
 };
 
-// Blocks the calling thread; must not run on the store client's loop thread. Errors: those of lowering (Unsupported,
-// ShapeMismatch, Malformed…), CompileFailed (a child died or a kernel gave wrong results), Unavailable and
-// DeadlineExceeded (the store), Busy (other replicas hold the lease).
-Result<CompileOutcome> RunCompileJob(const CompileRequest& request, CompileWorkshop& workshop);
+// A request in work. Holds leases in the store on the plan and on the kernels that it compiles, extends them while it
+// works, and gives them back when it is destroyed. Used from one thread at a time, which must not be the store client's
+// loop thread.
+class CompileJob {
+ public:
+  CompileJob(CompileRequest request, CompileWorkshop& workshop, std::shared_ptr<const JobControl> control);
+  ~CompileJob();
+
+  // Does all that can be done now, blocking. Nothing: others compile the plan or some of its kernels; call again a
+  // little later, the thread is free until then. Errors: those of lowering (Unsupported, ShapeMismatch, Malformed…),
+  // CompileFailed (a child died or a kernel gave wrong results), Unavailable and DeadlineExceeded (the store), and what
+  // `control` says once the request has ended.
+  Result<std::optional<CompileOutcome>> Advance();
+
+  struct State;
+
+ private:
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace kiln

@@ -25,8 +25,9 @@ constexpr int64_t kRowsConstantMax = 8;
 
 // Where the second operand lies and how it is read.
 struct RightSide {
-  Operand operand;  // strides over (batch…, k) for rows, (batch…) for panels
-  bool panels = false;
+  Operand operand;  // strides over batch…
+  ir::BLayout layout = ir::BLayout::kRows;
+  Dim row;  // stride of k (rows) or n (turned)
 };
 
 // Weights [groups, k, n] as [groups, panels, k, width], zero-padded; the strides of one group and the place.
@@ -90,8 +91,7 @@ struct Product {
   size_t column = 0;
   Operand a;    // strides over row_dims
   Dim a_k;      // stride of k
-  RightSide b;  // strides over row_dims, then k (rows only)
-  Dim b_k;
+  RightSide b;  // strides over row_dims
   Dim k;
   ir::Tile tile;
 };
@@ -127,8 +127,8 @@ Status EmitRows(PlanBuilder& b, const Group& group, GroupBody& body, const Produ
   spec.a.strides.push_back(arguments.Stride(product.a_k));
   spec.b = {body.Pointer(product.b.operand), product.b.operand.dtype, {}};
   for (const LoopDim& dim : batch) spec.b.strides.push_back(arguments.Stride(dim.strides[1]));
-  if (!product.b.panels) spec.b.strides.push_back(arguments.Stride(product.b_k));
-  spec.b_panels = product.b.panels;
+  spec.b_layout = product.b.layout;
+  if (spec.b_layout != ir::BLayout::kPanels) spec.b.strides.push_back(arguments.Stride(product.b.row));
   spec.tile = product.tile;
   FillEpilogue(body, rows, columns, 2, arguments, spec);
   spec.epilogue = body.scalars().Take();
@@ -149,42 +149,52 @@ bool IsOneMatrix(PlanBuilder& b, const std::vector<Dim>& dims) {
   return std::all_of(dims.begin(), dims.end() - 2, [&](Dim dim) { return b.graph().IsOne(dim); });
 }
 
-// B of a product: panels when it is prepacked, else rows, copied when its columns are not next to each other.
-Result<RightSide> RightSideOf(PlanBuilder& b, GraphValueId id, const std::vector<Dim>& space, Product* product) {
+// Weights as a right side: panels of the tile's width.
+Result<RightSide> PackedRightSideOf(PlanBuilder& b, GraphValueId id, const std::vector<Dim>& space, ir::Tile tile) {
   const GraphValue value = b.graph().value(id);
   const size_t rank = value.dims.size();
-  std::vector<Dim> batch_space(space.begin(), space.end() - 2);
+  const std::vector<Dim> batch_space(space.begin(), space.end() - 2);
   const std::vector<Dim> batch_dims(value.dims.begin(), value.dims.end() - 2);
-  const int64_t width = int64_t{product->tile.nv} * b.f32_lanes();
+  const int64_t width = int64_t{tile.nv} * b.f32_lanes();
+  int64_t groups = 1;
+  for (Dim dim : batch_dims) groups *= dim.value();
+  const int64_t k = value.dims[rank - 2].value(), n = value.dims[rank - 1].value();
+  ASSIGN_OR_RETURN(Place place, PackPanels(b, id, groups, k, n, width));
+  const int64_t matrix = (n + width - 1) / width * k * width;
+  std::vector<Dim> strides = b.OrderedStrides(batch_dims, RowMajor(static_cast<int>(batch_dims.size())));
+  for (Dim& stride : strides) stride = b.symbols().Mul(stride, Dim::Const(matrix));
+  const Place whole = place;
+  place.strides = strides;
   RightSide side;
-  Place place;
-  if (value.prepack) {
-    int64_t groups = 1;
-    for (Dim dim : batch_dims) groups *= dim.value();
-    const int64_t k = value.dims[rank - 2].value(), n = value.dims[rank - 1].value();
-    ASSIGN_OR_RETURN(place, PackPanels(b, id, groups, k, n, width));
-    const int64_t matrix = (n + width - 1) / width * k * width;
-    std::vector<Dim> strides = b.OrderedStrides(batch_dims, RowMajor(static_cast<int>(batch_dims.size())));
-    for (Dim& stride : strides) stride = b.symbols().Mul(stride, Dim::Const(matrix));
-    const Place whole = place;
-    place.strides = strides;
-    ASSIGN_OR_RETURN(side.operand, b.Broadcast(place, DType::kF32, batch_dims, batch_space));
-    side.operand.place = whole;
-    side.operand.dims = {Dim::Const(groups * matrix)};
-    side.operand.place.strides = {kOne};
-    side.panels = true;
-  } else {
-    ASSIGN_OR_RETURN(place, b.PlaceOf(id));
-    if (!b.symbols().ProvenEqual(place.strides[rank - 1], kOne)) {
-      ASSIGN_OR_RETURN(place, b.RowMajorPlace(id));
-    }
-    product->b_k = place.strides[rank - 2];
-    Place batch_place = place;
-    batch_place.strides.resize(rank - 2);
-    ASSIGN_OR_RETURN(side.operand, b.Broadcast(batch_place, DType::kF32, batch_dims, batch_space));
-    side.operand.place = place;
-    side.operand.dims = value.dims;
+  ASSIGN_OR_RETURN(side.operand, b.Broadcast(place, DType::kF32, batch_dims, batch_space));
+  side.operand.place = whole;
+  side.operand.dims = {Dim::Const(groups * matrix)};
+  side.operand.place.strides = {kOne};
+  side.operand.strides.push_back(kZero);  // over the rows of A
+  side.layout = ir::BLayout::kPanels;
+  return side;
+}
+
+// What is made at run time is read where it lies, by rows or by columns, and copied when it has neither.
+Result<RightSide> RightSideOf(PlanBuilder& b, GraphValueId id, const std::vector<Dim>& space) {
+  const GraphValue value = b.graph().value(id);
+  const size_t rank = value.dims.size();
+  RightSide side;
+  ASSIGN_OR_RETURN(Place place, b.PlaceOf(id));
+  const bool in_rows = b.symbols().ProvenEqual(place.strides[rank - 1], kOne);
+  if (!in_rows && b.symbols().ProvenEqual(place.strides[rank - 2], kOne)) {
+    side.layout = ir::BLayout::kTurned;
+  } else if (!in_rows) {
+    ASSIGN_OR_RETURN(place, b.RowMajorPlace(id));
   }
+  side.row = place.strides[side.layout == ir::BLayout::kTurned ? rank - 1 : rank - 2];
+  Place batch_place = place;
+  batch_place.strides.resize(rank - 2);
+  const std::vector<Dim> batch_space(space.begin(), space.end() - 2);
+  const std::vector<Dim> batch_dims(value.dims.begin(), value.dims.end() - 2);
+  ASSIGN_OR_RETURN(side.operand, b.Broadcast(batch_place, DType::kF32, batch_dims, batch_space));
+  side.operand.place = place;
+  side.operand.dims = value.dims;
   side.operand.strides.push_back(kZero);  // over the rows of A
   return side;
 }
@@ -205,7 +215,8 @@ Result<RightSide> ByteRightSideOf(PlanBuilder& b, GraphValueId id, const Product
   panels.strides = {kOne};
   const int64_t elements = (n + width - 1) / width * width * BytePanelDepth(1, k);
   return RightSide{{panels, DType::kI8, {Dim::Const(elements)}, std::vector<Dim>(product.row_dims.size(), kZero)},
-                   true};
+                   ir::BLayout::kPanels,
+                   kZero};
 }
 
 // The factors of a product over the group's dims.
@@ -217,19 +228,24 @@ Result<Product> ProductOf(PlanBuilder& b, const Group& group, GraphValueId left,
   const GraphValue a = b.graph().value(left);
   const std::vector<Dim> b_dims = b.graph().value(right).dims;
   product.k = a.dims.back();
+  ASSIGN_OR_RETURN(Place place, b.PlaceOf(left));
+  const bool in_rows = b.symbols().ProvenEqual(place.strides.back(), kOne);
+  if (bytes && !in_rows) {
+    ASSIGN_OR_RETURN(place, b.RowMajorPlace(left));
+  }
   // With one B for all, every row of A is a row of the product; otherwise each matrix has its own.
   const int64_t rows = IsOneMatrix(b, b_dims) ? RowsHint(b, group.dims) : RowsHint(b, {group.dims[rank - 2], kOne});
-  product.tile =
-      ChooseTile(b.target(), rows, b.RawHint(group.dims.back()), b.RawHint(product.k), b.graph().value(right).prepack);
+  const int64_t n = b.RawHint(group.dims.back()), k = b.RawHint(product.k);
+  const bool packed = b.graph().value(right).prepack;
+  product.tile = ChooseTile(b.target(), rows, n, k, packed);
   if (bytes) {
     ASSIGN_OR_RETURN(product.b, ByteRightSideOf(b, right, product));
+  } else if (packed) {
+    ASSIGN_OR_RETURN(product.b, PackedRightSideOf(b, right, group.dims, product.tile));
   } else {
-    ASSIGN_OR_RETURN(product.b, RightSideOf(b, right, group.dims, &product));
-  }
-
-  ASSIGN_OR_RETURN(Place place, b.PlaceOf(left));
-  if (bytes && !b.symbols().ProvenEqual(place.strides.back(), kOne)) {
-    ASSIGN_OR_RETURN(place, b.RowMajorPlace(left));
+    ASSIGN_OR_RETURN(product.b, RightSideOf(b, right, group.dims));
+    if (product.b.layout == ir::BLayout::kTurned && in_rows && rows <= ir::kDotRowsMax)
+      product.tile = DotTile(b.target(), rows);
   }
   product.a_k = bytes ? kOne : place.strides.back();
   std::vector<Dim> row_space(group.dims.begin(), group.dims.end() - 1);
@@ -421,7 +437,8 @@ Status EmitPointwise(PlanBuilder& b, const Group& group, GroupBody& body, const 
                 bytes ? DType::kI8 : DType::kF32,
                 {Dim::Const(elements)},
                 std::vector<Dim>(product.row_dims.size(), kZero)},
-               true};
+               ir::BLayout::kPanels,
+               kZero};
   return EmitRows(b, group, body, product, std::move(stores), "conv 1x1");
 }
 

@@ -58,6 +58,11 @@ constexpr int64_t kManyRows = 840;
 
 }  // namespace
 
+ir::Tile DotTile(Target target, int64_t m) {
+  // One vector of sums, or what the columns worked on together fill.
+  return {static_cast<int32_t>(std::clamp<int64_t>(m, 1, ir::kDotRowsMax)), InfoOf(target).f32_lanes() == 4 ? 2 : 1};
+}
+
 ir::Tile ChooseTile(Target target, int64_t m, int64_t n, int64_t k, bool packed) {
   m = std::max<int64_t>(m, 1);
   n = std::max<int64_t>(n, 1);

@@ -11,4 +11,7 @@ namespace kiln::lower {
 // them.
 ir::Tile ChooseTile(Target target, int64_t m, int64_t n, int64_t k, bool packed);
 
+// The tile for dot products of few rows (at most kDotRowsMax) with the rows of a turned B.
+ir::Tile DotTile(Target target, int64_t m);
+
 }  // namespace kiln::lower

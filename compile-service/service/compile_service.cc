@@ -2,6 +2,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include <utility>
+
 #include "common/artifact/kernel_blob.h"
 #include "common/compile_api/disassemble.h"
 #include "compile-service/jobs/job_codec.h"
@@ -11,6 +13,7 @@ namespace {
 
 constexpr uint32_t kBusyRetryMs = 250;
 constexpr size_t kFailuresMax = 4096;
+constexpr int64_t kHeldPollNs = 50'000'000;
 
 // Errors of the request itself: the same bytes fail again, so they are remembered.
 bool IsPermanent(ErrorCode code) {
@@ -25,18 +28,21 @@ CompileService::CompileService(CompileWorkshop workshop, CompileServiceOptions o
 }
 
 CompileService::~CompileService() {
+  const Error stopping{ErrorCode::kUnavailable, "the compile service is stopping; ask another replica or retry", {}};
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
-    const Error stopping{ErrorCode::kUnavailable, "the compile service is stopping; ask another replica or retry", {}};
     for (auto& [client, queue] : queues_)
       for (auto& [priority, work] : queue)
-        for (const Replier& reply : work->waiting) reply.Fail(stopping, kBusyRetryMs);
+        for (const Waiter& waiter : work->waiting) waiter.reply.Fail(stopping, kBusyRetryMs);
     queues_.clear();
     turns_.clear();
   }
   wake_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+  for (auto& [when, work] : held_)
+    for (const Waiter& waiter : work->waiting) waiter.reply.Fail(stopping, kBusyRetryMs);
+  held_.clear();  // gives their leases back
 }
 
 void CompileService::RegisterOn(RpcServer& server) {
@@ -46,6 +52,13 @@ void CompileService::RegisterOn(RpcServer& server) {
                     if (!request.has_value()) return reply.Fail(request.error());
                     const Digest key = request->Key();
                     Enqueue(context, {std::move(*request), {}, key}, reply);
+                  });
+  server.Register(static_cast<uint16_t>(CompileMethod::kCancel), kAnyRole,
+                  [this](const RequestContext& context, Message message, Replier reply) {
+                    const Result<Digest> key = DecodeCancelRequest(message);
+                    if (!key.has_value()) return reply.Fail(key.error());
+                    Cancel(context, *key);
+                    reply.Ok({});
                   });
   server.Register(static_cast<uint16_t>(CompileMethod::kDisassemble), kAnyRole,
                   [this](const RequestContext& context, Message message, Replier reply) {
@@ -66,7 +79,7 @@ CompileStats CompileService::Stats() const {
   CompileStats stats = stats_;
   stats.child_crashes = workshop_.compilers.crashes() + workshop_.validators.crashes();
   stats.queued = queued_;
-  stats.running = in_flight_.size() - queued_;
+  stats.running = running_;
   return stats;
 }
 
@@ -81,8 +94,8 @@ void CompileService::Enqueue(const RequestContext& context, Work asked, const Re
   }
   if (auto same = in_flight_.find(key); same != in_flight_.end()) {
     ++stats_.joined;
-    same->second->waiting.push_back(reply);
-    same->second->deadline_ns = std::max(same->second->deadline_ns, context.deadline_ns);
+    same->second->waiting.push_back({reply, context.peer});
+    same->second->control->Extend(context.deadline_ns);
     return;
   }
   if (queued_ >= options_.queue_max)
@@ -91,13 +104,34 @@ void CompileService::Enqueue(const RequestContext& context, Work asked, const Re
                        {}},
                       kBusyRetryMs);
   auto work = std::make_shared<Work>(std::move(asked));
-  work->deadline_ns = context.deadline_ns;
-  work->waiting = {reply};
+  work->control = std::make_shared<JobControl>(context.deadline_ns);
+  work->peer = context.peer;
+  work->waiting.push_back({reply, context.peer});
   in_flight_[key] = work;
-  auto& queue = queues_[context.peer];
-  if (queue.empty()) turns_.push_back(context.peer);
-  queue.emplace(work->request.priority, work);
   ++queued_;
+  Queue(work);
+}
+
+void CompileService::Cancel(const RequestContext& context, const Digest& key) {
+  std::lock_guard lock(mutex_);
+  const auto found = in_flight_.find(key);
+  if (found == in_flight_.end()) return;
+  Work& work = *found->second;
+  std::erase_if(work.waiting, [&](const Waiter& waiter) {
+    if (waiter.peer != context.peer) return false;
+    waiter.reply.Fail({ErrorCode::kCancelled, "cancelled by the caller", {}});
+    return true;
+  });
+  if (!work.waiting.empty()) return;
+  work.control->Cancel();
+  in_flight_.erase(found);  // who asks from now on asks anew
+  ++stats_.cancelled;
+}
+
+void CompileService::Queue(const std::shared_ptr<Work>& work) {
+  auto& queue = queues_[work->peer];
+  if (queue.empty()) turns_.push_back(work->peer);
+  queue.emplace(work->request.priority, work);
   wake_.notify_one();
 }
 
@@ -113,60 +147,88 @@ std::shared_ptr<CompileService::Work> CompileService::NextWork() {
     turns_.push_back(client);
   }
   --queued_;
-  work->running = true;
+  ++running_;
   return work;
 }
 
-void CompileService::RunJobs() {
+std::shared_ptr<CompileService::Work> CompileService::WaitForWork() {
+  std::unique_lock lock(mutex_);
   for (;;) {
-    std::shared_ptr<Work> work;
-    {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [this] { return stopping_ || !turns_.empty(); });
-      if (stopping_) return;
-      work = NextWork();
+    if (stopping_) return nullptr;
+    const int64_t now = workshop_.clock.NowNs();
+    while (!held_.empty() && held_.begin()->first <= now) {
+      Queue(held_.begin()->second);
+      held_.erase(held_.begin());
     }
-    if (work->deadline_ns < workshop_.clock.NowNs()) {
-      Finish(work, Fail(ErrorCode::kDeadlineExceeded, "the request's deadline passed while it was queued"));
-      continue;
+    if (!turns_.empty()) return NextWork();
+    if (held_.empty()) {
+      wake_.wait(lock);
+    } else {
+      wake_.wait_for(lock, std::chrono::nanoseconds(held_.begin()->first - now));
     }
-    if (!work->code.empty()) {
-      const Result<Frame> frame =
-          workshop_.compilers.Submit(DisassembleFrame(std::move(work->code)), work->request.priority).get();
-      Answer(work, frame.has_value() ? ListingFrom(*frame) : std::unexpected(frame.error()));
-      continue;
-    }
-    Finish(work, RunCompileJob(work->request, workshop_));
   }
 }
 
-void CompileService::Answer(const std::shared_ptr<Work>& work, const Result<std::string>& listing) {
-  std::vector<Replier> waiting;
-  {
-    std::lock_guard lock(mutex_);
-    in_flight_.erase(work->key);
-    waiting.swap(work->waiting);
-  }
-  for (const Replier& reply : waiting) {
-    if (listing.has_value()) {
-      reply.Ok(EncodeDisassembleReply(*listing));
+void CompileService::RunJobs() {
+  while (const std::shared_ptr<Work> work = WaitForWork()) {
+    if (work->code.empty()) {
+      Compile(work);
     } else {
-      reply.Fail(listing.error());
+      Disassemble(work);
     }
   }
+}
+
+void CompileService::Compile(const std::shared_ptr<Work>& work) {
+  if (work->job == nullptr) work->job = std::make_unique<CompileJob>(work->request, workshop_, work->control);
+  const Result<std::optional<CompileOutcome>> outcome = work->job->Advance();
+  if (outcome.has_value() && !outcome->has_value()) {
+    std::lock_guard lock(mutex_);
+    --running_;
+    ++queued_;
+    held_.emplace(workshop_.clock.NowNs() + kHeldPollNs, work);
+    wake_.notify_one();
+    return;
+  }
+  work->job.reset();  // gives leases back before anybody hears of a failure
+  Finish(work, outcome.has_value() ? Result<CompileOutcome>(**outcome) : std::unexpected(outcome.error()));
+}
+
+void CompileService::Disassemble(const std::shared_ptr<Work>& work) {
+  const Result<Frame> frame =
+      workshop_.compilers.Submit(DisassembleFrame(std::move(work->code)), work->request.priority, work->control).get();
+  const Result<std::string> listing = frame.has_value() ? ListingFrom(*frame) : std::unexpected(frame.error());
+  std::vector<Waiter> waiting;
+  {
+    std::lock_guard lock(mutex_);
+    waiting = Leave(work);
+  }
+  for (const Waiter& waiter : waiting) {
+    if (listing.has_value()) {
+      waiter.reply.Ok(EncodeDisassembleReply(*listing));
+    } else {
+      waiter.reply.Fail(listing.error());
+    }
+  }
+}
+
+std::vector<CompileService::Waiter> CompileService::Leave(const std::shared_ptr<Work>& work) {
+  --running_;
+  if (const auto found = in_flight_.find(work->key); found != in_flight_.end() && found->second == work)
+    in_flight_.erase(found);
+  return std::exchange(work->waiting, {});
 }
 
 void CompileService::Finish(const std::shared_ptr<Work>& work, const Result<CompileOutcome>& outcome) {
-  std::vector<Replier> waiting;
+  std::vector<Waiter> waiting;
   {
     std::lock_guard lock(mutex_);
-    in_flight_.erase(work->key);
-    waiting.swap(work->waiting);
+    waiting = Leave(work);
     if (outcome.has_value()) {
       stats_.plans += outcome->reply.already_there ? 0 : 1;
       stats_.kernels += outcome->reply.kernels_compiled;
       stats_.kernels_reused += outcome->kernels_reused;
-    } else {
+    } else if (outcome.error().code != ErrorCode::kCancelled) {
       ++stats_.failures;
       if (IsPermanent(outcome.error().code)) {
         if (failures_.size() >= kFailuresMax) failures_.clear();
@@ -184,11 +246,12 @@ void CompileService::Finish(const std::shared_ptr<Work>& work, const Result<Comp
   } else {
     spdlog::warn("compile request {} failed: {}", work->key.ShortHex(), ToString(outcome.error()));
   }
-  for (const Replier& reply : waiting) {
+  for (const Waiter& waiter : waiting) {
     if (outcome.has_value()) {
-      reply.Ok(EncodeCompileReply(outcome->reply));
+      waiter.reply.Ok(EncodeCompileReply(outcome->reply));
     } else {
-      reply.Fail(outcome.error(), IsPermanent(outcome.error().code) ? options_.failure_backoff_ms : kBusyRetryMs);
+      waiter.reply.Fail(outcome.error(),
+                        IsPermanent(outcome.error().code) ? options_.failure_backoff_ms : kBusyRetryMs);
     }
   }
 }

@@ -23,7 +23,8 @@ struct CompileServiceOptions {
 };
 
 // Requests wait in one bounded queue, clients take turns, within a client the higher priority goes first. Equal
-// requests join the one in flight. Thread-safe.
+// requests join the one in flight. A request whose plan or kernels others compile goes back to the queue and is looked
+// at again a little later. What nobody waits for any more, by deadline or Cancel, ends. Thread-safe.
 class CompileService {
  public:
   CompileService(CompileWorkshop workshop, CompileServiceOptions options);
@@ -34,13 +35,18 @@ class CompileService {
   CompileStats Stats() const;
 
  private:
+  struct Waiter {
+    Replier reply;
+    std::string peer;
+  };
   struct Work {
     CompileRequest request;
     std::vector<uint8_t> code;  // a kernel to disassemble; empty: `request` is to be compiled
     Digest key;
-    int64_t deadline_ns = 0;
-    std::vector<Replier> waiting;
-    bool running = false;
+    std::string peer = {};  // who asked first: in whose turn it is done
+    std::shared_ptr<JobControl> control = {};
+    std::vector<Waiter> waiting = {};
+    std::unique_ptr<CompileJob> job = {};  // once it was begun
   };
   struct Failure {
     Error error;
@@ -48,8 +54,14 @@ class CompileService {
   };
 
   void Enqueue(const RequestContext& context, Work work, const Replier& reply);
+  void Cancel(const RequestContext& context, const Digest& key);
   void RunJobs();
-  std::shared_ptr<Work> NextWork();  // mutex_ held
+  std::shared_ptr<Work> WaitForWork();            // null: stopping
+  void Queue(const std::shared_ptr<Work>& work);  // mutex_ held, like the next two
+  std::shared_ptr<Work> NextWork();
+  std::vector<Waiter> Leave(const std::shared_ptr<Work>& work);  // who waited for it
+  void Compile(const std::shared_ptr<Work>& work);
+  void Disassemble(const std::shared_ptr<Work>& work);
   void Finish(const std::shared_ptr<Work>& work, const Result<CompileOutcome>& outcome);
   void Answer(const std::shared_ptr<Work>& work, const Result<std::string>& listing);
 
@@ -60,9 +72,11 @@ class CompileService {
   // Per client (connection), its waiting work by priority; `turns_` holds the clients that have work, next first.
   std::unordered_map<std::string, std::multimap<uint32_t, std::shared_ptr<Work>, std::greater<>>> queues_;
   std::deque<std::string> turns_;
+  std::multimap<int64_t, std::shared_ptr<Work>> held_;  // by when to look again, ns
   std::unordered_map<Digest, std::shared_ptr<Work>, DigestHash> in_flight_;
   std::unordered_map<Digest, Failure, DigestHash> failures_;
-  size_t queued_ = 0;
+  size_t queued_ = 0;  // in queues_ and held_
+  size_t running_ = 0;
   bool stopping_ = false;
   CompileStats stats_;
   std::vector<std::thread> threads_;

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "common/artifact/target_text.h"
 #include "common/process/parse_flags.h"
 #include "common/process/process.h"
 #include "common/security/key_directory.h"
@@ -39,6 +40,7 @@ Result<std::string> BinaryDirectory() {
 
 Status Serve(const Flags& flags) {
   RETURN_IF_ERROR(InitProcess({"kiln-compile", flags.log_level, flags.die_with_parent}));
+  RETURN_IF_ERROR(CheckTargetLimit());
   ASSIGN_OR_RETURN(KeyDirectory keys, KeyDirectory::Open(flags.keys));
   ASSIGN_OR_RETURN(SigningKey signing_key, keys.LoadSigning("compile"));
   ASSIGN_OR_RETURN(TrustedSigners trusted_now, keys.LoadTrustedSigners());
@@ -94,6 +96,7 @@ Status Serve(const Flags& flags) {
                                                {"kernels", stats.kernels, ""},
                                                {"kernels_reused", stats.kernels_reused, ""},
                                                {"failures", stats.failures, ""},
+                                               {"cancelled", stats.cancelled, ""},
                                                {"child_crashes", stats.child_crashes, ""},
                                                {"queued", stats.queued, ""},
                                                {"running", stats.running, ""},
@@ -131,7 +134,7 @@ int Main(int argc, char** argv) {
   app.add_option("--job-deadline-ms", flags.job_deadline_ms, "a child that takes longer is ended")
       ->check(CLI::Range(100, 600'000))
       ->capture_default_str();
-  app.add_option("--replay-dir", flags.replay_directory, "where jobs that killed a child are kept");
+  app.add_option("--replay-dir", flags.replay_directory, "where jobs that killed a child are kept, the newest of them");
   app.add_option("--metrics", flags.metrics, "HOST:PORT that answers /metrics for Prometheus (plain HTTP)");
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error, off")->capture_default_str();
   app.add_flag("--die-with-parent", flags.die_with_parent, "end when the parent process ends");

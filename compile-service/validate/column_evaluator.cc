@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <optional>
 #include <vector>
 
+#include "compile-service/validate/attention_columns.h"
 #include "compile-service/validate/dot_columns.h"
 #include "compile-service/validate/recurrent_columns.h"
 #include "compile-service/validate/scalar_columns.h"
@@ -263,14 +265,18 @@ class ContractionEvaluator {
   // The columns of B that the tile reads.
   Panel PanelAt(int64_t base, int64_t panel) {
     const int64_t first = panel * width_;
-    const int64_t stride = spec_.b_panels ? width_ : call_.Value(spec_.b.strides[spec_.batch.size()]);
-    const int64_t offset = base + (spec_.b_panels ? panel * k_ * width_ : first);
+    const bool panels = spec_.b_layout == ir::BLayout::kPanels, turned = spec_.b_layout == ir::BLayout::kTurned;
+    const int64_t stride = panels ? width_ : call_.Value(spec_.b.strides[spec_.batch.size()]);
+    const int64_t offset = base + (panels ? panel * k_ * width_ : turned ? first * stride : first);
     const void* pointer = call_.pointers[static_cast<size_t>(spec_.b.pointer)];
-    if (spec_.b.storage == DType::kF32) return {static_cast<const float*>(pointer) + offset, stride};
+    if (spec_.b.storage == DType::kF32 && !turned) return {static_cast<const float*>(pointer) + offset, stride};
     const int64_t columns = std::min(width_, n_ - first);
+    if (converted_offset_ == offset) return {converted_.data(), columns};
+    converted_offset_ = offset;
     converted_.resize(static_cast<size_t>(k_ * columns));
     for (int64_t k = 0; k < k_; ++k)
-      call_.LoadRow(spec_.b, offset + k * stride, 1, columns, converted_.data() + k * columns);
+      call_.LoadRow(spec_.b, offset + (turned ? k : k * stride), turned ? stride : 1, columns,
+                    converted_.data() + k * columns);
     return {converted_.data(), columns};
   }
 
@@ -350,6 +356,7 @@ class ContractionEvaluator {
   const int64_t run_;  // the k of one position of a convolution, else all of k
   std::vector<int64_t> coordinates_;
   std::vector<float> row_, converted_;
+  std::optional<int64_t> converted_offset_;  // of the panel in converted_
   std::vector<double> wide_row_;
 };
 
@@ -433,6 +440,10 @@ void Run(const ir::RecurrentSpec& spec, const SpecCall& call, int64_t begin, int
   EvaluateRecurrence(spec, call, begin, end);
 }
 
+void Run(const ir::AttentionSpec& spec, const SpecCall& call, int64_t begin, int64_t end) {
+  EvaluateAttention(spec, call, begin, end);
+}
+
 }  // namespace
 
 Status EvaluateByColumns(const ir::KernelSpec& spec, std::span<void* const> pointers, std::span<const int64_t> dims,
@@ -443,12 +454,8 @@ Status EvaluateByColumns(const ir::KernelSpec& spec, std::span<void* const> poin
   const SpecCall call{pointers, dims, f32_lanes};
   return std::visit(
       [&](const auto& kernel) -> Status {
-        if constexpr (requires { Run(kernel, call, begin, end); }) {
-          Run(kernel, call, begin, end);
-          return {};
-        } else {
-          return ir::EvaluateSpec(spec, pointers, dims, f32_lanes, begin, end);
-        }
+        Run(kernel, call, begin, end);
+        return {};
       },
       spec.kernel);
 }

@@ -121,12 +121,13 @@ Status AddContraction(const ir::ContractionSpec& spec, ExtentBuilder& builder, i
   } else {
     RETURN_IF_ERROR(builder.Add(spec.a, with({m, k}), false));
   }
-  if (spec.b_panels) {
+  if (spec.b_layout == ir::BLayout::kPanels) {
     const int64_t width = int64_t{spec.tile.nv} * f32_lanes;
     const int64_t elements = (n + width - 1) / width * width * ir::PanelDepth(spec, k);
     if (elements > 0) RETURN_IF_ERROR(builder.Add(spec.b, batch, false, elements - 1));
-  } else if (n > 0) {
-    RETURN_IF_ERROR(builder.Add(spec.b, with({k}), false, n - 1));
+  } else if (n > 0 && k > 0) {
+    const bool turned = spec.b_layout == ir::BLayout::kTurned;
+    RETURN_IF_ERROR(builder.Add(spec.b, with({turned ? n : k}), false, (turned ? k : n) - 1));
   }
   return builder.AddAll(spec.accesses, with({m, n}), spec.stores);
 }

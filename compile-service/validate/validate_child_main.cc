@@ -1,6 +1,7 @@
 // kiln-validate-child: runs new kernels against their specs. Links no LLVM; every job is tried in a fork of its own, so
 // that a kernel that faults, hangs or scribbles costs that fork.
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -48,6 +49,7 @@ Frame ValidateForked(const Frame& frame) {
   const pid_t pid = fork();
   if (pid == 0) {
     close(pair[0]);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // the front may end its child while the kernel runs for ever
     const Result<Frame> answer = Validate(frame);
     (void)WriteFrame(pair[1], answer.has_value() ? *answer : FailedFrame(answer.error())).has_value();
     _exit(0);

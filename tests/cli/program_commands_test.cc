@@ -25,8 +25,8 @@ struct Invocation {
   std::string output;  // stdout and stderr
 };
 
-Invocation Kiln(const std::string& arguments) {
-  const std::string command = std::string(KILN_BIN_DIR) + "/kiln " + arguments + " 2>&1";
+Invocation Start(const std::string& binary, const std::string& arguments) {
+  const std::string command = std::string(KILN_BIN_DIR) + "/" + binary + " " + arguments + " 2>&1";
   std::FILE* pipe = popen(command.c_str(), "r");
   Invocation run{-1, {}};
   std::array<char, 4096> block;
@@ -34,6 +34,10 @@ Invocation Kiln(const std::string& arguments) {
   const int status = pclose(pipe);
   run.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return run;
+}
+
+Invocation Kiln(const std::string& arguments) {
+  return Start("kiln", arguments);
 }
 
 std::string ReadAll(const fs::path& path) {
@@ -130,6 +134,57 @@ TEST_F(KilnCommand, OutputThatCannotBeWrittenIsAnErrorAndLeavesNothing) {
 TEST_F(KilnCommand, TolerancesAreNumbersFromZero) {
   for (const char* flag : {"--rtol=nan", "--atol=nan", "--rtol=-1", "--atol=-inf"})
     EXPECT_EQ(Kiln("onnx-test --mode interpreted " + std::string(flag) + " " + directory_.string()).status, 2) << flag;
+}
+
+// Without an expected output there is nothing to compare, which is not the same as passing.
+TEST_F(KilnCommand, OnnxTestWantsEveryExpectedOutputAndEveryListedCase) {
+  const std::string test = "onnx-test --mode interpreted " + directory_.string();
+  ASSERT_EQ(Kiln(test).status, 0);
+  fs::remove(directory_ / "test_data_set_0" / "output_0.pb");
+  const Invocation missing = Kiln(test);
+  EXPECT_NE(missing.status, 0);
+  EXPECT_THAT(missing.output, HasSubstr("0 expected outputs"));
+  for (const std::string& list : {std::string("/dev/zero"), directory_.string(), Path("absent")}) {
+    const Invocation run = Kiln(test + " --list " + list);
+    EXPECT_EQ(run.status, 2) << list;
+    EXPECT_THAT(run.output, HasSubstr(list));
+  }
+  std::ofstream(directory_ / "list") << directory_.filename().string() << "\nnode/test_nothing\n";
+  const Invocation unknown = Kiln(test + " --list " + Path("list"));
+  EXPECT_EQ(unknown.status, 2);
+  EXPECT_THAT(unknown.output, HasSubstr("node/test_nothing"));
+}
+
+TEST_F(KilnCommand, FlagsThatContradictOneAnotherAreRefused) {
+  const std::string run = "run " + Path("model.onnx") + " ";
+  for (const char* flags : {"--repeat 2 --seconds 1", "--compare --worker ipc:///nowhere", "--compare --check",
+                            "--replay x.json", "--keep-tensors", "--dim x.0=2 --dim x.0=3"}) {
+    const Invocation refused = Kiln(run + flags);
+    EXPECT_EQ(refused.status, 2) << flags << "\n" << refused.output;
+  }
+}
+
+// All services speak of a wrong flag alike.
+TEST_F(KilnCommand, ServicesRefuseWrongFlagsWithStatusTwo) {
+  struct Case {
+    const char* arguments;
+    const char* says;
+  };
+  ASSERT_EQ(Kiln("keys " + Path("keys")).status, 0);
+  for (const std::string service : {"kiln-worker", "kiln-cache", "kiln-compile"})
+    for (const Case& test :
+         {Case{"--bogus", "--bogus"}, Case{"word", "word"}, Case{"--listen tcp://127.0.0.1:99999", "99999"},
+          Case{"--listen tcp://127.0.0.1:-1", "-1"}, Case{"--keys /nonexistent/keys", "/nonexistent/keys"}}) {
+      const std::string arguments = test.arguments;
+      std::string all = arguments;
+      if (arguments.starts_with("--listen")) all += " --insecure --keys " + Path("keys/compile");
+      if (service == "kiln-cache") all += " --store memory:";
+      const Invocation run = Start(service, all);
+      EXPECT_EQ(run.status, 2) << service << " " << test.arguments << "\n" << run.output;
+      EXPECT_THAT(run.output, HasSubstr(test.says)) << service;
+    }
+  EXPECT_EQ(Start("kiln-worker", "--hot-runs -1 --insecure").status, 2);
+  EXPECT_EQ(Start("kiln-cache", "--max-bytes -5 --insecure --store memory:").status, 2);
 }
 
 // Bad models, sizes, inputs and surroundings of `kiln run`: a message that names the thing, and no directory stays.

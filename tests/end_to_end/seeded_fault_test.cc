@@ -2,9 +2,8 @@
 // it from ever answering.
 #include "cli/compare/compare_hook.h"
 #include "cli/onnx_test/compiled_runner.h"
-#include "common/cache_api/client.h"
-#include "common/security/key_directory.h"
 #include "tests/end_to_end/fleet_fixture.h"
+#include "tests/end_to_end/publish_plan.h"
 #include "tests/end_to_end/small_model.h"
 #include "vm-worker/dispatch/perf_map.h"
 #include "vm-worker/dispatch/segment_call.h"
@@ -60,36 +59,6 @@ class SeededFault : public testing::FleetTest {
     ASSERT_GE(wrong_step_, 0);
   }
 
-  // Into the fleet's store, signed as its compile service signs.
-  void Publish() {
-    const auto keys = KeyDirectory::Open(directory_ + "/keys");
-    const auto signer = keys->LoadSigning("compile");
-    ASSERT_TRUE(signer.has_value()) << ToString(signer.error());
-    cache::CacheClientOptions options;
-    options.endpoint = fleet_->StoreEndpoint();
-    options.blob_endpoint = fleet_->BlobEndpoint();
-    options.security.insecure = true;
-    auto store = cache::CacheClient::Connect(*loop_, std::move(options));
-    ASSERT_TRUE(store.has_value());
-    ASSERT_TRUE((*store)->PublishBlobsSync(code_, 5'000).has_value());
-    PlanRecord record;
-    record.plan_key = ComputePlanKey(plan_);
-    record.segment = plan_.segment;
-    record.target = plan_.target;
-    record.abi = plan_.abi;
-    record.numeric_mode = static_cast<uint8_t>(plan_.numeric_mode);
-    record.guard = EncodeGuard(plan_.guard, plan_.symbols);
-    record.plan = EncodePlan(plan_);
-    cache::PublishPlanRequest publish;
-    for (size_t i = 0; i < code_.size(); ++i) {
-      record.kernels.push_back({plan_.kernels[i], code_[i].size()});
-      publish.kernels.push_back({plan_.kernels[i], plan_.kernels[i]});
-    }
-    publish.record = EncodeAndSign(record, *signer);
-    const auto reply = (*store)->CallSync(publish, 5'000);
-    ASSERT_TRUE(reply.has_value()) << ToString(reply.error());
-  }
-
   SmallModel model_;
   Plan plan_;
   std::vector<Bytes> code_;
@@ -120,7 +89,7 @@ TEST_F(SeededFault, IsNamedByCompareAndNeverAnswersARequest) {
     EXPECT_NE(line.find(" kiln m: "), std::string::npos) << line;
   EXPECT_EQ(lines, plan_.kernels.size());
 
-  ASSERT_NO_FATAL_FAILURE(Publish());
+  ASSERT_NO_FATAL_FAILURE(testing::PublishPlan(*loop_, *fleet_, plan_, code_));
   fleet_->StopCompile();  // so that nothing replaces the plan
   RpcClient* worker = StartWorker({"--model", "m=" + model_.WriteTo(directory_)});
   int64_t asked = 0, wrong_answers = 0;

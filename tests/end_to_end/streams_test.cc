@@ -144,7 +144,7 @@ TEST_F(Streams, AndEverythingElseAWorkerCountsAreAmongItsMetrics) {
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(CallRun(*worker, {"m", inputs, stream}, kDeadlineMs).has_value());
   ASSERT_FALSE(CallRun(*worker, {"m", inputs, stream + 1}, kDeadlineMs).has_value());
   const std::string page = testing::Scrape(address);
-  for (const std::string line : {"kiln_worker_requests_total 4", "kiln_worker_streams 1",
+  for (const std::string line : {"kiln_worker_requests_total 5", "kiln_worker_streams 1",
                                  "kiln_worker_streams_lost_total 1", "kiln_worker_run_seconds_count 4"})
     EXPECT_NE(page.find(line + "\n"), std::string::npos) << line << "\n" << page;
   for (const MetricInfo& info : Metrics()) {

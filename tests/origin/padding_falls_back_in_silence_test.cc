@@ -11,7 +11,7 @@ namespace {
 // A padded row makes the input a view: the plan still answers, and the copy it takes is counted and told.
 TEST(Origin, PaddingFallsBackInSilence) {
   EpochDomain epochs;
-  TierController tiers(epochs, nullptr, nullptr, nullptr, nullptr, {});
+  TierController tiers(epochs, nullptr, nullptr, {});
   const auto program = LoadedProgram::Load(ParseProgram(R"(program "p" {
     symbol n in [0, 4096]
     func main(%x: f32[n, 4]) -> (%y) {

@@ -8,7 +8,7 @@ namespace {
 
 ExplainReply Explained(const char* text) {
   static EpochDomain epochs;
-  TierController tiers(epochs, nullptr, nullptr, nullptr, nullptr, {});
+  TierController tiers(epochs, nullptr, nullptr, {});
   auto program = ParseProgram(text);
   EXPECT_TRUE(program.has_value()) << (program.has_value() ? "" : ToString(program.error()));
   const auto model = std::make_shared<Model>("m", LoadedProgram::Load(std::move(*program)).value(), epochs);

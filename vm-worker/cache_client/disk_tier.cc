@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/artifact/record.h"
+#include "common/native/fault_handler.h"
 
 namespace kiln {
 namespace {
@@ -16,6 +17,8 @@ namespace {
 constexpr int64_t kFileBytesMax = int64_t{64} << 20;
 constexpr const char* kRecordSuffix = ".plan";
 constexpr const char* kKernelSuffix = ".kernel";
+constexpr const char* kToldSuffix = ".fault-told";
+constexpr size_t kMarksMax = 4096;
 
 std::optional<Bytes> ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
@@ -70,6 +73,49 @@ void DiskTier::DropRecord(const Digest& plan_key) {
   std::filesystem::remove(PathOf(plan_key, kRecordSuffix), ignored);
 }
 
+void DiskTier::PutMark(const Mark& mark) {
+  const std::string hex = mark.contents.Hex();
+  Put(PathOf(mark.plan_key, kFaultSuffix), {reinterpret_cast<const uint8_t*>(hex.data()), hex.size()});
+}
+
+std::optional<Digest> DiskTier::MarkOf(const Digest& plan_key) const {
+  for (const char* suffix : {kFaultSuffix, kToldSuffix}) {
+    const std::string path = PathOf(plan_key, suffix);
+    const std::optional<Bytes> hex = ReadFile(path);
+    if (!hex) continue;
+    std::error_code ignored;
+    const auto written = std::filesystem::last_write_time(path, ignored);
+    if (std::filesystem::file_time_type::clock::now() - written > std::chrono::days(kMarkDays)) continue;
+    const auto contents = DigestFromHex({reinterpret_cast<const char*>(hex->data()), hex->size()});
+    if (contents.has_value()) return *contents;
+  }
+  return std::nullopt;
+}
+
+void DiskTier::ClearMark(const Digest& plan_key) {
+  std::error_code ignored;
+  std::filesystem::remove(PathOf(plan_key, kFaultSuffix), ignored);
+  std::filesystem::remove(PathOf(plan_key, kToldSuffix), ignored);
+}
+
+std::vector<DiskTier::Mark> DiskTier::UntoldMarks() const {
+  std::vector<Mark> marks;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(directory_, error), end; !error && at != end && marks.size() < kMarksMax;
+       at.increment(error)) {
+    if (at->path().extension() != kFaultSuffix) continue;
+    const auto plan_key = DigestFromHex(at->path().stem().string());
+    if (!plan_key.has_value()) continue;
+    if (const auto contents = MarkOf(*plan_key)) marks.push_back({*plan_key, *contents});
+  }
+  return marks;
+}
+
+void DiskTier::MarkTold(const Digest& plan_key) {
+  std::error_code ignored;
+  std::filesystem::rename(PathOf(plan_key, kFaultSuffix), PathOf(plan_key, kToldSuffix), ignored);
+}
+
 void DiskTier::Put(const std::string& path, std::span<const uint8_t> bytes) {
   const std::string temporary = path + "." + std::to_string(getpid()) + ".tmp";
   {
@@ -97,11 +143,12 @@ void DiskTier::Trim() {
   std::vector<File> files;
   int64_t total = 0;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(directory_, error)) {
+  // Increments that fail end the loop: whatever was seen by then is trimmed.
+  for (std::filesystem::directory_iterator at(directory_, error), end; !error && at != end; at.increment(error)) {
     std::error_code ignored;
-    const auto bytes = static_cast<int64_t>(entry.file_size(ignored));
-    if (ignored) continue;
-    files.push_back({entry.last_write_time(ignored), bytes, entry.path()});
+    const auto bytes = static_cast<int64_t>(at->file_size(ignored));
+    if (ignored || at->path().extension() == kFaultSuffix || at->path().extension() == kToldSuffix) continue;
+    files.push_back({at->last_write_time(ignored), bytes, at->path()});
     total += bytes;
   }
   std::sort(files.begin(), files.end(), [](const File& a, const File& b) { return a.time < b.time; });

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "common/base/bytes.h"
 #include "common/base/hash.h"
@@ -26,6 +27,20 @@ class DiskTier {
   void PutRecord(const Digest& plan_key, std::span<const uint8_t> record);
   void PutKernel(const Digest& kernel_id, std::span<const uint8_t> code);
   void DropRecord(const Digest& plan_key);
+
+  // Plans that gave a wrong result or faulted here, by the hash of their contents: kept over restarts, for kMarkDays at
+  // most, apart from bytes_max. The fault handler writes such a mark as well.
+  struct Mark {
+    Digest plan_key, contents;
+  };
+  static constexpr int kMarkDays = 7;
+  void PutMark(const Mark& mark);
+  // The contents that are marked under the key.
+  std::optional<Digest> MarkOf(const Digest& plan_key) const;
+  void ClearMark(const Digest& plan_key);
+  // Of those that the store has not been told of.
+  std::vector<Mark> UntoldMarks() const;
+  void MarkTold(const Digest& plan_key);
 
  private:
   DiskTier(std::string directory, int64_t bytes_max) : directory_(std::move(directory)), bytes_max_(bytes_max) {}

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,30 +24,33 @@ struct FetchedPlan {
   std::shared_ptr<const CodeMapping> code;
   Evidence evidence;
   Provenance provenance;
-  SignPublicKey signer{};
+  Digest contents;  // hash of the plan's bytes, which name its kernels by hash: equal exactly for equal plans
+  SignPublicKey signer;
   bool from_disk = false;
 };
 
-// Thread-safe. Checks and maps on a thread of its own, which never waits for the store: a store that is slow or hung
-// delays the plans it was asked for and no other.
+// Fetch is called by one thread at a time, Trusts by any.
 class PlanSource {
  public:
   // `disk` may be null. Both outlive this.
-  PlanSource(cache::CacheClient& store, DiskTier* disk, SignerList trusted, Target host);
-  ~PlanSource();  // plans on their way are forgotten, their `done` is not called
+  PlanSource(cache::CacheClient& store, DiskTier* disk, SignerList trusted, Target host)
+      : store_(store), disk_(disk), trusted_(std::move(trusted)), host_(host) {}
 
-  // `done` runs on this object's thread, once, within about deadline_ms. NotFound, IntegrityFailure (damage or forgery:
-  // counted by the caller, the disk's copy is dropped), TargetMismatch, Unavailable, DeadlineExceeded.
-  using Done = std::function<void(Result<FetchedPlan>)>;
-  void FetchAsync(const PlanKey& key, const SegmentId& segment, int64_t deadline_ms, Done done);
-  // The same, blocking; not on the store client's loop thread.
+  // Blocks up to about deadline_ms; not on the loop thread. NotFound, IntegrityFailure (damage or forgery: counted by
+  // the caller, the disk's copy is dropped), TargetMismatch, Unavailable, DeadlineExceeded.
   Result<FetchedPlan> Fetch(const PlanKey& key, const SegmentId& segment, int64_t deadline_ms);
 
+  // Whether records of this signer are believed now.
   bool Trusts(const SignPublicKey& signer) const;
 
  private:
-  struct Core;
-  std::shared_ptr<Core> core_;
+  Result<FetchedPlan> Open(const Bytes& record, const PlanKey& key, const SegmentId& segment, int64_t deadline_ms);
+  Result<std::vector<Bytes>> Kernels(const std::vector<KernelId>& ids, int64_t deadline_ms);
+
+  cache::CacheClient& store_;
+  DiskTier* disk_;
+  const SignerList trusted_;
+  const Target host_;
 };
 
 }  // namespace kiln

@@ -20,7 +20,7 @@ SegmentVerdict Dispatcher::Enter(const SegmentEntry& entry) {
   const auto segment = static_cast<size_t>(entry.segment);
   SegmentRuntime& runtime = *runtimes_[segment];
   SegmentCounters& counters = counters_[segment];
-  if (runtime.shadow_wanted.load(std::memory_order_relaxed) > 0) {
+  if (runtime.shadow_wanted.load(std::memory_order_relaxed) > 0 && observer_.ShadowRoom()) {
     const LinkedPlan* plan = nullptr;
     if (ShadowAdmits(runtime, entry, &plan)) return SegmentVerdict::kInterpretAndTell;
   }
@@ -35,6 +35,9 @@ SegmentVerdict Dispatcher::Enter(const SegmentEntry& entry) {
   }
   // An error of a reference step (an index out of range) is reported by the interpreter, which names the node.
   if (!RunPlan(entry, *memo.instance, counters).has_value()) return SegmentVerdict::kInterpretAndTell;
+  const uint32_t every = runtime.sample_every.load(std::memory_order_relaxed);
+  if (every > 0 && counters.plan_calls.load(std::memory_order_relaxed) % every == 0)
+    observer_.AnsweredByPlan(entry.segment, entry, *memo.instance);
   Count(counters.plan_calls);
   return SegmentVerdict::kExecuted;
 }
@@ -91,7 +94,8 @@ void Dispatcher::Resolve(const SegmentEntry& entry, const PlanList& list, Memo& 
       input = MakeRef(input.dtype, input.dims, nullptr);
   const std::shared_ptr<const LinkedPlan>* plan = list.Select(symbol_values_, inputs, nullptr);
   if (plan == nullptr) return;
-  Result<std::unique_ptr<PlanInstance>> instance = PlanInstance::Instantiate(*plan, symbol_values_);
+  const std::shared_ptr<const LinkedPlan> borrowed(std::shared_ptr<const void>(), plan->get());
+  Result<std::unique_ptr<PlanInstance>> instance = PlanInstance::Instantiate(borrowed, symbol_values_);
   if (instance.has_value()) memo.instance = std::move(*instance);
 }
 

@@ -20,8 +20,12 @@ class CallObserver {
   virtual ~CallObserver() = default;
   // An interpreted call of segment `segment` with this signature.
   virtual void Interpreted(int segment, const Signature& signature, int64_t elapsed_ns) = 0;
+  // Whether a sample would be taken now; else no call is interpreted for the sake of one.
+  virtual bool ShadowRoom() const { return true; }
   // The interpreter answered a call that the shadowed plan admits: inputs and outputs may be copied now.
   virtual void ShadowCandidate(int segment, const SegmentEntry& entry, const LinkedPlan& plan) = 0;
+  // A plan answered a call that is to be a sample (SegmentRuntime::sample_every).
+  virtual void AnsweredByPlan(int /*segment*/, const SegmentEntry& /*entry*/, const PlanInstance& /*instance*/) {}
   // A call that explain asked to measure: time per step of the plan that answered it.
   virtual void Timed(int /*segment*/, const SegmentEntry& /*entry*/, const PlanInstance& /*instance*/,
                      const StepTiming& /*timing*/) {}
@@ -44,7 +48,8 @@ class Dispatcher final : public SegmentHook {
   void Leave(const SegmentEntry& entry, int64_t elapsed_ns) override;
 
  private:
-  // Outcome of guard evaluation for one signature under one version of a slot; no instance means: no plan holds.
+  // Outcome of guard evaluation for one signature under one version of a slot; no instance means: no plan holds. The
+  // instance does not keep its plan: it is run only while a list of that version is in the slot, and epochs keep that.
   struct Memo {
     uint64_t version = 0;
     std::unique_ptr<PlanInstance> instance;

@@ -23,6 +23,13 @@ Status CheckWeight(const Segment& segment, int index, const TensorRef& weight) {
   return {};
 }
 
+bool IsExact(const Guard& guard, const Segment& segment) {
+  for (size_t i = 0; i < guard.symbols.size(); ++i)
+    if (segment.symbols[i].kind != SymbolSource::Kind::kValueDim && guard.symbols[i].min != guard.symbols[i].max)
+      return false;
+  return true;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const Tensor>> PackedWeights::Pack(const PrepackRecipe& recipe,
@@ -96,6 +103,7 @@ Result<std::shared_ptr<const LinkedPlan>> LinkedPlan::Link(std::shared_ptr<const
     }
     linked->references_.push_back(std::move(reference));
   }
+  linked->exact_ = IsExact(plan->guard, segment);
   linked->plan_ = std::move(plan);
   linked->key_ = key;
   linked->segment_ = &segment;

@@ -56,6 +56,8 @@ class LinkedPlan : public std::enable_shared_from_this<LinkedPlan> {
   const Segment& segment() const { return *segment_; }
   const CodeMapping& code() const { return *code_; }
   std::span<const TensorRef> weights() const { return weights_; }
+  // Whether every symbol that inputs show has one value; so of a segment without symbols, too.
+  bool exact() const { return exact_; }
   const Tensor& packed(size_t recipe) const { return *packed_[recipe]; }
   // Per step: the kernel of a reference step (run == nullptr for kernel steps, views and shape vectors), and its parsed
   // attributes.
@@ -75,6 +77,7 @@ class LinkedPlan : public std::enable_shared_from_this<LinkedPlan> {
   std::vector<TensorRef> weights_;
   std::vector<std::shared_ptr<const Tensor>> packed_;
   std::vector<Reference> references_;
+  bool exact_ = false;
 };
 
 }  // namespace kiln

@@ -31,10 +31,13 @@ struct SegmentRuntime {
   explicit SegmentRuntime(EpochDomain& epochs) : slot(epochs) {}
 
   Slot slot;
-  // The plan that waits for clean shadow runs, or nullptr: while `shadow_wanted` is positive, calls that it admits are
-  // answered by the interpreter and handed to the shadow queue. Retired through the epochs like plans in the slot.
+  // The plan that waits for clean shadow runs, or nullptr: while samples are wanted and the shadow queue has room,
+  // calls that it admits are answered by the interpreter and handed there; who takes a sample takes one off
+  // `shadow_wanted`. Retired through the epochs like plans in the slot.
   std::atomic<const LinkedPlan*> shadowed{nullptr};
   std::atomic<int> shadow_wanted{0};
+  // Of calls that a plan answers, every so many one is handed to the observer as a sample; 0: none.
+  std::atomic<uint32_t> sample_every{0};
   // While positive, calls answered by a plan measure their steps and hand the times to the observer; armed by explain.
   std::atomic<int> timing_wanted{0};
 };

@@ -22,24 +22,16 @@ std::vector<int64_t> ExactValues(const LinkedPlan& plan) {
   return values;
 }
 
-bool IsExact(const LinkedPlan& plan) {
-  const Guard& guard = plan.plan().guard;
-  for (size_t i = 0; i < guard.symbols.size(); ++i)
-    if (plan.segment().symbols[i].kind != SymbolSource::Kind::kValueDim && guard.symbols[i].min != guard.symbols[i].max)
-      return false;
-  return true;
-}
-
 }  // namespace
 
 PlanList::PlanList(std::vector<std::shared_ptr<const LinkedPlan>> plans, uint64_t version)
     : plans_(std::move(plans)), version_(version) {
   KILN_CHECK(plans_.size() <= limits::kSlotPlansMax);
   std::stable_sort(plans_.begin(), plans_.end(), [](const auto& a, const auto& b) {
-    const bool exact_a = IsExact(*a), exact_b = IsExact(*b);
+    const bool exact_a = a->exact(), exact_b = b->exact();
     return exact_a != exact_b ? exact_a : MoreSpecific(a->plan().guard, b->plan().guard);
   });
-  for (size_t i = 0; i < plans_.size() && IsExact(*plans_[i]); ++i) {
+  for (size_t i = 0; i < plans_.size() && plans_[i]->exact(); ++i) {
     exact_.emplace(HashValues(ExactValues(*plans_[i])), i);
     first_general_ = i + 1;
   }

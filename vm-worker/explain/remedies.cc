@@ -61,13 +61,15 @@ void AddReasonText(const SegmentStatus& status, const TierOptions& options, std:
       break;
     case MissReason::kQuarantined:
       remedies.push_back(
-          "the plan gave a wrong result and stays unused; `kiln run --compare` names the step; a compile service with "
-          "the fault removed publishes another");
+          "the plan gave a wrong result, faulted, or was withdrawn; `kiln run --compare` names the step; another plan "
+          "that "
+          "a compile service publishes is used at once, this one when its quarantine is lifted");
       break;
-    case MissReason::kRevoked:
-      remedies.push_back(
-          "signers.list has the signer no more; a compile service with another key makes the plan anew once the store "
-          "has dropped the old one (kiln cache purge)");
+    case MissReason::kUndecided:
+      remedies.push_back(fmt::format(
+          "calls whose decisions (comparisons, rounding to integers) do not lie on an edge, or more memory for shadow "
+          "runs; the plan is tried again in {} ms",
+          status.retry_in_ms));
       break;
     case MissReason::kDisabled:
       remedies.push_back(options.targets.empty()

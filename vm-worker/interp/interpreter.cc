@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/tensor/try_tensor.h"
 #include "vm-worker/interp/machine.h"
 
 namespace kiln {
@@ -44,9 +45,20 @@ Result<std::span<const TensorRef>> VmContext::RunBorrowed(const LoadedProgram& p
 Result<std::vector<Tensor>> VmContext::Run(const LoadedProgram& program, std::span<const TensorRef> inputs,
                                            const RunOptions& options) {
   ASSIGN_OR_RETURN(const std::span<const TensorRef> outputs, RunBorrowed(program, inputs, options));
+  // A view may be far larger than the memory that it shows (Expand): its copy is counted before it is made.
+  const auto limit = static_cast<uint64_t>(state_->options.arena_limit_bytes);
+  uint64_t bytes = 0;
   std::vector<Tensor> copies;
   copies.reserve(outputs.size());
-  for (const TensorRef& output : outputs) copies.push_back(MakeContiguous(output));
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    bytes += static_cast<uint64_t>(outputs[i].bytes());
+    if (bytes > limit)
+      return Fail(ErrorCode::kResourceExhausted, "output " + std::to_string(i) + " is " + outputs[i].dims.ToString() +
+                                                     ": the outputs need more than the " + std::to_string(limit) +
+                                                     " bytes that a run may have (--run-memory-bytes)");
+    ASSIGN_OR_RETURN(Tensor copy, TryMakeContiguous(outputs[i]));
+    copies.push_back(std::move(copy));
+  }
   return copies;
 }
 

@@ -16,7 +16,7 @@
 namespace kiln {
 
 struct VmOptions {
-  size_t arena_limit_bytes = size_t{1} << 36;
+  size_t arena_limit_bytes = size_t{1} << 36;  // temporary memory of a run; outputs that Run copies may have as much
   // Bounds of the memoised static forms, over all programs of the context; the newest one is always kept.
   size_t memo_bytes = size_t{3} << 19;
   size_t memo_entries = 1024;
@@ -29,7 +29,8 @@ struct RunOptions {
   bool static_forms = true;  // false: every instruction in its variant form
   // Values of symbols that no input shows, indexed by symbol; may be shorter. -1: none.
   std::span<const int64_t> symbols;
-  // On the context's clock; a loop that goes on past it ends with DeadlineExceeded. 0: none.
+  // On the context's clock; a run that goes on past it ends with DeadlineExceeded: looked at between the trips of
+  // loops, between segments, and every few steps within them. 0: none.
   int64_t deadline_ns = 0;
 };
 

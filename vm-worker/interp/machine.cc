@@ -64,6 +64,11 @@ Status Machine::Run() {
   return {};
 }
 
+Status Machine::CheckDeadline() const {
+  if (options_.deadline_ns == 0 || context_.options.clock->NowNs() <= options_.deadline_ns) return {};
+  return Fail(ErrorCode::kDeadlineExceeded, "the run was still going on when its deadline passed");
+}
+
 Status Machine::Step(uint32_t* pc, bool* done) {
   const uint32_t* words = &code_.code[*pc];
   const auto opcode = static_cast<Opcode>(words[0] & 0xff);
@@ -137,7 +142,10 @@ Status Machine::Step(uint32_t* pc, bool* done) {
 Status Machine::StepNode(Opcode opcode, Operands operands) {
   const auto inputs = operands.List(), outputs = operands.List();
   const uint32_t node = operands.Word();
-  if (opcode == Opcode::kCompute || opcode == Opcode::kCallFunc) return Compute(inputs, outputs, node);
+  if (opcode == Opcode::kCompute || opcode == Opcode::kCallFunc) {
+    RETURN_IF_ERROR(CountStep());
+    return Compute(inputs, outputs, node);
+  }
   if (opcode == Opcode::kAllocStatic) return AllocStatic(inputs, outputs, node);
   if (opcode == Opcode::kAllocDynamic) return AllocDynamic(inputs, outputs, node);
   return Views(inputs, outputs, node);

@@ -148,6 +148,14 @@ class Machine final : SegmentMemory {
   std::unexpected<Error> FailAt(uint32_t node, const Error& error) const;
 
   Status Step(uint32_t* pc, bool* done);
+  // DeadlineExceeded once the deadline has passed.
+  Status CheckDeadline() const;
+  // The same every kStepsPerLook calls: the clock costs as much as a small step.
+  Status CountStep() {
+    if (options_.deadline_ns == 0 || ++steps_ % kStepsPerLook != 0) [[likely]]
+      return {};
+    return CheckDeadline();
+  }
   Status StepNode(Opcode opcode, Operands operands);
   Status StepControl(Opcode opcode, Operands operands, uint32_t* pc);
   Result<bool> ReadCondition(const Register& held) const;
@@ -196,6 +204,8 @@ class Machine final : SegmentMemory {
   const RunOptions& options_;
   Arena& arena_;
   size_t loop_depth_ = 0;
+  static constexpr uint32_t kStepsPerLook = 4;
+  uint32_t steps_ = 0;
   bool telling_ = false;  // Leave is due for the current segment
   int64_t entered_ns_ = 0;
 };

@@ -7,6 +7,7 @@ namespace kiln {
 
 // Gathers what describes the entry: inputs, parameters, signature.
 Status Machine::EnterSegment(uint32_t segment, std::span<const uint32_t> inputs) {
+  RETURN_IF_ERROR(CheckDeadline());
   context_.segment_inputs.resize(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) context_.segment_inputs[i] = At(inputs[i]).ref;
   context_.parameters.clear();
@@ -123,6 +124,7 @@ Status Machine::RunSteps(StaticForm& form, std::span<const uint32_t> inputs, std
   for (const StaticForm::Step& step : form.steps) {
     const uint32_t* operands = &form.operands[step.first_operand];
     const size_t count = size_t{step.inputs} + step.outputs;
+    RETURN_IF_ERROR(CountStep());
     if (context_.inputs.size() < count) context_.inputs.resize(count);
     TensorRef* gathered = context_.inputs.data();
     for (size_t i = 0; i < count; ++i) {

@@ -28,8 +28,9 @@ std::optional<Block> BlockOf(const Tensor& indices, const Dims& data) {
   bool partial = false;
   int64_t named = 1;
   for (int64_t j = 0; j < length; ++j) {
-    const int64_t first = at(0, j), extent = at(count - 1, j) - first + 1, size = data[static_cast<int>(j)];
-    if (first < 0 || extent < 1 || first + extent > size) return std::nullopt;
+    const int64_t first = at(0, j), last = at(count - 1, j), size = data[static_cast<int>(j)];
+    if (first < 0 || last < first || last >= size) return std::nullopt;
+    const int64_t extent = last - first + 1;
     extents.push_back(extent);
     named *= extent;
     if (extent == size) continue;
@@ -83,7 +84,7 @@ class Rewriter {
   bool Rewrite(const Node& node, std::vector<Node>& kept) {
     if (node.op != TensorOp::kScatterND || node.attributes.Text("reduction", "none") != "none") return false;
     const auto constant = constants_[static_cast<size_t>(node.inputs[1])];
-    const TensorDesc& data = function_.values[static_cast<size_t>(node.inputs[0])].desc;
+    const TensorDesc data = function_.values[static_cast<size_t>(node.inputs[0])].desc;  // values grow below
     const std::optional<Dims> dims = ConstantDims(data);
     if (!constant || !dims) return false;
     const std::optional<Block> block = BlockOf(program_.constants[static_cast<size_t>(*constant)].tensor, *dims);

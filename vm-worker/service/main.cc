@@ -2,11 +2,14 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include "common/artifact/target_text.h"
+#include "common/native/fault_handler.h"
 #include "common/process/parse_flags.h"
 #include "common/process/process.h"
 #include "common/security/key_directory.h"
 #include "vm-worker/plugin/load_plugin.h"
 #include "vm-worker/service/worker_service.h"
+#include "vm-worker/tiering/fleet_services.h"
 
 namespace kiln {
 namespace {
@@ -44,6 +47,26 @@ struct Flags {
   bool gdb_symbols = false;
 };
 
+// Who is told that the store's change log moved. The loop that tells may outlive the controller.
+struct HintReceiver {
+  std::mutex mutex;  // held while the controller is told, so that it cannot end meanwhile
+  TierController* tiers = nullptr;
+};
+class HintsAsLongAs {
+ public:
+  HintsAsLongAs(HintReceiver& receiver, TierController& tiers) : receiver_(receiver) { Set(&tiers); }
+  ~HintsAsLongAs() { Set(nullptr); }
+  HintsAsLongAs(const HintsAsLongAs&) = delete;
+  HintsAsLongAs& operator=(const HintsAsLongAs&) = delete;
+
+ private:
+  void Set(TierController* tiers) {
+    std::lock_guard lock(receiver_.mutex);
+    receiver_.tiers = tiers;
+  }
+  HintReceiver& receiver_;
+};
+
 TierOptions TierOptionsFrom(const Flags& flags) {
   TierOptions options;
   options.policy.hot_runs = flags.hot_runs;
@@ -75,71 +98,9 @@ Result<WorkerServiceOptions> ServiceOptionsFrom(const Flags& flags) {
   return options;
 }
 
-struct Security {
-  ServerSecurity server;
-  ClientSecurity store, compile;
-};
-
-Status ReadKeys(const Flags& flags, KeyDirectory& keys, Security& security) {
-  ASSIGN_OR_RETURN(security.server, keys.ServerFor("worker"));
-  if (!flags.store.empty()) {
-    ASSIGN_OR_RETURN(security.store, keys.ClientFor("worker", "cache"));
-  }
-  if (!flags.compile.empty()) {
-    ASSIGN_OR_RETURN(security.compile, keys.ClientFor("worker", "compile"));
-  }
-  return {};
-}
-
-// Where plans come from; empty pointers where the worker is on its own. Members end in reverse order.
-struct PlanServices {
-  SignerList trusted;
-  std::unique_ptr<DiskTier> disk;
-  std::unique_ptr<cache::CacheClient> store;
-  std::unique_ptr<PlanSource> source;
-  std::unique_ptr<RpcClient> compile;
-  // Set once the controller exists; hints before that are caught up by its first look at the change log.
-  std::shared_ptr<std::atomic<TierController*>> controller = std::make_shared<std::atomic<TierController*>>(nullptr);
-};
-
-Status Connect(const Flags& flags, KeyDirectory& keys, const Security& security, Loop& loop, Target target,
-               PlanServices& services) {
-  ASSIGN_OR_RETURN(TrustedSigners trusted, keys.LoadTrustedSigners());
-  services.trusted.Replace(std::move(trusted));
-  if (!flags.disk_cache.empty()) {
-    ASSIGN_OR_RETURN(services.disk, DiskTier::Open(flags.disk_cache, flags.disk_cache_bytes));
-  }
-  cache::CacheClientOptions store;
-  store.endpoint = flags.store;
-  store.blob_endpoint = flags.store_blobs;
-  store.hint_endpoint = flags.store_hints;
-  store.security = security.store;
-  store.on_new_head = [controller = services.controller](uint64_t head) {
-    if (TierController* tiers = controller->load()) tiers->OnNewHead(head);
-  };
-  ASSIGN_OR_RETURN(services.store, cache::CacheClient::Connect(loop, std::move(store)));
-  services.source = std::make_unique<PlanSource>(*services.store, services.disk.get(), services.trusted, target);
-  if (flags.compile.empty()) return {};
-  RpcClientOptions compile;
-  compile.endpoint = flags.compile;
-  compile.security = security.compile;
-  ASSIGN_OR_RETURN(services.compile, RpcClient::Connect(loop, std::move(compile)));
-  return {};
-}
-
-Status LoadModels(const Flags& flags, ModelRegistry& registry) {
-  for (const std::string& model : flags.models) {
-    const size_t equals = model.find('=');
-    if (equals == std::string::npos)
-      return Fail(ErrorCode::kInvalidArgument, "--model takes NAME=PATH, not \"" + model + "\"");
-    ASSIGN_OR_RETURN([[maybe_unused]] LoadReply reply,
-                     registry.Load({model.substr(0, equals), model.substr(equals + 1)}));
-  }
-  return {};
-}
-
 Status Serve(const Flags& flags) {
   RETURN_IF_ERROR(InitProcess({"kiln-worker", flags.log_level, flags.die_with_parent}));
+  RETURN_IF_ERROR(CheckTargetLimit());
   for (const std::string& plugin : flags.plugins) RETURN_IF_ERROR(LoadPlugin(plugin));
   TierOptions tier_options = TierOptionsFrom(flags);
   const bool plans = !flags.store.empty() && !tier_options.targets.empty();
@@ -147,12 +108,51 @@ Status Serve(const Flags& flags) {
   if (plans || !flags.insecure) {
     ASSIGN_OR_RETURN(keys, KeyDirectory::Open(flags.keys));
   }
-  Security security;
-  security.server.insecure = security.store.insecure = security.compile.insecure = flags.insecure;
-  if (!flags.insecure) RETURN_IF_ERROR(ReadKeys(flags, *keys, security));
+  ServerSecurity server_security;
+  ClientSecurity store_security, compile_security;
+  server_security.insecure = store_security.insecure = compile_security.insecure = flags.insecure;
+  if (!flags.insecure) {
+    ASSIGN_OR_RETURN(server_security, keys->ServerFor("worker"));
+    if (!flags.store.empty()) {
+      ASSIGN_OR_RETURN(store_security, keys->ClientFor("worker", "cache"));
+    }
+    if (!flags.compile.empty()) {
+      ASSIGN_OR_RETURN(compile_security, keys->ClientFor("worker", "compile"));
+    }
+  }
+
   ASSIGN_OR_RETURN(auto loop, Loop::Start("worker-loop"));
-  PlanServices from;
-  if (plans) RETURN_IF_ERROR(Connect(flags, *keys, security, *loop, tier_options.targets.front(), from));
+  SignerList trusted;
+  std::unique_ptr<DiskTier> disk;
+  std::unique_ptr<cache::CacheClient> store;
+  std::unique_ptr<PlanSource> source;
+  std::unique_ptr<RpcClient> compile;
+  // Hints before the controller exists are caught up by its first look at the change log.
+  auto hints = std::make_shared<HintReceiver>();
+  if (plans) {
+    ASSIGN_OR_RETURN(TrustedSigners trusted_now, keys->LoadTrustedSigners());
+    trusted.Replace(std::move(trusted_now));
+    if (!flags.disk_cache.empty()) {
+      ASSIGN_OR_RETURN(disk, DiskTier::Open(flags.disk_cache, flags.disk_cache_bytes));
+    }
+    cache::CacheClientOptions store_options;
+    store_options.endpoint = flags.store;
+    store_options.blob_endpoint = flags.store_blobs;
+    store_options.hint_endpoint = flags.store_hints;
+    store_options.security = store_security;
+    store_options.on_new_head = [hints](uint64_t head) {
+      std::lock_guard lock(hints->mutex);
+      if (hints->tiers != nullptr) hints->tiers->OnNewHead(head);
+    };
+    ASSIGN_OR_RETURN(store, cache::CacheClient::Connect(*loop, std::move(store_options)));
+    source = std::make_unique<PlanSource>(*store, disk.get(), trusted, tier_options.targets.front());
+    if (!flags.compile.empty()) {
+      RpcClientOptions compile_options;
+      compile_options.endpoint = flags.compile;
+      compile_options.security = compile_security;
+      ASSIGN_OR_RETURN(compile, RpcClient::Connect(*loop, std::move(compile_options)));
+    }
+  }
 
   std::unique_ptr<PerfMap> perf_map;
   if (flags.perf_map) {
@@ -160,20 +160,28 @@ Status Serve(const Flags& flags) {
     tier_options.perf_map = perf_map.get();
   }
   tier_options.gdb_symbols = flags.gdb_symbols;
+  RETURN_IF_ERROR(InstallFaultHandler(plans ? flags.disk_cache : ""));
   EpochDomain epochs;
-  TierController tiers(epochs, from.store.get(), from.source.get(), from.compile.get(), InterpretRecipe, tier_options);
-  from.controller->store(&tiers);
+  std::unique_ptr<FleetServices> services;
+  if (plans) services = std::make_unique<FleetServices>(*store, *source, disk.get(), compile.get());
+  TierController tiers(epochs, services.get(), InterpretRecipe, tier_options);
+  const HintsAsLongAs hints_as_long(*hints, tiers);
   ModelRegistry registry(epochs, tiers);
-  RETURN_IF_ERROR(LoadModels(flags, registry));
+  for (const std::string& model : flags.models) {
+    const size_t equals = model.find('=');
+    if (equals == std::string::npos)
+      return Fail(ErrorCode::kInvalidArgument, "--model takes NAME=PATH, not \"" + model + "\"");
+    ASSIGN_OR_RETURN([[maybe_unused]] LoadReply reply,
+                     registry.Load({model.substr(0, equals), model.substr(equals + 1)}));
+  }
   if (plans && !flags.models.empty() && !tiers.WaitWarm(flags.warm_wait_ms))
     spdlog::warn("the cache store did not answer within {} ms; starting cold", flags.warm_wait_ms);
-
   ASSIGN_OR_RETURN(WorkerServiceOptions service_options, ServiceOptionsFrom(flags));
   auto service = std::make_unique<WorkerService>(registry, tiers, epochs, std::move(service_options));
   RpcServerOptions server_options;
   server_options.endpoints = flags.listen;
-  server_options.security = security.server;
-  server_options.pending_max = flags.queue + static_cast<size_t>(flags.threads) + 64;
+  server_options.security = server_security;
+  server_options.pending_max = flags.queue + static_cast<size_t>(flags.threads) + 128;  // loads, questions
   ASSIGN_OR_RETURN(auto server, RpcServer::Listen(*loop, std::move(server_options)));
   service->RegisterOn(*server);
   server->Serve();
@@ -187,13 +195,12 @@ Status Serve(const Flags& flags) {
   }
   AnnounceReady(addresses);
   while (WaitForStop() == StopWait::kReload) {
-    LogReload(keys ? keys->Reload(security.server, plans ? &from.trusted : nullptr) : Status());
-    tiers.OnSignersReplaced();
+    LogReload(keys ? keys->Reload(server_security, plans ? &trusted : nullptr) : Status());
+    tiers.OnSignersChanged();
   }
   metrics.reset();
   server->Drain();
   service.reset();
-  from.controller->store(nullptr);
   return {};
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/tensor/try_tensor.h"
+
 namespace kiln {
 namespace {
 
@@ -115,7 +117,8 @@ Result<std::vector<Tensor>> FirstState(const ServedModel& served, std::span<cons
     const Dims dims(info.dims);
     const Result<int64_t> elements = CheckedElements(dims, info.dtype);
     if (!elements.has_value()) return FailIn("state \"" + info.name + "\"", elements.error());
-    state.push_back(Tensor::Zeros(info.dtype, dims));
+    ASSIGN_OR_RETURN(Tensor zeros, TryZeros(info.dtype, dims));
+    state.push_back(std::move(zeros));
   }
   if (used != given.size())
     return Fail(ErrorCode::kInvalidArgument, "a tensor is given for an input that is no state of the stream");

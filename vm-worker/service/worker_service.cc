@@ -1,8 +1,11 @@
 #include "vm-worker/service/worker_service.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "common/base/caught.h"
 #include "common/base/clock.h"
+#include "common/native/fault_handler.h"
 #include "vm-worker/explain/explain_model.h"
 #include "vm-worker/interp/interpreter.h"
 #include "vm-worker/service/streams.h"
@@ -12,6 +15,7 @@ namespace {
 
 constexpr uint32_t kBusyRetryMs = 20;
 constexpr size_t kQuestionsMax = 64;
+constexpr size_t kLoadsMax = 16;
 // Beside its tensors an answer has names, sizes and an envelope.
 constexpr int64_t kAnswerBytesMax = static_cast<int64_t>(limits::kEnvelopeBytesMax) - (int64_t{1} << 20);
 
@@ -51,17 +55,19 @@ WorkerService::WorkerService(ModelRegistry& registry, TierController& tiers, Epo
       states_(std::move(options.states)),
       streams_(options.streams),
       idle_ms_(static_cast<uint64_t>(options.streams.idle_ns / 1'000'000)),
+      loads_(kLoadsMax),
       questions_(kQuestionsMax) {
-  questions_thread_ = std::thread([this] {
-    while (std::optional<std::function<void()>> question = questions_.Pop()) (*question)();
-  });
+  loads_thread_ = std::thread([this] { AnswerThread(loads_); });
+  questions_thread_ = std::thread([this] { AnswerThread(questions_); });
   for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { RunThread(); });
 }
 
 WorkerService::~WorkerService() {
   queue_.Close();
+  loads_.Close();
   questions_.Close();
   for (std::thread& thread : threads_) thread.join();
+  loads_thread_.join();
   questions_thread_.join();
 }
 
@@ -69,44 +75,60 @@ void WorkerService::RegisterOn(RpcServer& server) {
   const auto on = [&server](WorkerMethod method, RpcHandler handler) {
     server.Register(static_cast<uint16_t>(method), kAnyRole, std::move(handler));
   };
-  on(WorkerMethod::kRun, [this](const RequestContext& context, Message message, Replier reply) {
-    Enqueue(context, std::move(message), reply, false);
-  });
-  on(WorkerMethod::kLoad, [this](const RequestContext& context, Message message, Replier reply) {
-    Enqueue(context, std::move(message), reply, true);
-  });
+  on(WorkerMethod::kRun, HandlerInto(queue_, nullptr));
+  on(WorkerMethod::kOpenStream, HandlerInto(queue_, &WorkerService::OpenStream));
+  on(WorkerMethod::kCloseStream, HandlerInto(queue_, &WorkerService::CloseStream));
+  on(WorkerMethod::kLoad, HandlerInto(loads_, &WorkerService::Load));
+  on(WorkerMethod::kUnload, HandlerInto(loads_, &WorkerService::Unload));
+  on(WorkerMethod::kStats, HandlerInto(questions_, &WorkerService::StatsOf));
+  on(WorkerMethod::kExplain, HandlerInto(questions_, &WorkerService::Explain));
   on(WorkerMethod::kList,
      [this](const RequestContext&, Message, Replier reply) { reply.Ok(Encode(ListReply{registry_.Names()})); });
-  const auto ask = [&](WorkerMethod method, Result<Message> (WorkerService::*answer)(const Message&)) {
-    on(method, [this, answer](const RequestContext&, Message message, Replier reply) {
-      Ask(std::move(message), reply, answer);
-    });
-  };
-  ask(WorkerMethod::kUnload, &WorkerService::Unload);
-  ask(WorkerMethod::kOpenStream, &WorkerService::OpenStream);
-  ask(WorkerMethod::kCloseStream, &WorkerService::CloseStream);
-  ask(WorkerMethod::kStats, &WorkerService::StatsOf);
-  ask(WorkerMethod::kExplain, &WorkerService::Explain);
   on(WorkerMethod::kPing, [](const RequestContext&, Message, Replier reply) { reply.Ok({}); });
 }
 
-void WorkerService::Enqueue(const RequestContext& context, Message message, const Replier& reply, bool is_load) {
-  Work work{context.deadline_ns, SystemClock().NowNs(), std::move(message), reply, is_load, context.trace_id};
-  if (queue_.Push(work)) return;
-  ++busy_;
-  reply.Fail({ErrorCode::kBusy,
-              "the worker's request queue is full (" + std::to_string(queue_.size()) + " waiting); retry later",
-              {}},
-             kBusyRetryMs);
+RpcHandler WorkerService::HandlerInto(RequestQueue<Work>& queue, Answer answer) {
+  return [this, &queue, answer](const RequestContext& context, Message message, Replier reply) {
+    Work work{context.deadline_ns, SystemClock().NowNs(), std::move(message), reply, answer, context.trace_id};
+    if (queue.Push(work)) return;
+    ++busy_;
+    reply.Fail({ErrorCode::kBusy,
+                "the worker's queue is full (" + std::to_string(queue.size()) + " waiting); retry later",
+                {}},
+               kBusyRetryMs);
+  };
 }
 
-void WorkerService::Ask(Message message, const Replier& reply,
-                        Result<Message> (WorkerService::*answer)(const Message&)) {
-  std::function<void()> question = [this, message = std::move(message), reply, answer] {
-    reply.Done((this->*answer)(message));
-  };
-  if (!questions_.Push(question))
-    reply.Fail({ErrorCode::kBusy, "too many questions are waiting; retry later", {}}, kBusyRetryMs);
+bool WorkerService::IsExpired(const Work& work) {
+  if (work.deadline_ns >= SystemClock().NowNs()) return false;
+  ++expired_;
+  work.reply.Fail({ErrorCode::kDeadlineExceeded, "the deadline passed while the request was queued", {}});
+  return true;
+}
+
+void WorkerService::AnswerThread(RequestQueue<Work>& queue) {
+  while (std::optional<Work> work = queue.Pop()) {
+    if (IsExpired(*work)) continue;
+    Result<Message> answer = Caught([&] { return (this->*work->answer)(work->message); });
+    if (!answer.has_value()) LogFailure(*work, answer.error());
+    StopIfFaulted();
+    work->reply.Done(std::move(answer));
+  }
+}
+
+// Bad requests may come in any number; a line for each would hold up their thread.
+void WorkerService::LogFailure(const Work& work, const Error& error) {
+  const std::optional<uint64_t> held_back = failures_logged_.Take(SystemClock().NowNs());
+  if (!held_back) return;
+  spdlog::info("request {:016x} failed: {}{}", work.trace_id, ToString(error),
+               *held_back == 0 ? "" : fmt::format(" ({} more failed before it)", *held_back));
+}
+
+Result<Message> WorkerService::Load(const Message& message) {
+  LoadRequest request;
+  RETURN_IF_ERROR(Decode(message, request));
+  ASSIGN_OR_RETURN(LoadReply reply, registry_.Load(request));
+  return Encode(reply);
 }
 
 Result<Message> WorkerService::Unload(const Message& message) {
@@ -143,33 +165,25 @@ void WorkerService::RunThread() {
   if (thread.reader < 0)
     spdlog::error("more than {} request threads: this one runs without plans", EpochDomain::kReadersMax);
   while (std::optional<Work> work = queue_.Pop()) {
-    if (work->deadline_ns < SystemClock().NowNs()) {
-      ++expired_;
-      work->reply->Fail({ErrorCode::kDeadlineExceeded, "the deadline passed while the request was queued", {}});
-      continue;
-    }
+    if (IsExpired(*work)) continue;
     ++requests_;
     const int64_t started_ns = SystemClock().NowNs();
     queue_wait_.Record(started_ns - work->queued_ns);
-    Result<Message> answer = Run(thread, *work);
-    if (!work->is_load) run_.Record(SystemClock().NowNs() - started_ns);
+    const bool is_run = work->answer == nullptr;
+    Result<Message> answer = Caught([&] { return is_run ? Run(thread, *work) : (this->*work->answer)(work->message); });
+    if (is_run) run_.Record(SystemClock().NowNs() - started_ns);
     if (!answer.has_value()) {
       ++errors_;
-      spdlog::info("request {:016x} failed: {}", work->trace_id, ToString(answer.error()));
+      LogFailure(*work, answer.error());
     }
-    work->reply->Done(std::move(answer));
+    StopIfFaulted();
+    work->reply.Done(std::move(answer));
   }
   thread.models.clear();
   if (thread.reader >= 0) epochs_.UnregisterReader(thread.reader);
 }
 
 Result<Message> WorkerService::Run(Thread& thread, const Work& work) {
-  if (work.is_load) {
-    LoadRequest request;
-    RETURN_IF_ERROR(Decode(work.message, request));
-    ASSIGN_OR_RETURN(LoadReply reply, registry_.Load(request));
-    return Encode(reply);
-  }
   const int64_t start = SystemClock().NowNs();
   RunRequest request;
   RETURN_IF_ERROR(Decode(work.message, request));
@@ -181,10 +195,10 @@ Result<Message> WorkerService::Run(Thread& thread, const Work& work) {
       ASSIGN_OR_RETURN(served, registry_.FindVariant(request.model, overrides));
     }
     ASSIGN_OR_RETURN(std::vector<TensorRef> inputs, BindInputs(*served, request, {}, {}));
-    ASSIGN_OR_RETURN(reply.outputs, Execute(thread, served, inputs, reply.timing));
+    ASSIGN_OR_RETURN(reply.outputs, Execute(thread, served, inputs, work.deadline_ns, reply.timing));
     RETURN_IF_ERROR(CheckFits(reply.outputs));
   } else {
-    RETURN_IF_ERROR(RunStream(thread, served, request, reply));
+    RETURN_IF_ERROR(RunStream(thread, served, request, work.deadline_ns, reply));
   }
   spdlog::debug("request {:016x} of model {}: {} us, segments {} by plan, {} interpreted", work.trace_id, request.model,
                 reply.timing.run_us, reply.timing.plan_segments, reply.timing.interpreted_segments);
@@ -192,7 +206,7 @@ Result<Message> WorkerService::Run(Thread& thread, const Work& work) {
 }
 
 Status WorkerService::RunStream(Thread& thread, const std::shared_ptr<const ServedModel>& served,
-                                const RunRequest& request, RunReply& reply) {
+                                const RunRequest& request, int64_t deadline_ns, RunReply& reply) {
   Result<StreamStore::Lease> lease = streams_.Take(request.stream, served);
   if (!lease.has_value()) {
     if (lease.error().code != ErrorCode::kNotFound) return std::unexpected(lease.error());
@@ -200,7 +214,7 @@ Status WorkerService::RunStream(Thread& thread, const std::shared_ptr<const Serv
     return {};
   }
   ASSIGN_OR_RETURN(std::vector<TensorRef> inputs, BindInputs(*served, request, lease->links(), lease->state()));
-  ASSIGN_OR_RETURN(std::vector<NamedTensor> outputs, Execute(thread, served, inputs, reply.timing));
+  ASSIGN_OR_RETURN(std::vector<NamedTensor> outputs, Execute(thread, served, inputs, deadline_ns, reply.timing));
   std::vector<Tensor> state;
   std::vector<bool> kept(outputs.size());
   for (const StreamLink& link : lease->links()) {
@@ -216,7 +230,8 @@ Status WorkerService::RunStream(Thread& thread, const std::shared_ptr<const Serv
 
 Result<std::vector<NamedTensor>> WorkerService::Execute(Thread& thread,
                                                         const std::shared_ptr<const ServedModel>& served,
-                                                        std::span<const TensorRef> inputs, RunTiming& timing) {
+                                                        std::span<const TensorRef> inputs, int64_t deadline_ns,
+                                                        RunTiming& timing) {
   std::erase_if(thread.models, [](const auto& entry) { return entry.second.served.expired(); });
   Thread::PerModel& own = thread.models[served.get()];
   Model& model = *served->model;
@@ -243,6 +258,7 @@ Result<std::vector<NamedTensor>> WorkerService::Execute(Thread& thread,
   const Sums before = sum();
   const int64_t start = SystemClock().NowNs();
   RunOptions options;
+  options.deadline_ns = deadline_ns;
   Result<std::vector<Tensor>> outputs = Fail(ErrorCode::kInternal, "not run");
   if (thread.reader >= 0) {
     EpochScope scope(epochs_, thread.reader);

@@ -1,4 +1,5 @@
-// The worker's front: execute API on a loop, a bounded queue, request threads with a VM context each.
+// The worker's front: execute API on a loop, a bounded queue, request threads with a VM context each. Loads have a
+// thread of their own, and so have questions about the worker: neither holds up a request.
 #pragma once
 
 #include <atomic>
@@ -12,6 +13,7 @@
 #include "common/messaging/rpc_server.h"
 #include "common/telemetry/metrics.h"
 #include "vm-worker/dispatch/kernel_pool.h"
+#include "vm-worker/service/line_budget.h"
 #include "vm-worker/service/model_registry.h"
 #include "vm-worker/service/request_queue.h"
 #include "vm-worker/service/stream_store.h"
@@ -41,25 +43,30 @@ class WorkerService {
 
  private:
   struct Thread;  // what a request thread owns
+  // A message that waits for a thread. `answer` is null for a run, which needs a request thread's context.
+  using Answer = Result<Message> (WorkerService::*)(const Message&);
   struct Work {
     int64_t deadline_ns = 0;
     int64_t queued_ns = 0;
     Message message;
-    std::optional<Replier> reply;
-    bool is_load = false;
+    Replier reply;
+    Answer answer = nullptr;
     uint64_t trace_id = 0;
   };
 
-  void Enqueue(const RequestContext& context, Message message, const Replier& reply, bool is_load);
+  RpcHandler HandlerInto(RequestQueue<Work>& queue, Answer answer);
+  // Tells the caller, where the deadline of a message has passed while it waited.
+  bool IsExpired(const Work& work);
   void RunThread();
-  // `answer` runs on the questions thread.
-  void Ask(Message message, const Replier& reply, Result<Message> (WorkerService::*answer)(const Message&));
+  void AnswerThread(RequestQueue<Work>& queue);
+  void LogFailure(const Work& work, const Error& error);
+  Result<Message> Load(const Message& message);
   Result<Message> Unload(const Message& message);
   Result<Message> Run(Thread& thread, const Work& work);
   Result<std::vector<NamedTensor>> Execute(Thread& thread, const std::shared_ptr<const ServedModel>& served,
-                                           std::span<const TensorRef> inputs, RunTiming& timing);
+                                           std::span<const TensorRef> inputs, int64_t deadline_ns, RunTiming& timing);
   Status RunStream(Thread& thread, const std::shared_ptr<const ServedModel>& served, const RunRequest& request,
-                   RunReply& reply);
+                   int64_t deadline_ns, RunReply& reply);
   Result<Message> OpenStream(const Message& message);
   Result<Message> CloseStream(const Message& message);
   Result<Message> Explain(const Message& message);
@@ -77,9 +84,12 @@ class WorkerService {
   const uint64_t idle_ms_;
   std::atomic<uint64_t> requests_{0}, errors_{0}, busy_{0}, expired_{0};
   Latency queue_wait_, run_;
+  LineBudget failures_logged_;
   std::vector<std::thread> threads_;
-  // Questions about the worker wait for the control thread, which may wait for the loop: never answered on the loop.
-  RequestQueue<std::function<void()>> questions_;
+  RequestQueue<Work> loads_;  // and unloads, in order
+  std::thread loads_thread_;
+  // Questions about the worker wait for the control thread's state: never answered on the loop.
+  RequestQueue<Work> questions_;
   std::thread questions_thread_;
 };
 

@@ -5,9 +5,20 @@ namespace kiln {
 namespace {
 
 void AddTiers(const TierStats& tiers, std::vector<MetricSample>& samples) {
-#define KILN_TIER_COUNT(name) samples.push_back({#name, tiers.name, ""});
-#include "vm-worker/tiering/tier_counts.def"
-#undef KILN_TIER_COUNT
+  const auto add = [&samples](std::string stat, uint64_t value) { samples.push_back({std::move(stat), value, ""}); };
+  add("compile_requests", tiers.compile_requests);
+  add("compiled", tiers.compiled);
+  add("compile_failures", tiers.compile_failures);
+  add("fetched", tiers.fetched);
+  add("fetched_from_disk", tiers.fetched_from_disk);
+  add("rejected", tiers.rejected);
+  add("published", tiers.published);
+  add("shadow_clean", tiers.shadow_clean);
+  add("shadow_mismatches", tiers.shadow_mismatches);
+  add("shadow_undecided", tiers.shadow_undecided);
+  add("shadow_faults", tiers.shadow_faults);
+  add("samples_clean", tiers.samples_clean);
+  add("quarantined", tiers.quarantined);
   for (size_t i = 1; i < kMissReasons; ++i) {
     const std::string reason(MissReasonText(static_cast<MissReason>(i)));
     samples.push_back({"miss", tiers.misses.calls[i], reason});
@@ -16,9 +27,12 @@ void AddTiers(const TierStats& tiers, std::vector<MetricSample>& samples) {
 }
 
 void AddStreams(const StreamStats& streams, std::vector<MetricSample>& samples) {
-#define KILN_STREAM_COUNT(member, stat) samples.push_back({stat, static_cast<uint64_t>(streams.member), ""});
-#include "vm-worker/service/stream_counts.def"
-#undef KILN_STREAM_COUNT
+  samples.push_back({"streams", streams.open, ""});
+  samples.push_back({"stream_bytes", static_cast<uint64_t>(streams.bytes), ""});
+  samples.push_back({"streams_opened", streams.opened, ""});
+  samples.push_back({"streams_expired", streams.expired, ""});
+  samples.push_back({"streams_lost", streams.lost, ""});
+  samples.push_back({"streams_refused", streams.refused, ""});
 }
 
 void AddModel(const std::string& name, const std::vector<SegmentStatus>& segments, std::vector<MetricSample>& samples) {
@@ -26,15 +40,24 @@ void AddModel(const std::string& name, const std::vector<SegmentStatus>& segment
   uint64_t with_plan = 0;
   for (const SegmentStatus& segment : segments) {
     with_plan += segment.published.empty() ? 0 : 1;
-#define KILN_SEGMENT_COUNT(count) all.count += segment.totals.count;
-#include "vm-worker/dispatch/segment_counts.def"
-#undef KILN_SEGMENT_COUNT
+    all.interpreted_calls += segment.totals.interpreted_calls;
+    all.plan_calls += segment.totals.plan_calls;
+    all.interpreted_ns += segment.totals.interpreted_ns;
+    all.kernel_ns += segment.totals.kernel_ns;
+    all.reference_ns += segment.totals.reference_ns;
+    all.guard_misses += segment.totals.guard_misses;
+    all.input_copies += segment.totals.input_copies;
   }
-  samples.push_back({"segments", segments.size(), name});
-  samples.push_back({"segments_with_plan", with_plan, name});
-#define KILN_SEGMENT_COUNT(count) samples.push_back({#count, all.count, name});
-#include "vm-worker/dispatch/segment_counts.def"
-#undef KILN_SEGMENT_COUNT
+  const auto add = [&](std::string stat, uint64_t value) { samples.push_back({std::move(stat), value, name}); };
+  add("segments", segments.size());
+  add("segments_with_plan", with_plan);
+  add("interpreted_calls", all.interpreted_calls);
+  add("plan_calls", all.plan_calls);
+  add("interpreted_ns", all.interpreted_ns);
+  add("kernel_ns", all.kernel_ns);
+  add("reference_ns", all.reference_ns);
+  add("guard_misses", all.guard_misses);
+  add("input_copies", all.input_copies);
 }
 
 }  // namespace

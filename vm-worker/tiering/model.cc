@@ -67,9 +67,13 @@ Model::Totals Model::SumCounters(size_t segment) const {
   Totals totals;
   for (ModelThread* thread : threads()) {
     const SegmentCounters& c = thread->counters[segment];
-#define KILN_SEGMENT_COUNT(name) totals.name += c.name.load(std::memory_order_relaxed);
-#include "vm-worker/dispatch/segment_counts.def"
-#undef KILN_SEGMENT_COUNT
+    totals.interpreted_calls += c.interpreted_calls.load(std::memory_order_relaxed);
+    totals.plan_calls += c.plan_calls.load(std::memory_order_relaxed);
+    totals.interpreted_ns += c.interpreted_ns.load(std::memory_order_relaxed);
+    totals.kernel_ns += c.kernel_ns.load(std::memory_order_relaxed);
+    totals.reference_ns += c.reference_ns.load(std::memory_order_relaxed);
+    totals.guard_misses += c.guard_misses.load(std::memory_order_relaxed);
+    totals.input_copies += c.input_copies.load(std::memory_order_relaxed);
   }
   return totals;
 }

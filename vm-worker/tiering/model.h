@@ -53,7 +53,7 @@ struct PlanTiming {
   int64_t arena_bytes = 0;             // of the last measured call
 };
 
-class Model {
+class Model : public std::enable_shared_from_this<Model> {
  public:
   Model(std::string name, std::shared_ptr<const LoadedProgram> program, EpochDomain& epochs);
 
@@ -66,9 +66,8 @@ class Model {
   ModelThread& AddThread();
   // Sums over threads. Thread-safe.
   struct Totals {
-#define KILN_SEGMENT_COUNT(name) uint64_t name = 0;
-#include "vm-worker/dispatch/segment_counts.def"
-#undef KILN_SEGMENT_COUNT
+    uint64_t interpreted_calls = 0, plan_calls = 0, interpreted_ns = 0, kernel_ns = 0, reference_ns = 0,
+             guard_misses = 0, input_copies = 0;
   };
   Totals SumCounters(size_t segment) const;
   std::vector<ModelThread*> threads() const;

@@ -1,72 +1,163 @@
 #include "vm-worker/tiering/shadow.h"
 
-#include "common/base/clock.h"
+#include <algorithm>
+#include <cstring>
+
+#include "common/base/caught.h"
+#include "common/native/contained_run.h"
 #include "common/native/guarded_memory.h"
 #include "common/numeric/difference.h"
 #include "common/segment/decisions.h"
 #include "vm-worker/dispatch/plan_instance.h"
+#include "vm-worker/interp/interpreter.h"
 
 namespace kiln {
 namespace {
 
-// Memory of one shadow run: every block ends at an inaccessible page.
+// Memory of one shadow run: every block ends at an inaccessible page. nullptr when there is none.
 class GuardedRunMemory final : public KernelMemory {
  public:
   void* AllocateOutput(size_t bytes) override { return AllocateScratch(bytes); }
-  void* AllocateScratch(size_t bytes) override {
-    blocks_.push_back(std::make_unique<GuardedMemory>(bytes));
-    return blocks_.back()->data();
+  void* AllocateScratch(size_t bytes) override { return Take(bytes, GuardedSharing::kPrivate)->data(); }
+  // What the child writes and the parent reads.
+  void* AllocateShared(size_t bytes) { return Take(bytes, GuardedSharing::kShared)->data(); }
+  // A write-protected copy.
+  void* CopyOf(const TensorRef& contiguous) {
+    const auto bytes = static_cast<size_t>(contiguous.bytes());
+    GuardedMemory* block = Take(bytes, GuardedSharing::kPrivate);
+    if (block->data() == nullptr) return nullptr;
+    std::memcpy(block->data(), contiguous.data, bytes);
+    return block->MakeReadOnly() ? block->data() : nullptr;
   }
 
  private:
+  GuardedMemory* Take(size_t bytes, GuardedSharing sharing) {
+    blocks_.push_back(std::make_unique<GuardedMemory>(bytes, 64, sharing));
+    return blocks_.back().get();
+  }
   std::vector<std::unique_ptr<GuardedMemory>> blocks_;
 };
+
+// How the plan's run ended, told by the child in shared memory.
+struct RunReport {
+  bool failed;
+  ErrorCode code;
+  char text[1024];
+};
+
+Status PlaceInputs(const ShadowSample& sample, GuardedRunMemory& memory, std::vector<TensorRef>& inputs) {
+  for (const Tensor& input : sample.inputs) {
+    void* copy = memory.CopyOf(input.ref);
+    if (copy == nullptr) return Fail(ErrorCode::kResourceExhausted, "no guarded memory for the inputs of a shadow run");
+    inputs.push_back(MakeRef(input.dtype(), input.dims(), copy));
+  }
+  return {};
+}
+
+// The plan's outputs, in `memory`. Fault: IntegrityFailure; what says nothing about the plan: ResourceExhausted.
+Status RunPlanContained(const ShadowSample& sample, std::span<const int64_t> symbols, GuardedRunMemory& memory,
+                        std::vector<TensorRef>& actual, bool& faulted) {
+  std::vector<TensorRef> inputs;
+  RETURN_IF_ERROR(PlaceInputs(sample, memory, inputs));
+  ASSIGN_OR_RETURN(std::unique_ptr<PlanInstance> instance, PlanInstance::Instantiate(sample.plan, symbols));
+  std::vector<void*> outputs;
+  for (size_t i = 0; i < instance->output_count(); ++i) {
+    outputs.push_back(memory.AllocateShared(static_cast<size_t>(instance->output_bytes(i))));
+    actual.push_back(MakeRef(instance->output_dtype(i), instance->output_dims(i), outputs.back()));
+  }
+  void* arena = memory.AllocateScratch(static_cast<size_t>(instance->arena_bytes()));
+  auto* report = static_cast<RunReport*>(memory.AllocateShared(sizeof(RunReport)));
+  if (arena == nullptr || report == nullptr || std::find(outputs.begin(), outputs.end(), nullptr) != outputs.end())
+    return Fail(ErrorCode::kResourceExhausted, "no guarded memory for a shadow run");
+  const ContainedEnd end = RunContained([&] {
+    const Status ran = instance->Run({inputs, outputs, arena, &memory, nullptr, nullptr});
+    if (ran.has_value()) return;
+    report->failed = true;
+    report->code = ran.error().code;
+    std::strncpy(report->text, ran.error().message.c_str(), sizeof(report->text) - 1);
+  });
+  faulted = end.kind == ContainedEnd::Kind::kFaulted;
+  switch (end.kind) {
+    case ContainedEnd::Kind::kReturned:
+      if (report->failed) return Fail(report->code, report->text);
+      return {};
+    case ContainedEnd::Kind::kFaulted:
+      return Fail(ErrorCode::kIntegrityFailure, "the plan's run ended its process: " + end.detail);
+    case ContainedEnd::Kind::kNotRun:
+      return Fail(ErrorCode::kResourceExhausted, end.detail);
+  }
+  return {};
+}
+
+std::vector<TensorRef> Refs(const std::vector<Tensor>& tensors) {
+  std::vector<TensorRef> refs;
+  for (const Tensor& tensor : tensors) refs.push_back(tensor.ref);
+  return refs;
+}
+
+// By the interpreter.
+Result<std::vector<Tensor>> Interpret(const ShadowSample& sample) {
+  const Segment& segment = sample.plan->segment();
+  ASSIGN_OR_RETURN(const auto body, LoadSegmentBody(segment));
+  VmContext context;
+  return RunSegment(context, *body, segment, Refs(sample.inputs), sample.plan->weights(), sample.parameters);
+}
+
+// What was expected beside what came.
+void Compare(const ShadowSample& sample, std::span<const int64_t> symbols, std::span<const TensorRef> expected,
+             std::span<const TensorRef> actual, ShadowVerdict& verdict) {
+  const Segment& segment = sample.plan->segment();
+  const std::vector<ErrorBound> bounds = OutputErrorBounds(segment.body, symbols, sample.plan->plan().numeric_mode);
+  const std::vector<bool> behind_decision = OutputsBehindDecisions(segment);
+  verdict.outcome = ShadowOutcome::kClean;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    const auto difference = FirstDifference(expected[i], actual[i], bounds[i]);
+    if (!difference) continue;
+    verdict.detail = "output " + std::to_string(i) + " " + *difference;
+    verdict.outcome = behind_decision[i] ? ShadowOutcome::kUndecided : ShadowOutcome::kMismatch;
+    if (!behind_decision[i]) return;
+  }
+}
+
+Status Check(const ShadowSample& sample, ShadowVerdict& verdict, bool& faulted) {
+  const std::vector<TensorRef> inputs = Refs(sample.inputs);
+  std::vector<int64_t> symbols(sample.plan->segment().symbols.size(), -1);
+  RETURN_IF_ERROR(BindSymbols(sample.plan->segment(), inputs, sample.parameters, symbols));
+  const std::vector<TensorRef> outputs = Refs(sample.outputs);
+  if (sample.answered_by_plan) {
+    ASSIGN_OR_RETURN(const std::vector<Tensor> expected, Interpret(sample));
+    Compare(sample, symbols, Refs(expected), outputs, verdict);
+    return {};
+  }
+  GuardedRunMemory memory;
+  std::vector<TensorRef> actual;
+  RETURN_IF_ERROR(RunPlanContained(sample, symbols, memory, actual, faulted));
+  Compare(sample, symbols, outputs, actual, verdict);
+  return {};
+}
 
 }  // namespace
 
 ShadowVerdict CheckShadow(const ShadowSample& sample) {
-  ShadowVerdict verdict{sample.plan, false, {}};
-  const Segment& segment = sample.plan->segment();
-  std::vector<TensorRef> inputs;
-  for (const Tensor& input : sample.inputs) inputs.push_back(input.ref);
-  std::vector<int64_t> symbols(segment.symbols.size(), -1);
-  if (Status bound = BindSymbols(segment, inputs, sample.parameters, symbols); !bound.has_value()) {
-    verdict.detail = bound.error().message;
-    return verdict;
+  ShadowVerdict verdict{sample.plan, ShadowOutcome::kUndecided, {}, sample.answered_by_plan};
+  bool faulted = false;
+  const Status checked = Caught([&] { return Check(sample, verdict, faulted); });
+  if (checked.has_value()) return verdict;
+  verdict.detail = checked.error().message;
+  if (faulted) {
+    verdict.outcome = ShadowOutcome::kFault;
+  } else if (checked.error().code == ErrorCode::kResourceExhausted || sample.answered_by_plan) {
+    verdict.outcome = ShadowOutcome::kUndecided;
+  } else {
+    verdict.outcome = ShadowOutcome::kMismatch;  // the interpreter answered what the plan refuses
   }
-  auto instance = PlanInstance::Instantiate(sample.plan, symbols);
-  if (!instance.has_value()) {
-    verdict.detail = instance.error().message;
-    return verdict;
-  }
-  GuardedRunMemory memory;
-  std::vector<void*> outputs;
-  for (size_t i = 0; i < (*instance)->output_count(); ++i)
-    outputs.push_back(memory.AllocateScratch(static_cast<size_t>((*instance)->output_bytes(i))));
-  void* arena = memory.AllocateScratch(static_cast<size_t>((*instance)->arena_bytes()));
-  if (Status ran = (*instance)->Run({inputs, outputs, arena, &memory, nullptr, nullptr}); !ran.has_value()) {
-    verdict.detail = ran.error().message;
-    return verdict;
-  }
-  const std::vector<ErrorBound> bounds = OutputErrorBounds(segment.body, symbols, sample.plan->plan().numeric_mode);
-  const std::vector<bool> behind_decision = OutputsBehindDecisions(segment);
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const TensorRef actual = MakeRef((*instance)->output_dtype(i), (*instance)->output_dims(i), outputs[i]);
-    if (auto difference = FirstDifference(sample.outputs[i].ref, actual, bounds[i])) {
-      verdict.detail = "output " + std::to_string(i) + " " + *difference;
-      if (!behind_decision[i]) {
-        verdict.undecided = false;
-        return verdict;
-      }
-      verdict.undecided = true;
-    }
-  }
-  verdict.clean = !verdict.undecided;
   return verdict;
 }
 
 ShadowRunner::ShadowRunner(Options options, std::function<void(ShadowVerdict)> report)
-    : options_(options), report_(std::move(report)), thread_([this] { Run(); }) {}
+    : options_(options), report_(std::move(report)) {
+  if (options_.own_thread) thread_ = std::thread([this] { Run(); });
+}
 
 ShadowRunner::~ShadowRunner() {
   {
@@ -74,37 +165,43 @@ ShadowRunner::~ShadowRunner() {
     stopping_ = true;
   }
   wake_.notify_all();
-  thread_.join();
-}
-
-bool ShadowRunner::HasRoom() const {
-  std::lock_guard lock(mutex_);
-  return queue_.size() < options_.queue_max;
+  if (thread_.joinable()) thread_.join();
 }
 
 bool ShadowRunner::Offer(ShadowSample sample) {
   std::lock_guard lock(mutex_);
   if (queue_.size() >= options_.queue_max || stopping_) return false;
   queue_.push_back(std::move(sample));
+  waiting_.store(queue_.size(), std::memory_order_relaxed);
   wake_.notify_one();
+  return true;
+}
+
+bool ShadowRunner::Step() {
+  ShadowSample sample;
+  {
+    std::lock_guard lock(mutex_);
+    if (stopping_ || queue_.empty()) return false;
+    sample = std::move(queue_.front());
+    queue_.pop_front();
+    waiting_.store(queue_.size(), std::memory_order_relaxed);
+  }
+  ShadowVerdict verdict = CheckShadow(sample);
+  sample = {};
+  report_(std::move(verdict));
   return true;
 }
 
 void ShadowRunner::Run() {
   for (;;) {
-    ShadowSample sample;
     {
       std::unique_lock lock(mutex_);
       wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
       if (stopping_) return;
-      sample = std::move(queue_.front());
-      queue_.pop_front();
     }
-    const int64_t start = SystemClock().NowNs();
-    ShadowVerdict verdict = CheckShadow(sample);
-    const int64_t used = SystemClock().NowNs() - start;
-    sample = {};
-    report_(std::move(verdict));
+    const int64_t start = options_.clock->NowNs();
+    Step();
+    const int64_t used = options_.clock->NowNs() - start;
     const auto rest = static_cast<int64_t>(static_cast<double>(used) * (1 / options_.core_share_max - 1));
     std::unique_lock lock(mutex_);
     wake_.wait_for(lock, std::chrono::nanoseconds(rest), [this] { return stopping_; });

@@ -1,41 +1,53 @@
-// Shadow checks: before a plan answers anybody, it is re-run in the background on inputs that the interpreter has
-// answered.
+// Shadow checks: a plan beside the interpreter, in the background. Before a plan answers anybody, it is run on inputs
+// that the interpreter has answered, in a process of its own; a plan that another worker has proven answers at once,
+// and the interpreter is run on some of what it answered.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "vm-worker/dispatch/linked_plan.h"
 
 namespace kiln {
 
-// A call that the interpreter answered: copies of its run-time inputs and outputs.
+// One call: copies of its run-time inputs and outputs.
 struct ShadowSample {
   std::shared_ptr<const LinkedPlan> plan;
   std::vector<Tensor> inputs;
   std::vector<int64_t> parameters;
   std::vector<Tensor> outputs;
+  bool answered_by_plan = false;           // whose outputs these are: the plan's, else the interpreter's
+  std::shared_ptr<const void> keep_alive;  // what segment and weights of the plan belong to
+};
+
+enum class ShadowOutcome : uint8_t {
+  kClean,
+  kMismatch,   // differs from the interpreter
+  kFault,      // ended its process
+  kUndecided,  // neither clean nor wrong: differs only behind a decision on inexact floats, or there was no memory or
+               // no process for the run; another sample must tell
 };
 
 struct ShadowVerdict {
   std::shared_ptr<const LinkedPlan> plan;
-  bool clean = false;
-  bool undecided =
-      false;  // differs only behind a decision on inexact floats: neither clean nor wrong, another sample must tell
-  std::string detail;  // the first difference: output, index, both values
+  ShadowOutcome outcome = ShadowOutcome::kUndecided;
+  std::string detail;             // the first difference: output, index, both values; or what went wrong
+  bool answered_by_plan = false;  // as in the sample
 };
 
-// Runs the plan on the sample's inputs, outputs and temporaries at guard pages, and compares: integers and bool
-// exactly, floats within what the plan's numeric mode allows the ops before each output (common/numeric). A difference
-// in an output behind a decision (common/segment/decisions.h) leaves it undecided.
+// Runs what did not answer the sample: the plan, in a forked child (RunContained), inputs, outputs and temporaries at
+// guard pages and inputs write-protected; or the interpreter. Compares integers and bool exactly, floats within what
+// the plan's numeric mode allows the ops before each output (common/numeric). A difference in an output behind a
+// decision (common/segment/decisions.h) leaves it undecided.
 ShadowVerdict CheckShadow(const ShadowSample& sample);
 
 // A background thread with a small bounded queue and a duty cycle. Thread-safe.
@@ -44,18 +56,23 @@ class ShadowRunner {
   struct Options {
     size_t queue_max = 4;
     double core_share_max = 0.05;
+    bool own_thread = true;  // false: samples wait for Step
+    const Clock* clock = &SystemClock();
   };
   ShadowRunner(Options options, std::function<void(ShadowVerdict)> report);  // `report` runs on the shadow thread
   ~ShadowRunner();
   // False when the queue is full: the sample is dropped, another will come.
   bool Offer(ShadowSample sample);
-  bool HasRoom() const;
+  bool HasRoom() const { return waiting_.load(std::memory_order_relaxed) < options_.queue_max; }
+  // Checks the oldest sample on the calling thread; false: none waits. Only without a thread of its own.
+  bool Step();
 
  private:
   void Run();
   const Options options_;
   const std::function<void(ShadowVerdict)> report_;
-  mutable std::mutex mutex_;  // guards what follows
+  std::atomic<size_t> waiting_{0};  // queue_.size(), for HasRoom
+  std::mutex mutex_;                // guards what follows
   std::condition_variable wake_;
   std::deque<ShadowSample> queue_;
   bool stopping_ = false;

@@ -1,77 +1,34 @@
-// TierController: the worker's control thread. Watches profiles, asks for plans, has them fetched, shadow-checks and
-// publishes them, follows the store's change log. Nothing here is on the request path, and it waits for no service:
-// answers come as events; with every service gone it only grows quiet.
+// TierController: the worker's control thread. Watches profiles, asks for plans, has them fetched, shadow-checked and
+// published, follows the store's change log. Nothing here is on the request path; with every service gone it only grows
+// quiet.
+//
+// The control thread never waits for the fleet: answers come as events, and what blocks (fetching, linking, packing
+// weights) runs on the fetch lane. `state_mutex_` is held for bookkeeping only.
+//
+//   asking.cc       which plans a segment has and wants: Variants, compile requests, backing off
+//   installing.cc   a plan on its way in and out: fetch, link, shadow runs, publish, drop
+//   accusing.cc     plans that were wrong here: remembered, and told the store
+//   change_log.cc   what the store announces
 #pragma once
 
-#include <array>
 #include <condition_variable>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
-#include "common/cache_api/client.h"
-#include "common/compile_api/compile_api.h"
-#include "common/signature/signature.h"
-#include "vm-worker/cache_client/plan_source.h"
 #include "vm-worker/dispatch/epoch.h"
 #include "vm-worker/dispatch/perf_map.h"
-#include "vm-worker/tiering/model.h"
-#include "vm-worker/tiering/policy.h"
-#include "vm-worker/tiering/shadow.h"
+#include "vm-worker/tiering/job_lane.h"
+#include "vm-worker/tiering/plan_group.h"
+#include "vm-worker/tiering/plan_services.h"
+#include "vm-worker/tiering/tier_options.h"
 
 namespace kiln {
-
-enum class MissReason : uint8_t {
-#define KILN_MISS(value, name, text, doc) k##name = value,
-#include "vm-worker/tiering/miss_reasons.def"
-#undef KILN_MISS
-};
-inline constexpr size_t kMissReasons = 1  // index 0 unused
-#define KILN_MISS(value, name, text, doc) +1
-#include "vm-worker/tiering/miss_reasons.def"
-#undef KILN_MISS
-    ;
-std::string_view MissReasonText(MissReason reason);
-
-struct TierOptions {
-  TierPolicy policy;
-  NumericMode numeric_mode = NumericMode::kDefault;
-  std::vector<Target> targets;  // acceptable, best first; the first is asked for
-  int shadow_runs = 3;
-  ShadowRunner::Options shadow;
-  int64_t tick_ms = 50;
-  int64_t change_log_ms = limits::kChangeLogPollMs;
-  int64_t store_deadline_ms = limits::kLookupTimeoutMs;
-  int64_t compile_deadline_ms = 120'000;
-  std::string reporter;         // unique per worker process
-  bool gdb_symbols = false;     // NameForGdb for every plan's code
-  PerfMap* perf_map = nullptr;  // told of every plan's code; outlives the controller
-};
-
-// Interpreted calls by MissReason, and the interpreter's time in them.
-struct MissLedger {
-  std::array<uint64_t, kMissReasons> calls{}, ns{};
-  void Add(MissReason reason, uint64_t more_calls, uint64_t more_ns);
-};
-
-// Whether an error says nothing about the thing asked for, only that a service cannot answer now.
-bool IsUnreachable(ErrorCode code);
-
-// Counters since the start; a snapshot.
-struct TierStats {
-#define KILN_TIER_COUNT(name) uint64_t name = 0;
-#include "vm-worker/tiering/tier_counts.def"
-#undef KILN_TIER_COUNT
-  MissLedger misses;
-};
 
 // A plan of a segment as this worker sees it.
 struct PlanStatus {
@@ -79,12 +36,6 @@ struct PlanStatus {
   bool published = false;  // else it is in its shadow runs
   int clean_runs = 0;
   std::shared_ptr<const LinkedPlan> plan;  // as linked to the site that was asked about
-};
-
-// The shape of an interpreted call.
-struct SeenCall {
-  std::vector<int64_t> symbol_values;  // per symbol of the segment, -1 inside
-  std::vector<SignatureInput> inputs;
 };
 
 // How one segment of a model runs now; for stats and explain.
@@ -107,9 +58,8 @@ struct SegmentStatus {
 // Thread-safe. Start it before models are loaded; destroy it before what it refers to.
 class TierController {
  public:
-  // `store`, `source` and `compile` may be null (a worker on its own): then nothing is fetched or asked for.
-  TierController(EpochDomain& epochs, cache::CacheClient* store, PlanSource* source, RpcClient* compile,
-                 RecipeRunner recipes, TierOptions options);
+  // `services` may be null (a worker on its own): then nothing is fetched or asked for.
+  TierController(EpochDomain& epochs, PlanServices* services, RecipeRunner recipes, TierOptions options);
   ~TierController();
 
   void AddModel(std::shared_ptr<Model> model);
@@ -119,11 +69,14 @@ class TierController {
   // called by requests.
   bool WaitWarm(int64_t timeout_ms) const;
   // The observer for one worker thread of a model; owned by the caller, ends before the controller.
-  std::unique_ptr<CallObserver> MakeObserver(std::shared_ptr<Model> model, ModelThread& thread);
+  std::unique_ptr<CallObserver> MakeObserver(const std::shared_ptr<Model>& model, ModelThread& thread);
   // A hint that the store's change log moved. Any thread.
   void OnNewHead(uint64_t head);
-  // The list of trusted signers was replaced: plans of those that are gone are withdrawn. Any thread.
-  void OnSignersReplaced();
+  // The list of signers was read again: plans of those that are not believed any more are withdrawn. Any thread.
+  void OnSignersChanged();
+  // One round of the control thread, after what waits on the fetch lane and for shadow runs; false: nothing was
+  // waiting. Only without own_threads.
+  bool Step();
 
   TierStats Stats() const;
   std::vector<SegmentStatus> Segments(const Model& model) const;
@@ -131,38 +84,6 @@ class TierController {
   int64_t packed_bytes() const { return packer_.bytes(); }
 
  private:
-  enum class PlanState : uint8_t { kShadowing, kPublished, kRejected };
-  struct PlanEntry {
-    PlanState state = PlanState::kRejected;
-    std::vector<std::shared_ptr<const LinkedPlan>> linked;  // per site of the group
-    int clean = 0;
-    bool exact = false;
-    SignPublicKey signer{};
-  };
-  // All sites of a model with one SegmentId.
-  struct Group {
-    SegmentId id;
-    const Segment* segment = nullptr;
-    std::vector<size_t> sites;
-    std::map<PlanKey, PlanEntry> plans;
-    std::set<PlanKey> fetching;  // on their way from disk or store
-    SegmentProfile profile;
-    std::map<std::vector<int64_t>, uint64_t> shapes;
-    MissLedger misses;
-    std::optional<SeenCall> last_interpreted;
-    std::vector<std::vector<int64_t>> exact_asked;
-    bool request_pending = false;
-    bool variants_known = false, variants_pending = false;
-    bool variants_stale = false;  // the answer on its way may be older than a change that was heard of
-    int64_t retry_ns = 0;
-    int64_t backoff_ms = 0;
-    MissReason reason = MissReason::kCold;
-    std::string detail;
-  };
-  struct ModelState {
-    std::shared_ptr<Model> model;
-    std::map<SegmentId, Group> groups;
-  };
   // What waits for the control thread. Shared with the callbacks of calls under way, which may outlive the controller:
   // once closed, it drops what they bring.
   struct Mailbox {
@@ -174,35 +95,81 @@ class TierController {
     bool head_changed = false;
     void Post(Event event);
   };
+  // A plan that the fetch lane is asked for.
+  struct FetchJob {
+    std::weak_ptr<Model> model;
+    SegmentId segment;
+    PlanKey key;
+    Evidence evidence;
+    std::vector<size_t> sites;
+    Digest rejected;  // contents that were rejected under the key
+    bool exact_has_room = false;
+  };
+  // What came of it. `contents` and `signer` are known from where the record could be read on.
+  struct Fetched {
+    PlanKey key;
+    Evidence evidence;
+    Digest contents;
+    SignPublicKey signer;
+    bool from_disk = false;
+    Status status;
+    std::vector<std::shared_ptr<const LinkedPlan>> linked;
+  };
 
   void Run();
+  bool Round(std::deque<Mailbox::Event> events);
   void Tick();
-  void CollectProfile(ModelState& state);
+  // A callback for services: `handle` runs as an event of the control thread with the group, if model and group still
+  // are.
+  template <class Reply>
+  PlanServices::Done<Reply> ToGroup(const ModelState& state, const Group& group,
+                                    void (TierController::*handle)(ModelState&, Group&, const Result<Reply>&));
+  struct Place {
+    ModelState* state;
+    Group* group;
+  };
+  std::optional<Place> Find(const std::weak_ptr<Model>& model, const SegmentId& segment);
+  int64_t Now() const { return options_.clock->NowNs(); }
+
   void AskVariants(ModelState& state, Group& group);
+  void OnVariants(ModelState& state, Group& group, const Result<cache::VariantsReply>& reply);
   void Consider(ModelState& state, Group& group);
   void SendRequest(ModelState& state, Group& group, const PlanWish& wish);
-  void OnCompiled(const std::weak_ptr<Model>& model, const SegmentId& id, const Result<CompileReply>& reply);
-  void Fetch(ModelState& state, Group& group, const PlanKey& key, const Evidence& evidence);
-  void Install(ModelState& state, Group& group, const PlanKey& key, const Evidence& evidence,
-               Result<FetchedPlan> fetched);
-  Status Link(ModelState& state, Group& group, const FetchedPlan& fetched, PlanEntry& entry);
+  void OnCompiled(ModelState& state, Group& group, const Result<CompileReply>& reply);
+  void BackOff(Group& group, MissReason reason, const Error& error);
+
+  enum class Wanted : uint8_t { kFetching, kThere, kPaused };
+  Wanted Want(ModelState& state, Group& group, const PlanKey& key, const Evidence& evidence);
+  Fetched FetchAndLink(const FetchJob& job);
+  Status FetchAndLink(const FetchJob& job, const std::shared_ptr<Model>& model, Fetched& fetched);
+  void OnFetched(ModelState& state, Group& group, Fetched& fetched);
+  bool HasRoom(const Group& group, bool exact) const;
+  void TurnShadow(ModelState& state, Group& group);
+  void BeginShadow(ModelState& state, Group& group, PlanEntry& entry);
   void EndShadow(ModelState& state, Group& group, PlanEntry& entry);
-  void RefreshShadow(ModelState& state, Group& group);
+  void Publish(ModelState& state, Group& group, const PlanKey& key, PlanEntry& entry);
   void PublishGroup(ModelState& state, Group& group);
-  void Drop(const PlanKey& key, MissReason reason, const std::string& detail);
-  void Withdraw(ModelState& state, Group& group, PlanEntry& entry, MissReason reason, const std::string& detail);
-  void DropRevoked();
+  void Reject(Group& group, const PlanKey& key, const Digest& contents, MissReason reason, const std::string& detail,
+              bool generic);
+  // Whether the same contents may come back.
+  enum class Blame : uint8_t { kContents, kNone };
+  void Drop(ModelState& state, Group& group, const PlanKey& key, MissReason reason, const std::string& detail,
+            Blame blame);
+  void DropEverywhere(const PlanKey& key, MissReason reason, const std::string& detail, Blame blame);
   void OnVerdict(const ShadowVerdict& verdict);
+  void OnClean(ModelState& state, Group& group, const PlanKey& key, PlanEntry& entry, bool answered_by_plan);
+  void OnUndecided(ModelState& state, Group& group, const PlanKey& key, PlanEntry& entry, const ShadowVerdict& verdict);
+  // A plan gave a wrong result or faulted: remembered over restarts, and told the store, again until it has heard.
+  void Accuse(const PlanKey& key, const Digest& contents, cache::ReportKind kind, const std::string& detail);
+  void TellAccusations();
+
   void ReadChangeLog();
   void OnChangeLog(const Result<cache::ChangeLogReply>& reply);
-  void AskVariantsAgain(Group& group);
-  void BackOff(Group& group, MissReason reason, const Error& error);
-  ModelState* Find(const std::weak_ptr<Model>& model);
+  void OnChange(const cache::ChangeEntry& change);
+  void RecheckSigners();
 
   EpochDomain& epochs_;
-  cache::CacheClient* store_;
-  PlanSource* source_;
-  RpcClient* compile_;
+  PlanServices* services_;
   PackedWeights packer_;
   const TierOptions options_;
 
@@ -210,12 +177,32 @@ class TierController {
   mutable std::mutex state_mutex_;  // held by the control thread while it works; readers take snapshots
   std::vector<ModelState> models_;
   TierStats stats_;
+  struct Accusation {
+    cache::ReportKind kind;
+    std::string detail;
+    bool under_way = false;
+  };
+  std::map<PlanKey, Accusation> accusations_;  // that the store has not heard
   uint64_t log_position_ = 0;
-  bool log_position_known_ = false, log_pending_ = false;
+  bool log_position_known_ = false;
+  bool log_pending_ = false;
   int64_t next_log_read_ns_ = 0;
 
+  std::unique_ptr<JobLane> fetch_lane_;
   std::unique_ptr<ShadowRunner> shadow_;
   std::thread thread_;
 };
+
+template <class Reply>
+PlanServices::Done<Reply> TierController::ToGroup(const ModelState& state, const Group& group,
+                                                  void (TierController::*handle)(ModelState&, Group&,
+                                                                                 const Result<Reply>&)) {
+  return [this, mailbox = mailbox_, model = std::weak_ptr<Model>(state.model), id = group.id,
+          handle](Result<Reply> reply) {
+    mailbox->Post([this, model, id, handle, reply = std::move(reply)] {
+      if (const auto place = Find(model, id)) (this->*handle)(*place->state, *place->group, reply);
+    });
+  };
+}
 
 }  // namespace kiln

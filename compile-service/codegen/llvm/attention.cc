@@ -6,12 +6,14 @@
 #include "compile-service/codegen/llvm/contraction_kernel.h"
 #include "compile-service/codegen/llvm/contraction_rows.h"
 #include "compile-service/codegen/llvm/math.h"
+#include "compile-service/codegen/llvm/turn.h"
 
 namespace kiln::codegen {
 namespace {
 
 using llvm::Value;
 
+constexpr int64_t kFour = 4;
 constexpr int64_t kKeysTogether = 64;  // scores of one tile: 8 KB with two vectors of 16 queries
 
 class AttentionEmitter {
@@ -46,6 +48,8 @@ class AttentionEmitter {
   Value* Slot(Value* vectors, Value* row) { return VectorAt(e_, vectors, b_.CreateMul(row, e_.I64(nv_))); }
   Value* Smaller(Value* a, int64_t b) { return b_.CreateSelect(b_.CreateICmpSLT(a, e_.I64(b)), a, e_.I64(b)); }
 
+  Value* FirstOf(const ir::Access& access, Value* base, const Item& item, int64_t vector);
+  Value* WholeFours(const ir::Access& access, const Active& active, int64_t elements);
   void TurnQueries(const Item& item);
   void ClearResult();
   Softmax AddKeys(const Item& item, Value* first, Value* keys, const Softmax& before);
@@ -127,18 +131,38 @@ Value* AttentionEmitter::Base(const ir::Access& access, const Item& item) {
 
 void AttentionEmitter::TurnQueries(const Item& item) {
   const ir::Access& q = spec_.q;
-  Value* first = e_.Address(Base(q, item), q.storage, b_.CreateMul(item.query, RowStride(q)));
-  e_.Loop(e_.I64(0), e_.I64(spec_.key_elements), 1, {}, [&](Value* i, const Values&) {
-    Values turned;
-    for (int64_t j = 0; j < nv_; ++j) {
-      Value* offset =
-          b_.CreateAdd(b_.CreateMul(i, ElementStride(q)), b_.CreateMul(e_.I64(j * e_.lanes()), RowStride(q)));
-      turned.push_back(e_.LoadStrided(q.storage, DType::kF32, e_.Address(first, q.storage, offset), RowStride(q),
-                                      item.active[static_cast<size_t>(j)]));
-    }
-    StoreVectors(e_, turned, Slot(queries_, i));
-    return Values{};
-  });
+  Value* base = Base(q, item);
+  for (int64_t j = 0; j < nv_; ++j) {
+    const Active& active = item.active[static_cast<size_t>(j)];
+    Value* first = FirstOf(q, base, item, j);
+    Value* fours = WholeFours(q, active, spec_.key_elements);
+    auto slot = [&](Value* i) { return VectorAt(e_, Slot(queries_, i), e_.I64(j)); };
+    e_.Loop(e_.I64(0), fours, kFour, {}, [&](Value* i, const Values&) {
+      const Values four = LoadFourTurned(e_, e_.Address(first, q.storage, i), RowStride(q));
+      for (int64_t u = 0; u < kFour; ++u)
+        StoreVectors(e_, {four[static_cast<size_t>(u)]}, slot(b_.CreateAdd(i, e_.I64(u))));
+      return Values{};
+    });
+    e_.Loop(fours, e_.I64(spec_.key_elements), 1, {}, [&](Value* i, const Values&) {
+      Value* address = e_.Address(first, q.storage, b_.CreateMul(i, ElementStride(q)));
+      StoreVectors(e_, {e_.LoadStrided(q.storage, DType::kF32, address, RowStride(q), active)}, slot(i));
+      return Values{};
+    });
+  }
+}
+
+// The first of a vector of queries.
+Value* AttentionEmitter::FirstOf(const ir::Access& access, Value* base, const Item& item, int64_t vector) {
+  Value* query = b_.CreateAdd(item.query, e_.I64(vector * e_.lanes()));
+  return b_.CreateFreeze(e_.Address(base, access.storage, b_.CreateMul(query, RowStride(access))));
+}
+
+// How many elements of the rows of a vector of queries are moved four at a time: where they lie together, and no query
+// is missing.
+Value* AttentionEmitter::WholeFours(const ir::Access& access, const Active& active, int64_t elements) {
+  if (access.storage != DType::kF32 || ElementStride(access) != e_.I64(1)) return e_.I64(0);
+  Value* fours = e_.I64(elements / kFour * kFour);
+  return active.all() ? fours : b_.CreateSelect(b_.CreateICmpEQ(active.count, e_.I64(e_.lanes())), fours, e_.I64(0));
 }
 
 void AttentionEmitter::ClearResult() {
@@ -240,17 +264,27 @@ void AttentionEmitter::Store(const Item& item, const Values& total) {
   Values inverse;
   for (Value* sum : total)
     inverse.push_back(b_.CreateSelect(has_keys, b_.CreateFDiv(e_.SplatF32(1), sum), e_.Zero(DType::kF32)));
-  Value* first = e_.Address(Base(out, item), out.storage, b_.CreateMul(item.query, RowStride(out)));
-  e_.Loop(e_.I64(0), e_.I64(spec_.value_elements), 1, {}, [&](Value* i, const Values&) {
-    const Values results = LoadVectors(e_, Slot(results_, i), total.size());
-    for (size_t j = 0; j < results.size(); ++j) {
-      Value* offset = b_.CreateAdd(b_.CreateMul(i, ElementStride(out)),
-                                   b_.CreateMul(e_.I64(static_cast<int64_t>(j) * e_.lanes()), RowStride(out)));
-      e_.StoreStrided(b_.CreateFMul(results[j], inverse[j]), DType::kF32, out.storage,
-                      e_.Address(first, out.storage, offset), RowStride(out), item.active[j]);
-    }
-    return Values{};
-  });
+  Value* base = Base(out, item);
+  for (int64_t j = 0; j < nv_; ++j) {
+    const Active& active = item.active[static_cast<size_t>(j)];
+    Value* first = FirstOf(out, base, item, j);
+    Value* fours = WholeFours(out, active, spec_.value_elements);
+    auto result = [&](Value* i) {
+      Value* sum = LoadVectors(e_, VectorAt(e_, Slot(results_, i), e_.I64(j)), 1)[0];
+      return b_.CreateFMul(sum, inverse[static_cast<size_t>(j)]);
+    };
+    e_.Loop(e_.I64(0), fours, kFour, {}, [&](Value* i, const Values&) {
+      Values four;
+      for (int64_t u = 0; u < kFour; ++u) four.push_back(result(b_.CreateAdd(i, e_.I64(u))));
+      StoreFourTurned(e_, four, e_.Address(first, out.storage, i), RowStride(out));
+      return Values{};
+    });
+    e_.Loop(fours, e_.I64(spec_.value_elements), 1, {}, [&](Value* i, const Values&) {
+      Value* address = e_.Address(first, out.storage, b_.CreateMul(i, ElementStride(out)));
+      e_.StoreStrided(result(i), DType::kF32, out.storage, address, RowStride(out), active);
+      return Values{};
+    });
+  }
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ void ContractionEmitter::Emit() {
                     spec_.zeros >= 0 ? frame_.Pointer(spec_.zeros) : nullptr);
     channels_ = b_.CreateUDiv(frame_.Int(spec_.k), e_.I64(int64_t{spec_.conv->kernel_h} * spec_.conv->kernel_w));
   }
-  if (const int64_t block = BlockOf(); block > 0) return EmitBlocked(block);
+  if (const int64_t block = LongestBlock(); block > 0) return EmitBlocked(block);
   Item first = Decode(frame_.begin());
   Values start = first.batch;
   start.push_back(first.panel);
@@ -98,12 +98,17 @@ ContractionEmitter::Place ContractionEmitter::PlaceOf(const Item& item) {
   return place;
 }
 
+ContractionEmitter::Panel ContractionEmitter::KnownPanel() const {
+  if (spec_.n.is_argument) return Panel::kEither;
+  if (spec_.n.value % width_ == 0) return Panel::kWhole;
+  return spec_.n.value < width_ ? Panel::kPartial : Panel::kEither;
+}
+
 void ContractionEmitter::EmitItem(const Item& item) {
   Place place = PlaceOf(item);
-  bool known = !spec_.n.is_argument;
-  if (known && spec_.n.value % width_ == 0) return EmitPlace(place, Panel::kWhole);
-  if (known && spec_.n.value < width_) return EmitPlace(place, Panel::kPartial);
-  if (spec_.b_panels || e_.has_avx512()) return EmitPlace(place, Panel::kEither);
+  const Panel known = KnownPanel();
+  if (known != Panel::kEither || spec_.b_layout != ir::BLayout::kRows || e_.has_avx512())
+    return EmitPlace(place, known);
   // Masks on the rows of B cost registers or time here: one loop over k for whole panels, one for the last.
   e_.IfElse(
       b_.CreateICmpEQ(place.columns, e_.I64(width_)),
@@ -128,7 +133,7 @@ Value* ContractionEmitter::Base(const ir::Access& access, const Values& batch) {
 
 std::vector<Active> ContractionEmitter::BColumns(const Place& place, Panel panel) {
   std::vector<Active> columns(static_cast<size_t>(spec_.tile.nv), e_.Full());
-  if (spec_.b_panels || panel == Panel::kWhole) return columns;
+  if (spec_.b_layout != ir::BLayout::kRows || panel == Panel::kWhole) return columns;
   for (int j = 0; j < spec_.tile.nv; ++j)
     columns[j] = e_.First(Larger(Smaller(b_.CreateSub(place.columns, Lanes(j)), e_.lanes()), 0));
   return columns;
@@ -138,7 +143,7 @@ std::vector<Active> ContractionEmitter::BColumns(const Place& place, Panel panel
 std::vector<MicroKernel::Prefetch> ContractionEmitter::PrefetchesFor(const Place& place) {
   if (!spec_.m.is_argument && spec_.m.value <= kStreamingRows) return StreamingPrefetches();
   const int64_t element = DTypeBytes(spec_.b.storage);
-  if (!spec_.b_panels || (!spec_.k.is_argument && spec_.k.value * width_ * element < kLargePanelBytes)) return {};
+  if (!in_panels() || (!spec_.k.is_argument && spec_.k.value * width_ * element < kLargePanelBytes)) return {};
   Value* is_last = b_.CreateICmpEQ(b_.CreateAdd(place.panel, e_.I64(1)), panels_);
   Value* next = b_.CreateSelect(is_last, e_.I64(0), b_.CreateMul(PanelDepth(), e_.I64(width_)));
   return {LineAhead(place, next)};
@@ -150,8 +155,8 @@ std::vector<MicroKernel::Prefetch> ContractionEmitter::StreamingPrefetches() {
                    spec_.n.value * spec_.k.value * DTypeBytes(spec_.b.storage) > kLargeBytes;
   std::vector<MicroKernel::Prefetch> prefetches;
   auto ask = [&](int steps, Into into) {
-    Value* distance = spec_.b_panels ? e_.I64(steps * width_)
-                                     : b_.CreateMul(frame_.Int(spec_.b.strides[spec_.batch.size()]), e_.I64(steps));
+    Value* distance = in_panels() ? e_.I64(steps * width_)
+                                  : b_.CreateMul(frame_.Int(spec_.b.strides[spec_.batch.size()]), e_.I64(steps));
     for (int j = 0; j < spec_.tile.nv; ++j) prefetches.push_back({b_.CreateAdd(distance, Lanes(j)), into});
   };
   ask(far ? kNearSteps : kPrefetchSteps, Into::kL1);
@@ -175,17 +180,18 @@ MicroKernel ContractionEmitter::KernelWith(std::vector<MicroKernel::Prefetch> pr
                           .a_step = is_bytes()   ? e_.I64(kByteGroup)
                                     : spec_.conv ? e_.I64(1)
                                                  : frame_.Int(spec_.a.strides[batch + 1]),
-                          .b_step = spec_.b_panels ? nullptr : frame_.Int(spec_.b.strides[batch]),
+                          .b_step = spec_.b_layout == ir::BLayout::kRows ? frame_.Int(spec_.b.strides[batch]) : nullptr,
                           .prefetches = std::move(prefetches)});
 }
 
 Values ContractionEmitter::Sums(const Place& place, Panel panel) {
+  if (takes_dots()) return DotSums(place);
   const size_t batch = spec_.batch.size();
   MicroKernel kernel = KernelWith(PrefetchesFor(place));
   Value* k = frame_.Int(spec_.k);
   // The elements of a panel lie together, so the panel of column c begins at c times its depth.
   Value* b = e_.Address(Base(spec_.b, place.batch), spec_.b.storage,
-                        spec_.b_panels ? b_.CreateMul(place.column, PanelDepth()) : place.column);
+                        in_panels() ? b_.CreateMul(place.column, PanelDepth()) : place.column);
   std::vector<Active> columns = BColumns(place, panel);
   if (spec_.conv) return ConvSums(kernel, place, columns, b);
 

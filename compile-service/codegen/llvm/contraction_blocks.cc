@@ -1,4 +1,7 @@
-// Long sums: the tiles of a panel go through k together, block by block.
+// Long sums, and sums over a turned B: the tiles of a panel go through k together, block by block.
+#include <algorithm>
+#include <limits>
+
 #include "compile-service/codegen/llvm/contraction_emitter.h"
 
 namespace kiln::codegen {
@@ -10,79 +13,130 @@ namespace {
 // A part of a panel that stays in the second-level cache beside the next one and the rows of A, and how many row tiles
 // pass over it while their sums wait in memory.
 constexpr int64_t kBlockBytes = 192 << 10;
-constexpr int64_t kBlockTiles = 32;
+constexpr int64_t kBlockTiles = 64;
+// Blocks of a turned panel lie on the stack. With few tiles to pass over it, turning is much of the work, and better
+// done into the first-level cache.
+constexpr int64_t kFewTilesBytes = 24 << 10;
+constexpr int64_t kFewTiles = 8;
 
 }  // namespace
 
-// Steps of k per block, or 0: the panels are short, or read once.
-int64_t ContractionEmitter::BlockOf() const {
-  if (spec_.conv || !spec_.b_panels || spec_.k.is_argument || is_bytes()) return 0;
-  if (!spec_.m.is_argument && spec_.m.value <= 2 * int64_t{spec_.tile.mr}) return 0;
-  const int64_t k = spec_.k.value, most = kBlockBytes / (width_ * DTypeBytes(spec_.b.storage));
-  if (k <= most + most / 4) return 0;
+// Steps of k in even blocks of at most so many bytes of a panel, about.
+int64_t ContractionEmitter::BlockOf(int64_t bytes) const {
+  constexpr int64_t kUnit = 4;
+  const int64_t most = bytes / (width_ * DTypeBytes(spec_.b.storage)), k = spec_.k.value;
+  if (spec_.k.is_argument) return most;
+  if (k <= most + most / 4) return std::max<int64_t>(k, 1);
   const int64_t blocks = (k + most - 1) / most;
-  return ((k + blocks - 1) / blocks + 1) / 2 * 2;
+  return ((k + blocks - 1) / blocks + kUnit - 1) / kUnit * kUnit;
+}
+
+// 0: the panels are short, or read once.
+int64_t ContractionEmitter::LongestBlock() const {
+  if (spec_.conv || spec_.b_layout == ir::BLayout::kRows || takes_dots() || is_bytes()) return 0;
+  const int64_t block = BlockOf(kBlockBytes);
+  if (is_turned()) return block;
+  if (spec_.k.is_argument || spec_.k.value <= block) return 0;
+  return !spec_.m.is_argument && spec_.m.value <= 2 * int64_t{spec_.tile.mr} ? 0 : block;
 }
 
 // Tiles of one panel go through k together, block by block, so that the block of the panel and a stretch of their rows
 // are near while they are used.
-void ContractionEmitter::EmitBlocked(int64_t block) {
-  const int64_t k = spec_.k.value;
-  Value* sums = NewVectors(e_, tile_vectors() * kBlockTiles);
+void ContractionEmitter::EmitBlocked(int64_t longest) {
+  const int64_t shortest = is_turned() ? BlockOf(kFewTilesBytes) : longest;
+  Value* k = frame_.Int(spec_.k);
+  Value* few = b_.CreateICmpSLE(tiles_, e_.I64(kFewTiles));
+  Value* length = b_.CreateSelect(few, e_.I64(shortest), e_.I64(longest));
+  if (shortest == longest) length = e_.I64(longest);
+  const bool even = shortest == longest && !spec_.k.is_argument && spec_.k.value > 0 && spec_.k.value % longest == 0;
+  Value* in_one = b_.CreateICmpSLE(k, length);
+  Value* most = b_.CreateSelect(in_one, e_.I64(std::numeric_limits<int64_t>::max()), e_.I64(kBlockTiles));
+  if (is_turned()) turned_ = NewVectors(e_, longest * spec_.tile.nv);
+  Value* waiting = llvm::isa<llvm::Constant>(in_one) && !llvm::cast<llvm::Constant>(in_one)->isNullValue()
+                       ? nullptr
+                       : NewVectors(e_, tile_vectors() * kBlockTiles);
   e_.LoopFrom(frame_.begin(), frame_.end(), [&](Value* at) {
     const Item first = Decode(at);
-    Value* count = TilesTogether(first, at);
-    auto each_tile = [&](const std::function<void(const Item& item, Value* sums)>& body) {
-      e_.Loop(e_.I64(0), count, 1, {}, [&](Value* t, const Values&) {
-        Item item = first;
-        item.tile = b_.CreateAdd(first.tile, t);
-        body(item, VectorAt(e_, sums, b_.CreateMul(t, e_.I64(tile_vectors()))));
-        return Values{};
-      });
+    Value* count = TilesTogether(first, at, most);
+    auto emit = [&](Value* begin) {
+      Value* left = b_.CreateSub(k, begin);
+      Value* ends = b_.CreateICmpSLE(left, length);
+      Value* steps = even ? length : b_.CreateSelect(ends, left, length);
+      const Block block{begin, steps, length, b_.CreateICmpEQ(begin, e_.I64(0)), ends};
+      if (is_turned()) TurnBlock(first, block);
+      EmitBlock(first, count, block, waiting);
+      return b_.CreateAdd(begin, length);
     };
-    Value* vectors = b_.CreateMul(count, e_.I64(tile_vectors()));
-    e_.Loop(e_.I64(0), vectors, 1, {}, [&](Value* i, const Values&) {
-      StoreVectors(e_, {e_.Zero(DType::kF32)}, VectorAt(e_, sums, i));
-      return Values{};
-    });
-    e_.Loop(e_.I64(0), e_.I64(k), block, {}, [&](Value* begin, const Values&) {
-      Value* steps = k % block == 0 ? e_.I64(block) : Smaller(b_.CreateSub(e_.I64(k), begin), block);
-      each_tile([&](const Item& item, Value* place) { AccumulateBlock(item, begin, steps, block, place); });
-      return Values{};
-    });
-    each_tile([&](const Item& item, Value* place) {
-      buffer_ = place;
-      StoreTile(PlaceOf(item), Panel::kEither, LoadVectors(e_, place, tile_vectors()));
-    });
+    // Without any k, once: sums over nothing.
+    if (waiting == nullptr)
+      emit(e_.I64(0));
+    else
+      e_.LoopFrom(e_.I64(0), k, emit);
     return b_.CreateAdd(at, count);
   });
 }
 
-// How many tiles of the panel, from `item` on, are in the range and go together.
-Value* ContractionEmitter::TilesTogether(const Item& item, Value* at) {
-  Value* in_range = b_.CreateSub(frame_.end(), at);
-  Value* in_panel = b_.CreateSub(tiles_, item.tile);
-  return Smaller(b_.CreateSelect(b_.CreateICmpSLT(in_range, in_panel), in_range, in_panel), kBlockTiles);
+void ContractionEmitter::EmitBlock(const Item& first, Value* count, const Block& block, Value* waiting) {
+  const auto size = static_cast<size_t>(tile_vectors());
+  const Values zero(size, e_.Zero(DType::kF32));
+  e_.Loop(e_.I64(0), count, 1, {}, [&](Value* t, const Values&) {
+    Item item = first;
+    item.tile = b_.CreateAdd(first.tile, t);
+    const Place place = PlaceOf(item);
+    if (waiting == nullptr) {
+      StoreTile(place, KnownPanel(), BlockSums(place, block, zero));
+      return Values{};
+    }
+    // With all of k in one block any number of tiles go together, and none of them waits.
+    Value* slot = b_.CreateSelect(b_.CreateAnd(block.is_first, block.is_last), e_.I64(0), t);
+    Value* address = b_.CreateFreeze(VectorAt(e_, waiting, b_.CreateMul(slot, e_.I64(tile_vectors()))));
+    const Values before =
+        e_.IfElse(block.is_first, [&] { return zero; }, [&] { return LoadVectors(e_, address, size); });
+    const Values sums = BlockSums(place, block, before);
+    buffer_ = address;
+    return e_.IfElse(
+        block.is_last,
+        [&] {
+          StoreTile(place, KnownPanel(), sums);
+          return Values{};
+        },
+        [&] {
+          StoreVectors(e_, sums, address);
+          return Values{};
+        });
+  });
 }
 
-// Panels lie one behind the other, so the next block is always the memory behind this one.
-void ContractionEmitter::AccumulateBlock(const Item& item, Value* begin, Value* steps, int64_t block, Value* sums) {
-  const Place place = PlaceOf(item);
+// How many tiles of the panel, from `item` on, are in the range and go together.
+Value* ContractionEmitter::TilesTogether(const Item& item, Value* at, Value* most) {
+  auto smaller = [&](Value* a, Value* b) { return b_.CreateSelect(b_.CreateICmpSLT(a, b), a, b); };
+  Value* in_range = b_.CreateSub(frame_.end(), at);
+  Value* in_panel = b_.CreateSub(tiles_, item.tile);
+  return smaller(smaller(in_range, in_panel), most);
+}
+
+// `before` + the products of one block. Panels lie one behind the other, so the next block is always the memory behind
+// this one.
+Values ContractionEmitter::BlockSums(const Place& place, const Block& block, const Values& before) {
   const size_t batch = spec_.batch.size();
   Value* stride = frame_.Int(spec_.a.strides[batch]);
   Value* a_offset =
-      b_.CreateAdd(b_.CreateMul(place.row, stride), b_.CreateMul(begin, frame_.Int(spec_.a.strides[batch + 1])));
+      b_.CreateAdd(b_.CreateMul(place.row, stride), b_.CreateMul(block.begin, frame_.Int(spec_.a.strides[batch + 1])));
   Value* a = e_.Address(Base(spec_.a, place.batch), spec_.a.storage, a_offset);
-  Value* b_offset = b_.CreateAdd(b_.CreateMul(place.column, frame_.Int(spec_.k)), b_.CreateMul(begin, e_.I64(width_)));
-  Value* b = e_.Address(Base(spec_.b, place.batch), spec_.b.storage, b_offset);
+  Value* b = turned_;
+  std::vector<MicroKernel::Prefetch> prefetches;
+  if (!is_turned()) {
+    Value* offset =
+        b_.CreateAdd(b_.CreateMul(place.column, frame_.Int(spec_.k)), b_.CreateMul(block.begin, e_.I64(width_)));
+    b = e_.Address(Base(spec_.b, place.batch), spec_.b.storage, offset);
+    prefetches = {LineAhead(place, b_.CreateMul(block.length, e_.I64(width_)))};
+  }
   const TileRows rows = StridedRows(e_, spec_.a.storage, a, stride, place.rows, spec_.tile.mr);
-  MicroKernel kernel = KernelWith({LineAhead(place, e_.I64(block * width_))});
-  Value* address = b_.CreateFreeze(sums);
-  Values values = kernel.Zero();
-  const Values before = LoadVectors(e_, address, tile_vectors());
-  std::copy(before.begin(), before.end(), values.begin());
-  kernel.Accumulate(rows, steps, BColumns(place, Panel::kWhole), b, values);
-  StoreVectors(e_, kernel.Finish(values), address);
+  MicroKernel kernel = KernelWith(std::move(prefetches));
+  Values sums = kernel.Zero();
+  std::copy(before.begin(), before.end(), sums.begin());
+  kernel.Accumulate(rows, block.steps, BColumns(place, Panel::kWhole), b, sums);
+  return kernel.Finish(sums);
 }
 
 }  // namespace kiln::codegen

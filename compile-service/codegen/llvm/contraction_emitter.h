@@ -1,7 +1,9 @@
 // ContractionEmitter: the parts of a contraction that share their state. contraction.cc goes over the range and makes
-// sums, contraction_blocks.cc makes long sums block by block, contraction_stores.cc stores finished tiles.
+// sums, contraction_blocks.cc makes long sums block by block, contraction_turned.cc reads a turned B,
+// contraction_stores.cc stores finished tiles.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -43,10 +45,20 @@ class ContractionEmitter {
   // What is known of a panel while building its code.
   enum class Panel { kWhole, kPartial, kEither };
 
-  int64_t BlockOf() const;
-  void EmitBlocked(int64_t block);
-  void AccumulateBlock(const Item& item, llvm::Value* begin, llvm::Value* steps, int64_t block, llvm::Value* sums);
-  llvm::Value* TilesTogether(const Item& item, llvm::Value* at);
+  int64_t BlockOf(int64_t bytes) const;
+  int64_t LongestBlock() const;
+  void EmitBlocked(int64_t longest);
+  // One block of k, of `count` tiles whose sums so far lie at `waiting`.
+  struct Block {
+    llvm::Value *begin, *steps, *length;
+    llvm::Value *is_first, *is_last;
+  };
+  void EmitBlock(const Item& first, llvm::Value* count, const Block& block, llvm::Value* waiting);
+  Values BlockSums(const Place& place, const Block& block, const Values& before);
+  llvm::Value* TilesTogether(const Item& item, llvm::Value* at, llvm::Value* most);
+  void TurnBlock(const Item& item, const Block& block);
+  Values DotSums(const Place& place);
+  Values DotProducts(const TileRows& a, const Values& columns);
   int64_t tile_vectors() const { return int64_t{spec_.tile.mr} * spec_.tile.nv; }
 
   Item Decode(llvm::Value* begin);
@@ -79,6 +91,13 @@ class ContractionEmitter {
   Epilogue::Position Origin(const Place& place);
   size_t row_dim() const { return spec_.batch.size(); }
   size_t column_dim() const { return spec_.batch.size() + 1; }
+  bool in_panels() const { return spec_.b_layout == ir::BLayout::kPanels; }
+  bool is_turned() const { return spec_.b_layout == ir::BLayout::kTurned; }
+  // Rows so few that turning B would cost more than their products.
+  bool takes_dots() const {
+    return is_turned() && spec_.tile.mr <= ir::kDotRowsMax && spec_.a.strides.back() == ir::SpecInt::Const(1);
+  }
+  Panel KnownPanel() const;
   bool is_bytes() const { return !IsFloat(spec_.a.storage); }
   DType sum_type() const { return is_bytes() ? DType::kI32 : DType::kF32; }
   // Elements of a panel in one of its columns.
@@ -105,6 +124,7 @@ class ContractionEmitter {
   Values batch_extents_;
   std::optional<PixelRows> pixels_;  // of a convolution
   llvm::Value* channels_ = nullptr;
+  llvm::Value* turned_ = nullptr;  // a block of a panel, [k][nv] vectors
   llvm::Value* buffer_ = nullptr;  // a tile of sums in memory; null until needed
 };
 

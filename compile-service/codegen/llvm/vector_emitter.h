@@ -2,8 +2,8 @@
 //
 // Every value is a vector of `lanes()` elements (the target's f32 lanes, whatever the element type; LLVM splits wider
 // ones), of a *compute* type: f32, f64, i32, i64 or bool (i1). Memory holds *storage* dtypes and is converted on the
-// way. A tail is an `Active`: the first `count` lanes take part, the others are neither read nor written and hold
-// unspecified values. Loops and branches are emitted through callbacks; after them the builder stands behind the loop.
+// way. A tail is an `Active`: the first `count` lanes take part, the others are neither read nor written; in what is
+// loaded they are 0. Loops and branches are emitted through callbacks; after them the builder stands behind the loop.
 #pragma once
 
 #include <llvm/IR/IRBuilder.h>

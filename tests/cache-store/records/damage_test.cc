@@ -80,7 +80,7 @@ TEST_F(RecordsTest, DamagedKernelTakesItsPlansAlong) {
       Overwrite(*disk_.kv, entry, {1, 2, 3});
   EXPECT_FALSE(HasKernel(11));
   EXPECT_EQ(VariantKeys(), std::vector<Digest>{D(3)});
-  EXPECT_EQ(Do(cache::LookupKernelsRequest{{D(111)}})->ids[0], Digest{});
+  EXPECT_EQ(Do(cache::LookupKernelsRequest{{D(111)}})->kernels[0].id, Digest{});
   ASSERT_TRUE(Publish(2, {11}));
   EXPECT_TRUE(HasKernel(11) && HasPlan(2));
 }

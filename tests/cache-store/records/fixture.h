@@ -92,18 +92,18 @@ class RecordsTest : public ::testing::Test {
     for (uint8_t kernel : kernels) record.kernels.push_back({KernelIdOf(Kernel(kernel, kernel_bytes)), kernel_bytes});
     return record;
   }
-  Result<cache::PublishPlanReply> PublishRecord(const PlanRecord& record,
-                                                std::vector<cache::KernelIndexEntry> index = {}) {
+  Result<cache::PublishPlanReply> PublishRecord(const PlanRecord& record, std::vector<KernelBinding> index = {}) {
     return Do(cache::PublishPlanRequest{EncodeAndSign(record, key_), std::move(index)});
   }
   // Kernels and record.
   Result<cache::PublishPlanReply> Publish(uint8_t number, const std::vector<uint8_t>& kernels,
                                           size_t kernel_bytes = 100) {
     cache::PublishBlobsRequest blobs;
-    std::vector<cache::KernelIndexEntry> index;
+    std::vector<KernelBinding> index;
     for (uint8_t kernel : kernels) {
       blobs.blobs.push_back(Kernel(kernel, kernel_bytes));
-      index.push_back({D(static_cast<uint8_t>(kernel + 100)), KernelIdOf(blobs.blobs.back())});
+      index.push_back(BindKernel(D(static_cast<uint8_t>(kernel + 100)), KernelIdOf(blobs.blobs.back()),
+                                 ValidationKind::kExecuted, key_));
     }
     RETURN_IF_ERROR(Do(blobs));
     return PublishRecord(Plan(number, kernels, kernel_bytes), index);

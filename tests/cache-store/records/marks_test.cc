@@ -60,6 +60,15 @@ TEST_F(RecordsTest, CleanShadowRunsAddUpAndAreKept) {
   EXPECT_EQ(Do(cache::ReportRequest{D(9), ReportKind::kShadowOk, 2, "w", ""}).error().code, ErrorCode::kNotFound);
 }
 
+TEST_F(RecordsTest, ABadReportTakesTheWordOfOthersBack) {
+  ASSERT_TRUE(Publish(1, {10}));
+  ASSERT_TRUE(Do(cache::ReportRequest{D(1), ReportKind::kShadowOk, 30, "w", ""}));
+  EXPECT_FALSE(Do(cache::ReportRequest{D(1), ReportKind::kFault, 1, "w", ""}, Role::kWorker)->quarantined);
+  Open();
+  EXPECT_EQ(Do(cache::VariantsRequest{D(200), {}})->variants.at(0).evidence.shadow_runs, 1u)
+      << "what the record itself says";
+}
+
 TEST_F(RecordsTest, PurgeByEachKindRemovesExactlyItsPlans) {
   const auto reset = [&] {
     for (uint8_t number : {1, 2}) ASSERT_TRUE(Publish(number, {10}));

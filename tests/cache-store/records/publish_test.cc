@@ -17,8 +17,10 @@ TEST_F(RecordsTest, PublishedPlanIsFoundFetchedAndSurvivesARestart) {
     ASSERT_TRUE(decoded);
     EXPECT_EQ(decoded->record, Plan(1, {10, 11}));
     EXPECT_TRUE(HasKernel(10) && HasKernel(11) && !HasKernel(12));
-    EXPECT_EQ(Do(cache::LookupKernelsRequest{{D(110), D(99)}})->ids,
-              (std::vector<Digest>{KernelIdOf(Kernel(10)), Digest{}}));
+    const auto known = Do(cache::LookupKernelsRequest{{D(110), D(99)}})->kernels;
+    ASSERT_EQ(known.size(), 2u);
+    EXPECT_EQ(known[0], BindKernel(D(110), KernelIdOf(Kernel(10)), ValidationKind::kExecuted, key_));
+    EXPECT_TRUE(known[1].id.IsZero());
     Open();
   }
 }
@@ -52,6 +54,58 @@ TEST_F(RecordsTest, WrongSizesForeignIndexEntriesAndBadKernelsAreRefused) {
   EXPECT_EQ(Do(cache::PublishBlobsRequest{{Bytes{}}}).error().code, ErrorCode::kLimitExceeded);
   EXPECT_EQ(Do(cache::PublishBlobsRequest{{Bytes((4 << 20) + 1, 1)}}).error().code, ErrorCode::kLimitExceeded);
   EXPECT_FALSE(Do(cache::PublishPlanRequest{{1, 2, 3}, {}}));
+}
+
+TEST_F(RecordsTest, IndexEntriesAreReplacedOnlyByWhatIsWorthMore) {
+  const SigningKey other = SigningKey::Generate();
+  const Digest first = KernelIdOf(Kernel(10)), second = KernelIdOf(Kernel(11)), key = D(1);
+  const auto put = [&](const KernelBinding& binding) {
+    ASSERT_TRUE(Do(cache::PublishBlobsRequest{{Kernel(10), Kernel(11)}, {binding}}));
+  };
+  const auto stored = [&] { return Do(cache::LookupKernelsRequest{{key}})->kernels.at(0); };
+  const KernelBinding bare{key, first}, weak = BindKernel(key, first, ValidationKind::kNotExecuted, key_),
+                                        strong = BindKernel(key, first, ValidationKind::kExecuted, key_),
+                                        later = BindKernel(key, second, ValidationKind::kExecuted, other);
+  put(bare);
+  EXPECT_EQ(stored(), bare);
+  put(weak);
+  EXPECT_EQ(stored(), weak);
+  put(strong);
+  EXPECT_EQ(stored(), strong);
+  put(weak);
+  EXPECT_EQ(stored(), strong) << "checked less";
+  put(bare);
+  EXPECT_EQ(stored(), strong) << "signed by nobody";
+  put(later);
+  EXPECT_EQ(stored(), later) << "signed by a key that may be the trusted one now";
+  Open();
+  EXPECT_EQ(stored(), later);
+}
+
+TEST_F(RecordsTest, AnIndexEntryOfTheFirstVersionIsReadAsUnsigned) {
+  ASSERT_TRUE(Do(cache::PublishBlobsRequest{{Kernel(10)}}));
+  KvBatch batch;
+  const std::string key = DigestKey(D(1));
+  batch.Put(Space::kKernelIndex, key, Seal(Space::kKernelIndex, key, EncodeDigest(KernelIdOf(Kernel(10)))));
+  ASSERT_TRUE(disk_.kv->Write(batch));
+  Open();
+  EXPECT_EQ(Do(cache::LookupKernelsRequest{{D(1)}})->kernels.at(0), (KernelBinding{D(1), KernelIdOf(Kernel(10))}));
+  EXPECT_EQ(records_->Count(Counter::entries_damaged), 0u);
+}
+
+TEST_F(RecordsTest, AStoreThatVerifiesRefusesForgedIndexEntries) {
+  options_.verify_signatures = true;
+  options_.trusted = {key_.public_key()};
+  Open();
+  const Digest id = KernelIdOf(Kernel(10));
+  const auto put = [&](const KernelBinding& binding) {
+    return Do(cache::PublishBlobsRequest{{Kernel(10)}, {binding}});
+  };
+  EXPECT_EQ(put(BindKernel(D(1), id, ValidationKind::kExecuted, SigningKey::Generate())).error().code,
+            ErrorCode::kIntegrityFailure);
+  EXPECT_EQ(records_->Count(Counter::signatures_refused), 1u);
+  EXPECT_EQ(put(BindKernel(D(1), D(9), ValidationKind::kExecuted, key_)).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(put(BindKernel(D(1), id, ValidationKind::kExecuted, key_)));
 }
 
 TEST_F(RecordsTest, OnlyTrustedSignersMayPublish) {

@@ -65,10 +65,10 @@ class CacheServiceTest : public ::testing::Test {
                                           const std::vector<Bytes>& kernels) {
     ASSIGN_OR_RETURN(const std::vector<Digest> ids, client.PublishBlobsSync(kernels, kWaitMs));
     PlanRecord record{.plan_key = D(number), .segment = D(200), .target = "x86-64-v3", .guard = {1}, .plan = {2}};
-    std::vector<cache::KernelIndexEntry> index;
+    std::vector<KernelBinding> index;
     for (size_t i = 0; i < ids.size(); ++i) {
       record.kernels.push_back({ids[i], kernels[i].size()});
-      index.push_back({D(static_cast<uint8_t>(100 + i)), ids[i]});
+      index.push_back(BindKernel(D(static_cast<uint8_t>(100 + i)), ids[i], ValidationKind::kExecuted, key_));
     }
     return client.CallSync(cache::PublishPlanRequest{EncodeAndSign(record, key_), index}, kWaitMs);
   }

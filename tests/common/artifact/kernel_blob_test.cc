@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 
+#include "common/artifact/target_text.h"
+
 namespace kiln {
 namespace {
 
@@ -60,6 +62,12 @@ TEST(Target, EnvironmentLowersTheBestRung) {
   if (all.size() < 2) GTEST_SKIP() << "the host runs one rung only";
   ASSERT_EQ(setenv("KILN_MAX_TARGET", std::string(InfoOf(all[1]).name).c_str(), 1), 0);
   EXPECT_EQ(HostTargets().front(), all[1]);
+  EXPECT_TRUE(CheckTargetLimit().has_value());
+  ASSERT_EQ(setenv("KILN_MAX_TARGET", "x86-64-v9", 1), 0);
+  const Status unknown = CheckTargetLimit();
+  ASSERT_FALSE(unknown.has_value());
+  EXPECT_EQ(unknown.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_NE(unknown.error().message.find("x86-64-v9"), std::string::npos);
   ASSERT_EQ(unsetenv("KILN_MAX_TARGET"), 0);
   EXPECT_EQ(HostTargets(), all);
 }

@@ -117,6 +117,26 @@ TEST(VerifyProgram, ACastGivesTheDTypeThatItNames) {
   EXPECT_NE(parse("f64").error().message.find("is f64, but the op gives u8"), std::string::npos);
 }
 
+TEST(VerifyProgram, AShapeVectorHasTheDimsThatItLists) {
+  const auto parse = [](const std::string& desc, const std::string& attributes) {
+    return ParseProgram("program \"p\" { func main(%x: f32[2]) -> (%y) { %y : " + desc + " = ShapeVector() {" +
+                        attributes + "} } }");
+  };
+  EXPECT_TRUE(parse("i64[2]", "dims = dims[1, 4]").has_value());
+  EXPECT_TRUE(parse("i64[*]", "dims = dims[1, 4]").has_value());
+  EXPECT_TRUE(parse("i64[]", "dims = dims[4], scalar = 1").has_value());
+  const auto rejected = [&](const std::string& desc, const std::string& attributes, const std::string& part) {
+    const auto program = parse(desc, attributes);
+    ASSERT_FALSE(program.has_value()) << desc << " " << attributes;
+    EXPECT_NE(program.error().message.find(part), std::string::npos) << program.error().message;
+  };
+  rejected("i64[4]", "dims = dims[1, 4]", "the shape is i64[2]");
+  rejected("i64[]", "dims = dims[4]", "the shape is i64[1]");
+  rejected("i64[1]", "dims = dims[4], scalar = 1", "the shape is i64[]");
+  rejected("i64[*]", "dims = dims[1, 2, 3, 4, 5, 6, 7, 8, 9], scalar = 1", "has one dim, not 9");
+  rejected("i64[]", "dims = dims[], scalar = 1", "has one dim, not 0");
+}
+
 TEST(VerifyProgram, AScansStateKeepsItsDType) {
   const auto parse = [](const char* next) {
     return ParseProgram(

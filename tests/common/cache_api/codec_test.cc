@@ -11,6 +11,13 @@ Digest D(uint8_t fill) {
   return digest;
 }
 
+KernelBinding SampleBinding(uint8_t fill) {
+  KernelBinding binding{D(fill), D(static_cast<uint8_t>(fill + 1)), ValidationKind::kExecuted, {}, {}};
+  binding.signer.bytes.fill(7);
+  binding.signature.fill(8);
+  return binding;
+}
+
 // One filled sample per message of the table; a method without one does not compile.
 template <class T>
 T Sample() {
@@ -46,7 +53,7 @@ LookupKernelsRequest Sample() {
 }
 template <>
 LookupKernelsReply Sample() {
-  return {{D(1), D(0)}};
+  return {{SampleBinding(3), {.key = {}, .id = D(0)}}};
 }
 template <>
 ClaimRequest Sample() {
@@ -62,7 +69,7 @@ ReleaseRequest Sample() {
 }
 template <>
 PublishBlobsRequest Sample() {
-  return {{{1}, {2, 3}}};
+  return {{{1}, {2, 3}}, {SampleBinding(3), SampleBinding(4)}};
 }
 template <>
 PublishBlobsReply Sample() {
@@ -70,7 +77,7 @@ PublishBlobsReply Sample() {
 }
 template <>
 PublishPlanRequest Sample() {
-  return {{1, 2}, {{D(1), D(2)}}};
+  return {{1, 2}, {SampleBinding(5)}};
 }
 template <>
 PublishPlanReply Sample() {

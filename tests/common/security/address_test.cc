@@ -19,7 +19,10 @@ TEST(Address, PlaintextNeedsTheFlagAndNeverLeavesTheHost) {
        {Row{"inproc://a", false, true}, Row{"ipc:///run/kiln/a", false, false}, Row{"ipc:///run/kiln/a", true, true},
         Row{"tcp://127.0.0.1:1", false, false}, Row{"tcp://127.0.0.1:1", true, true}, Row{"tcp://[::1]:1", true, true},
         Row{"tcp://localhost:1", true, true}, Row{"tcp://0.0.0.0:1", true, false}, Row{"tcp://*:1", true, false},
-        Row{"tcp://10.0.0.1:1", true, false}})
+        Row{"tcp://10.0.0.1:1", true, false}, Row{"tcp://127.9.8.7:1", true, true},
+        // Names that only look like loopback.
+        Row{"tcp://127.evil.example:1", true, false}, Row{"tcp://127.0.0.1.example:1", true, false},
+        Row{"tcp://127.1:1", true, false}, Row{"tcp://localhost.example:1", true, false}})
     EXPECT_EQ(CheckPlaintextEndpoint(row.endpoint, row.insecure).has_value(), row.allowed) << row.endpoint;
 }
 

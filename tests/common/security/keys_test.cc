@@ -124,6 +124,25 @@ TEST_F(KeyDirectoryTest, AllowListAndSignersRoundTrip) {
   EXPECT_EQ(keys.LoadTrustedSigners().value(), TrustedSigners{signing.public_key()});
 }
 
+// What a comment says is no entry: a key that was put out of use must be taken in again when it is trusted again.
+TEST_F(KeyDirectoryTest, AKeyInACommentIsNotListed) {
+  const KeyDirectory keys = KeyDirectory::Open(path_).value();
+  const SigningKey signing = SigningKey::Generate();
+  const CurveKeyPair pair = GenerateCurveKeyPair().value();
+  std::ofstream(path_ + "/signers.list") << "# revoked: " << signing.public_key().Hex() << "\n";
+  std::ofstream(path_ + "/allow.list") << "# worker " << pair.public_z85 << "\n";
+  EXPECT_TRUE(keys.LoadTrustedSigners()->empty());
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_TRUE(keys.Trust(signing.public_key(), "a"));
+    ASSERT_TRUE(keys.Allow(Role::kWorker, pair.public_z85, "b"));
+    EXPECT_EQ(keys.LoadTrustedSigners().value(), TrustedSigners{signing.public_key()});
+    EXPECT_EQ(keys.LoadAllowList()->RoleOf(pair.public_z85).value(), Role::kWorker);
+  }
+  EXPECT_EQ(keys.Allow(Role::kAdmin, pair.public_z85, "b").error().code, ErrorCode::kAlreadyExists);
+  std::ofstream(path_ + "/signers.list", std::ios::app) << "not a key\n";
+  EXPECT_EQ(keys.Trust(signing.public_key(), "a").error().code, ErrorCode::kMalformed);
+}
+
 TEST(AllowList, BadLinesAreRefusedWithTheirNumber) {
   const std::string key = GenerateCurveKeyPair()->public_z85;
   EXPECT_TRUE(AllowList::Parse("# comment\n\nworker " + key + " label\n"));

@@ -331,7 +331,7 @@ TEST(VerifySpec, ContractionsOfBytesAreConstantAndPacked) {
   EXPECT_TRUE(refused([](ir::ContractionSpec& c) { c.a.strides[1] = SpecInt::Const(2); }));
   EXPECT_TRUE(refused([](ir::ContractionSpec& c) { c.epilogue[0].type = DType::kF32; }));
   EXPECT_TRUE(refused([](ir::ContractionSpec& c) {
-    c.b_panels = false;
+    c.b_layout = ir::BLayout::kRows;
     c.b.strides = Consts({5});
   }));
 }

@@ -4,7 +4,12 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <vector>
+
+#include "common/base/clock.h"
 
 namespace kiln {
 namespace {
@@ -117,6 +122,58 @@ TEST_F(ChildPoolTest, HigherPriorityGoesFirst) {
   EXPECT_FALSE(blocker.get().has_value());
   EXPECT_EQ(Text(high.get().value()), "high");
   EXPECT_EQ(Text(low.get().value()), "low");
+}
+
+TEST_F(ChildPoolTest, WhatNobodyWaitsForIsNotDone) {
+  auto blocker = pool_->Submit(Order("hang"), 9);
+  usleep(100'000);
+  {
+    const auto dropped = pool_->Submit(Order("crash"), 5);
+  }
+  const auto control = std::make_shared<JobControl>();
+  auto cancelled = pool_->Submit(Order("crash"), 5, control);
+  control->Cancel();
+  auto expired = pool_->Submit(Order("crash"), 5, std::make_shared<JobControl>(SystemClock().NowNs()));
+  EXPECT_EQ(cancelled.get().error().code, ErrorCode::kCancelled);
+  EXPECT_EQ(expired.get().error().code, ErrorCode::kDeadlineExceeded);
+  EXPECT_FALSE(blocker.get().has_value());
+  EXPECT_EQ(Text(Do("still here").value()), "still here");
+  EXPECT_EQ(pool_->crashes(), 1u) << "the blocker alone";
+}
+
+TEST_F(ChildPoolTest, AChildIsEndedWhenNobodyWaitsForItsJobAndThatIsNoFaultOfTheJob) {
+  const auto control = std::make_shared<JobControl>();
+  auto running = pool_->Submit(Order("hang"), 0, control);
+  usleep(100'000);
+  control->Cancel();
+  EXPECT_EQ(running.get().error().code, ErrorCode::kCancelled);
+  EXPECT_EQ(Text(Do("still here").value()), "still here");
+  EXPECT_EQ(pool_->crashes(), 0u);
+  EXPECT_EQ(Replays(), 0u);
+}
+
+TEST_F(ChildPoolTest, TheQueueIsBounded) {
+  auto blocker = pool_->Submit(Order("hang"), 9);
+  usleep(100'000);
+  std::vector<ChildAnswer> waiting;
+  for (size_t i = 0; i < kChildJobsQueuedMax; ++i) waiting.push_back(pool_->Submit(Order("x"), 0));
+  EXPECT_EQ(Do("one too many").error().code, ErrorCode::kBusy);
+  EXPECT_FALSE(blocker.get().has_value());
+  for (ChildAnswer& answer : waiting) EXPECT_TRUE(answer.get().has_value());
+}
+
+TEST_F(ChildPoolTest, TheNewestReplayFilesAreKept) {
+  std::filesystem::create_directories(replay_);
+  for (size_t i = 0; i < kReplayFilesMax + 6; ++i) {
+    const std::string path = replay_ + "/" + std::to_string(i) + ".job";
+    std::ofstream(path) << "a job";
+    std::filesystem::last_write_time(
+        path, std::filesystem::file_time_type::clock::now() - std::chrono::hours(i < 7 ? 100 + i : 1));
+  }
+  EXPECT_FALSE(Do("crash").has_value());
+  EXPECT_EQ(Replays(), kReplayFilesMax);
+  EXPECT_FALSE(std::filesystem::exists(replay_ + "/6.job")) << "one of the oldest";
+  EXPECT_TRUE(std::filesystem::exists(replay_ + "/7.job"));
 }
 
 TEST_F(ChildPoolTest, StoppingAnswersWhatWaits) {

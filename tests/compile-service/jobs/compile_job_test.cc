@@ -1,90 +1,16 @@
-// RunCompileJob with a real store and real children: what is published, what is found, and what a failure leaves
-// behind.
+// CompileJob with a real store and real children: what is published, what is found, who waits for whom, and what a
+// failure leaves behind.
 #include "compile-service/jobs/compile_job.h"
 
-#include <gtest/gtest.h>
-#include <spdlog/spdlog.h>
-#include <stdlib.h>
+#include <atomic>
+#include <thread>
 
-#include <filesystem>
-
-#include "cache-store/service/cache_service.h"
-#include "cache-store/store/memory_store.h"
-#include "common/bytecode/program_text.h"
-#include "common/segment/segment.h"
+#include "tests/compile-service/jobs/workshop_fixture.h"
 
 namespace kiln {
 namespace {
 
-constexpr int64_t kWaitMs = 20'000;
-
-class CompileJobTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    spdlog::set_level(spdlog::level::off);
-    char path[] = "/tmp/kiln-job-XXXXXX";
-    directory_ = ::mkdtemp(path);
-    const std::string endpoint = "ipc://" + directory_ + "/cache";
-    service_ =
-        store::CacheService::Start(store::MakeMemoryStore(), {.endpoints = {endpoint}, .security = {.insecure = true}})
-            .value();
-    loop_ = Loop::Start("client").value();
-    client_ = cache::CacheClient::Connect(*loop_, {.endpoint = endpoint, .security = {.insecure = true}}).value();
-    compilers_ = ChildPool::Start({KILN_BIN_DIR "/kiln-compile-child", {}, 1, kWaitMs, {}, {}}).value();
-  }
-  void TearDown() override {
-    validators_.reset();
-    compilers_.reset();
-    client_.reset();
-    service_.reset();
-    loop_.reset();
-    std::filesystem::remove_all(directory_);
-  }
-  Result<CompileOutcome> Run(const std::string& validator) {
-    validators_ = ChildPool::Start({validator, {}, 1, kWaitMs, {}, {}}).value();
-    CompileWorkshop workshop{*compilers_, *validators_, *client_, key_, {key_.public_key()}, "test"};
-    return RunCompileJob(Request(), workshop);
-  }
-  static CompileRequest Request() {
-    const Program program = ParseProgram(R"(program "sample" {
-      symbol n in [1, 4096]
-      func main(%x: f32[n, 64]) -> (%y) {
-        %r : f32[n, 64] = Relu(%x)
-        %y : f32[n, 64] = Neg(%r)
-      }
-    })")
-                                .value();
-    const Segment segment = CanonicalSegment(program, FindSegments(program).at(0)).value();
-    // The lowest rung, so that any host can try the kernels.
-    return {EncodeSegment(segment).value(),
-            "x86-64-v2",
-            NumericMode::kDefault,
-            PlanTier::kGeneric,
-            0,
-            {{1, 4096, 1}},
-            {64}};
-  }
-  std::vector<PlanKey> Published() {
-    const cache::ListReply reply = client_->CallSync(cache::ListRequest{}, kWaitMs).value();
-    std::vector<PlanKey> keys;
-    for (const cache::PlanSummary& plan : reply.plans) keys.push_back(plan.plan_key);
-    return keys;
-  }
-  uint64_t Stat(const std::string& name) {
-    const cache::StatsReply reply = client_->CallSync(cache::StatsRequest{}, kWaitMs).value();
-    for (const cache::Stat& stat : reply.stats)
-      if (stat.name == name) return stat.value;
-    ADD_FAILURE() << "the store has no statistic " << name;
-    return 0;
-  }
-
-  std::string directory_;
-  std::unique_ptr<store::CacheService> service_;
-  std::unique_ptr<Loop> loop_;
-  std::unique_ptr<cache::CacheClient> client_;
-  std::unique_ptr<ChildPool> compilers_, validators_;
-  SigningKey key_ = SigningKey::Generate();
-};
+using CompileJobTest = WorkshopTest;
 
 TEST_F(CompileJobTest, PublishesOnceAndFindsItTheNextTime) {
   const Result<CompileOutcome> first = Run(KILN_BIN_DIR "/kiln-validate-child");
@@ -104,11 +30,149 @@ TEST_F(CompileJobTest, PublishesOnceAndFindsItTheNextTime) {
 TEST_F(CompileJobTest, WithoutValidationNothingIsPublishedAndTheLeaseIsGivenBack) {
   EXPECT_FALSE(Run(ECHO_CHILD).has_value());
   EXPECT_TRUE(Published().empty());
-  EXPECT_EQ(Stat("claims_granted"), 1u);
+  EXPECT_EQ(Stat("claims_granted"), 2u) << "of the plan and of its kernel";
   EXPECT_EQ(Stat("leases"), 0u);
   const Result<CompileOutcome> retried = Run(KILN_BIN_DIR "/kiln-validate-child");
   ASSERT_TRUE(retried.has_value()) << ToString(retried.error());
   EXPECT_FALSE(retried->reply.already_there);
+}
+
+// A store, or whoever may write to it, that says of a kernel key what no trusted signer says: the kernel is compiled
+// and tried again, and the lie is not in what we sign.
+TEST_F(CompileJobTest, AnIndexEntryThatNoTrustedSignerBoundIsNotReused) {
+  const LowerAnswer lowered = Lowered();
+  ASSERT_EQ(lowered.kernels.size(), 1u);
+  const Digest key = lowered.kernels[0].key;
+  const Bytes right = Compile(lowered.kernels[0]);
+  Bytes other = right;  // a kernel all the same, of another computation
+  other.back() ^= 1;
+  const SigningKey stranger = SigningKey::Generate();
+  KernelBinding of_another_key = BindKernel(HashBytes(right), KernelIdOf(other), ValidationKind::kExecuted, key_);
+  of_another_key.key = key;
+  KernelBinding of_another_kernel = BindKernel(key, KernelIdOf(right), ValidationKind::kExecuted, key_);
+  of_another_kernel.id = KernelIdOf(other);
+  KernelBinding raised = BindKernel(key, KernelIdOf(other), ValidationKind::kNotExecuted, key_);
+  raised.validation = ValidationKind::kExecuted;
+  const std::pair<const char*, KernelBinding> lies[] = {
+      {"unsigned", {key, KernelIdOf(other), ValidationKind::kExecuted}},
+      {"signed by a stranger", BindKernel(key, KernelIdOf(other), ValidationKind::kExecuted, stranger)},
+      {"signed for another key", of_another_key},
+      {"signed for another kernel", of_another_kernel},
+      {"called executed after it was signed", raised}};
+  for (const auto& [name, lie] : lies) {
+    SCOPED_TRACE(name);
+    Put(other, lie);
+    ASSERT_EQ(Bound(key).id, KernelIdOf(other));
+    const Result<CompileOutcome> outcome = Run(KILN_BIN_DIR "/kiln-validate-child");
+    ASSERT_TRUE(outcome.has_value()) << ToString(outcome.error());
+    EXPECT_EQ(outcome->kernels_reused, 0u);
+    EXPECT_EQ(outcome->reply.kernels_compiled, 1u);
+    const PlanRecord record = Record(outcome->reply.plan_key);
+    ASSERT_EQ(record.kernels.size(), 1u);
+    EXPECT_EQ(record.kernels[0].id, KernelIdOf(right));
+    EXPECT_EQ(record.evidence.validation, ValidationKind::kExecuted);
+    EXPECT_EQ(Bound(key), BindKernel(key, KernelIdOf(right), ValidationKind::kExecuted, key_)) << "the store is healed";
+    ASSERT_TRUE(client_->CallSync(cache::PurgeRequest{cache::PurgeKind::kPlan, outcome->reply.plan_key}, kWaitMs));
+  }
+}
+
+TEST_F(CompileJobTest, AReusedKernelBringsItsOwnEvidence) {
+  const LowerAnswer lowered = Lowered();
+  const Digest key = lowered.kernels.at(0).key;
+  const Bytes code = Compile(lowered.kernels[0]);
+  for (const ValidationKind known : {ValidationKind::kNotExecuted, ValidationKind::kExecuted}) {
+    Put(code, BindKernel(key, KernelIdOf(code), known, key_));
+    const Result<CompileOutcome> outcome = Run(ECHO_CHILD);  // nothing is left to be tried
+    ASSERT_TRUE(outcome.has_value()) << ToString(outcome.error());
+    EXPECT_EQ(outcome->kernels_reused, 1u);
+    EXPECT_EQ(Record(outcome->reply.plan_key).evidence.validation, known);
+    ASSERT_TRUE(client_->CallSync(cache::PurgeRequest{cache::PurgeKind::kPlan, outcome->reply.plan_key}, kWaitMs));
+  }
+}
+
+// Time that a test moves on.
+class OffsetClock final : public Clock {
+ public:
+  int64_t NowNs() const override { return SystemClock().NowNs() + offset_ns.load(); }
+  int64_t WallMs() const override { return SystemClock().WallMs(); }
+  std::atomic<int64_t> offset_ns{0};
+};
+
+TEST_F(CompileJobTest, AHeldPlanIsLeftAloneUntilItsLeaseEnds) {
+  UseValidator(KILN_BIN_DIR "/kiln-validate-child");
+  CompileWorkshop workshop = Workshop();
+  const PlanKey key = ComputePlanKey(DecodePlan(Lowered().plan).value());
+  ASSERT_TRUE(Claim(cache::ClaimKind::kPlan, key, "another"));
+  CompileJob job(Request(), workshop, std::make_shared<JobControl>());
+  for (int round = 0; round < 2; ++round) {
+    const auto outcome = job.Advance();
+    ASSERT_TRUE(outcome.has_value()) << ToString(outcome.error());
+    EXPECT_FALSE(outcome->has_value());
+  }
+  EXPECT_TRUE(Published().empty());
+  Release(cache::ClaimKind::kPlan, key, "another");
+  const auto outcome = job.Advance();
+  ASSERT_TRUE(outcome.has_value() && outcome->has_value());
+  EXPECT_EQ(Published(), std::vector<PlanKey>{key});
+}
+
+TEST_F(CompileJobTest, AKernelInWorkElsewhereIsNotCompiledTwice) {
+  UseValidator(KILN_BIN_DIR "/kiln-validate-child");
+  CompileWorkshop workshop = Workshop();
+  const LowerAnswer lowered = Lowered();
+  const Digest key = lowered.kernels.at(0).key;
+  CompileJob job(Request(), workshop, std::make_shared<JobControl>());
+  const auto nothing_yet = [&] {
+    const auto outcome = job.Advance();
+    return outcome.has_value() && !outcome->has_value();
+  };
+  ASSERT_TRUE(workshop.in_work->Begin(key));  // by another job of this process
+  EXPECT_TRUE(nothing_yet());
+  workshop.in_work->End(key);
+  ASSERT_TRUE(Claim(cache::ClaimKind::kKernel, key, "another"));  // by another replica
+  EXPECT_TRUE(nothing_yet());
+  EXPECT_TRUE(workshop.in_work->Begin(key)) << "it is not kept while others have it";
+  workshop.in_work->End(key);
+  const Bytes code = Compile(lowered.kernels[0]);
+  Put(code, BindKernel(key, KernelIdOf(code), ValidationKind::kExecuted, key_));
+  const auto outcome = job.Advance();
+  ASSERT_TRUE(outcome.has_value() && outcome->has_value());
+  EXPECT_EQ((**outcome).reply.kernels_compiled, 0u);
+  EXPECT_EQ((**outcome).kernels_reused, 1u);
+}
+
+TEST_F(CompileJobTest, LeasesAreExtendedWhileItWorksAndGivenBackWhenNobodyWaits) {
+  OffsetClock clock;
+  clock_ = &clock;
+  UseHungValidator();
+  CompileWorkshop workshop = Workshop();
+  const auto control = std::make_shared<JobControl>();
+  Result<std::optional<CompileOutcome>> outcome;
+  auto job = std::make_unique<CompileJob>(Request(), workshop, control);
+  std::thread worker([&] { outcome = job->Advance(); });
+  EXPECT_TRUE(Soon([&] { return Stat("leases") == 2; })) << "of the plan and of its kernel";
+  EXPECT_EQ(Stat("claims_granted"), 2u);
+  for (uint64_t round = 2; round < 4; ++round) {
+    clock.offset_ns += int64_t{11'000} * 1'000'000;
+    EXPECT_TRUE(Soon([&] { return Stat("claims_granted") == 2 * round; }));
+  }
+  control->Cancel();
+  worker.join();
+  ASSERT_FALSE(outcome.has_value());
+  EXPECT_EQ(outcome.error().code, ErrorCode::kCancelled);
+  job.reset();
+  EXPECT_EQ(Stat("leases"), 0u);
+  EXPECT_TRUE(Published().empty());
+}
+
+TEST_F(CompileJobTest, TheDeadlineEndsAJobThatWaitsForItsChildren) {
+  UseHungValidator();
+  CompileWorkshop workshop = Workshop();
+  const auto control = std::make_shared<JobControl>(SystemClock().NowNs() + int64_t{1'000} * 1'000'000);
+  CompileJob job(Request(), workshop, control);
+  const auto outcome = job.Advance();
+  ASSERT_FALSE(outcome.has_value());
+  EXPECT_EQ(outcome.error().code, ErrorCode::kDeadlineExceeded);
 }
 
 }  // namespace

@@ -67,5 +67,23 @@ TEST_F(DiskTierTest, AnUnwritableDirectoryIsAMissNotAnError) {
   EXPECT_FALSE(disk_->Kernel(KernelIdOf(code)));
 }
 
+TEST_F(DiskTierTest, MarksOutliveTheProcessAndTheSpaceLimitUntilTheyAreCleared) {
+  const auto id = [](uint8_t number) { return HashBytes(Bytes{number}); };
+  const Digest plan = id(1), contents = id(2);
+  auto disk = DiskTier::Open(directory_, 1'000).value();
+  disk->PutMark({plan, contents});
+  for (uint8_t i = 10; i < 60; ++i) disk->PutRecord(id(i), Bytes(500, i));  // far beyond the limit
+  disk = DiskTier::Open(directory_, 1'000).value();
+  EXPECT_EQ(disk->MarkOf(plan), contents);
+  EXPECT_EQ(disk->MarkOf(contents), std::nullopt);
+  ASSERT_EQ(disk->UntoldMarks().size(), 1u);
+  EXPECT_EQ(disk->UntoldMarks()[0].plan_key, plan);
+  disk->MarkTold(plan);
+  EXPECT_TRUE(disk->UntoldMarks().empty());
+  EXPECT_EQ(disk->MarkOf(plan), contents) << "told, and still marked";
+  disk->ClearMark(plan);
+  EXPECT_EQ(disk->MarkOf(plan), std::nullopt);
+}
+
 }  // namespace
 }  // namespace kiln

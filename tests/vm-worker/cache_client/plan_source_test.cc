@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <filesystem>
 #include <map>
 
@@ -27,7 +26,6 @@ class PlanSourceTest : public ::testing::Test {
     server_ = RpcServer::Listen(*store_loop_, {.endpoints = {endpoint}, .security = {.insecure = true}}).value();
     server_->Register(static_cast<uint16_t>(cache::Method::kGetPlan), kAnyRole,
                       [this](const RequestContext&, Message, Replier reply) {
-                        if (hangs_) return unanswered_.push_back(std::move(reply));
                         reply.Ok(cache::Encode(cache::GetPlanReply{record_}));
                       });
     server_->Register(
@@ -44,7 +42,6 @@ class PlanSourceTest : public ::testing::Test {
   void TearDown() override {
     store_.reset();
     server_.reset();
-    unanswered_.clear();
     loop_.reset();
     store_loop_.reset();
     std::filesystem::remove_all(directory_);
@@ -72,8 +69,6 @@ class PlanSourceTest : public ::testing::Test {
   const SigningKey key_ = SigningKey::Generate(), other_key_ = SigningKey::Generate();
   const Plan plan_ = testing::ReluPlan(1, 64);
   Bytes record_, code_;
-  std::atomic<bool> hangs_{false};
-  std::vector<Replier> unanswered_;  // touched on the store's loop
 };
 
 TEST_F(PlanSourceTest, TakesThePlanThatWasAskedFor) {
@@ -132,47 +127,21 @@ TEST_F(PlanSourceTest, KernelsOfOtherBytesAreNeverMapped) {
   EXPECT_NE(Fetched(), ErrorCode{});
 }
 
+TEST_F(PlanSourceTest, APlanThatFaultedHereIsNotMappedAgainAnotherUnderItsKeyIs) {
+  auto disk = DiskTier::Open(directory_ + "/disk", 1 << 20).value();
+  EXPECT_EQ(Fetched(disk.get()), ErrorCode{});
+  disk->PutMark({ComputePlanKey(plan_), HashBytes(EncodePlan(plan_))});
+  EXPECT_EQ(Fetched(disk.get()), ErrorCode::kQuarantined);
+  disk->PutMark({ComputePlanKey(plan_), HashBytes(Bytes{1})});
+  EXPECT_EQ(Fetched(disk.get()), ErrorCode{});
+}
+
 TEST_F(PlanSourceTest, APoisonedDiskIsDroppedAndHealsFromTheStore) {
   auto disk = DiskTier::Open(directory_ + "/disk", 1 << 20).value();
   disk->PutRecord(ComputePlanKey(plan_), EncodeAndSign(RecordOf(plan_), other_key_));
   EXPECT_EQ(Fetched(disk.get()), ErrorCode{});
   record_.clear();
   EXPECT_EQ(Fetched(disk.get()), ErrorCode{}) << "the disk has a good copy now";
-}
-
-// Plans on the disk come while the store hangs with another.
-TEST_F(PlanSourceTest, AHungStoreDelaysNoPlanOfTheDisk) {
-  auto disk = DiskTier::Open(directory_ + "/disk", 1 << 20).value();
-  disk->PutRecord(ComputePlanKey(plan_), record_);
-  hangs_ = true;
-  PlanSource source(*store_, disk.get(), {key_.public_key()}, HostTargets().front());
-  std::atomic<bool> other_came{false};
-  source.FetchAsync(ComputePlanKey(testing::ReluPlan(1, 65)), plan_.segment, 600'000,
-                    [&](Result<FetchedPlan>) { other_came = true; });
-  const auto fetched = source.Fetch(ComputePlanKey(plan_), plan_.segment, 600'000);
-  ASSERT_TRUE(fetched.has_value()) << ToString(fetched.error());
-  EXPECT_TRUE(fetched->from_disk);
-  EXPECT_EQ(fetched->signer, key_.public_key());
-  EXPECT_FALSE(other_came);
-}
-
-TEST_F(PlanSourceTest, EndsWhilePlansAreOnTheirWay) {
-  hangs_ = true;
-  auto source = std::make_unique<PlanSource>(*store_, nullptr, SignerList{key_.public_key()}, HostTargets().front());
-  for (int i = 0; i < 3; ++i)
-    source->FetchAsync(ComputePlanKey(plan_), plan_.segment, 600'000, [](Result<FetchedPlan>) { FAIL(); });
-  source.reset();
-  store_loop_->RunSync([this] {
-    for (const Replier& reply : unanswered_) reply.Ok(cache::Encode(cache::GetPlanReply{record_}));
-  });
-}
-
-TEST_F(PlanSourceTest, AStoreThatHangsEndsWithTheDeadline) {
-  hangs_ = true;
-  PlanSource source(*store_, nullptr, {key_.public_key()}, HostTargets().front());
-  const auto fetched = source.Fetch(ComputePlanKey(plan_), plan_.segment, 50);
-  ASSERT_FALSE(fetched.has_value());
-  EXPECT_EQ(fetched.error().code, ErrorCode::kDeadlineExceeded) << ToString(fetched.error());
 }
 
 }  // namespace

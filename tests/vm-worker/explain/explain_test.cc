@@ -38,8 +38,6 @@ struct Worker {
   EpochDomain epochs;
   TierController tiers{epochs,
                        nullptr,
-                       nullptr,
-                       nullptr,
                        [](const Program&, std::span<const TensorRef>) -> Result<Tensor> {
                          return Fail(ErrorCode::kInternal, "no recipes here");
                        },

@@ -12,24 +12,42 @@ using testing::ReluPlan;
 
 ShadowSample Sample(std::shared_ptr<const LinkedPlan> plan) {
   const std::vector<float> x = {-1, 2, -3, 4, 5, -6, 7, -8}, y = {0, 2, 0, 4, 5, 0, 7, 0};
-  return {
-      std::move(plan), {Tensor::Of<float>(DType::kF32, {2, 4}, x)}, {}, {Tensor::Of<float>(DType::kF32, {2, 4}, y)}};
+  ShadowSample sample;
+  sample.plan = std::move(plan);
+  sample.inputs = {Tensor::Of<float>(DType::kF32, {2, 4}, x)};
+  sample.outputs = {Tensor::Of<float>(DType::kF32, {2, 4}, y)};
+  return sample;
 }
 
 TEST(CheckShadow, ACorrectPlanIsClean) {
   const ShadowVerdict verdict = CheckShadow(Sample(Linked(ReluPlan(0, 4096))));
-  EXPECT_TRUE(verdict.clean) << verdict.detail;
+  EXPECT_EQ(verdict.outcome, ShadowOutcome::kClean) << verdict.detail;
 }
 
 TEST(CheckShadow, AWrongPlanIsNamedWithElementAndBothValues) {
   const ShadowVerdict verdict = CheckShadow(Sample(Linked(ReluPlan(0, 4096, TensorOp::kAbs))));
-  EXPECT_FALSE(verdict.clean);
+  EXPECT_EQ(verdict.outcome, ShadowOutcome::kMismatch);
   EXPECT_EQ(verdict.detail, "output 0 differs at [0, 0]: 1, expected 0 (4 of 8 elements differ)");
+}
+
+TEST(CheckShadow, ComparesAPlansAnswerWithTheInterpreter) {
+  ShadowSample sample = Sample(Linked(ReluPlan(0, 4096, TensorOp::kAbs)));
+  sample.answered_by_plan = true;
+  EXPECT_EQ(CheckShadow(sample).outcome, ShadowOutcome::kClean) << "the outputs are right, whatever the plan would do";
+  sample.outputs[0].ref.as<float>()[3] += 1;
+  EXPECT_EQ(CheckShadow(sample).outcome, ShadowOutcome::kMismatch);
+}
+
+TEST(CheckShadow, WithoutMemoryForTheRunItIsUndecided) {
+  Plan plan = ReluPlan(0, 4096);
+  for (int i = 0; i < 256; ++i) plan.buffers.push_back({Dim::Const(int64_t{1} << 39), 0, 0});
+  EXPECT_EQ(CheckShadow(Sample(Linked(std::move(plan)))).outcome, ShadowOutcome::kUndecided);
 }
 
 TEST(ShadowRunner, ReportsEverySampleItAcceptedAndBoundsItsQueue) {
   std::atomic<int> clean{0};
-  ShadowRunner runner({2, 1.0}, [&](ShadowVerdict verdict) { clean += verdict.clean ? 1 : 0; });
+  ShadowRunner runner({.queue_max = 2, .core_share_max = 1.0},
+                      [&](ShadowVerdict verdict) { clean += verdict.outcome == ShadowOutcome::kClean ? 1 : 0; });
   const auto plan = Linked(ReluPlan(0, 4096));
   int accepted = 0;
   for (int i = 0; i < 50; ++i) accepted += runner.Offer(Sample(plan)) ? 1 : 0;

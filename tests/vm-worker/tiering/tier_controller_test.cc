@@ -1,235 +1,315 @@
-// The control thread before a store that is slow, hung, or gives what is not wanted any more.
+// The control thread's decisions, step by step, over injected time.
 #include "vm-worker/tiering/tier_controller.h"
 
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <future>
-
-#include "common/messaging/rpc_server.h"
-#include "tests/vm-worker/dispatch/plan_fixture.h"
-#include "vm-worker/interp/interpreter.h"
+#include "tests/vm-worker/tiering/fake_fleet.h"
 
 namespace kiln {
 namespace {
 
-// Longer than any test waits: what hangs, hangs for all of it.
-constexpr int64_t kHungMs = 600'000;
-constexpr auto kWait = std::chrono::seconds(60);
+using testing::ReluPlan;
+using testing::ReluSegment;
+using testing::SteppedWorker;
 
-bool Eventually(const std::function<bool()>& done) {
-  const auto end = std::chrono::steady_clock::now() + kWait;
-  while (!done()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return true;
+constexpr int64_t kHourMs = 3'600'000;
+
+Plan WrongPlan() {
+  return ReluPlan(0, 4096, TensorOp::kAbs);
 }
 
-class TierControllerTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    char path[] = "/tmp/kiln-tiers-XXXXXX";
-    directory_ = ::mkdtemp(path);
-    store_loop_ = Loop::Start("store").value();
-    loop_ = Loop::Start("worker").value();
-    const std::string endpoint = "ipc://" + directory_ + "/store";
-    server_ = RpcServer::Listen(*store_loop_, {.endpoints = {endpoint}, .security = {.insecure = true}}).value();
-    On(cache::Method::kVariants, [this](Replier reply) {
-      cache::VariantsReply variants;
-      cache::Variant variant{.plan_key = ComputePlanKey(plan_), .target = plan_.target, .abi = plan_.abi};
-      variant.numeric_mode = static_cast<uint8_t>(plan_.numeric_mode);
-      variant.evidence.shadow_runs = 3;
-      variants.variants.push_back(std::move(variant));
-      reply.Ok(cache::Encode(variants));
-    });
-    On(cache::Method::kChangeLog, [this](Replier reply) {
-      ++log_reads_;
-      reply.Ok(cache::Encode(changes_));
-    });
-    On(cache::Method::kGetPlan, [this](Replier reply) {
-      if (hangs_) return asked_.push_back(std::move(reply));
-      reply.Ok(cache::Encode(cache::GetPlanReply{record_}));
-    });
-    server_->Serve();
-    store_ = cache::CacheClient::Connect(*loop_, {.endpoint = endpoint, .security = {.insecure = true}}).value();
-    record_ = EncodeAndSign({.plan_key = ComputePlanKey(plan_),
-                             .segment = plan_.segment,
-                             .target = plan_.target,
-                             .abi = plan_.abi,
-                             .guard = EncodeGuard(plan_.guard, plan_.symbols),
-                             .plan = EncodePlan(plan_)},
-                            key_);
-    source_ = std::make_unique<PlanSource>(*store_, nullptr, trusted_, HostTargets().front());
-    TierOptions options;
-    options.targets = HostTargets();
-    options.store_deadline_ms = kHungMs;
-    options.change_log_ms = 20;
-    options.tick_ms = 5;
-    tiers_ = std::make_unique<TierController>(epochs_, store_.get(), source_.get(), nullptr, nullptr, options);
-  }
-  void TearDown() override {
-    if (model_ != nullptr) tiers_->RemoveModel(model_);
-    tiers_.reset();
-    source_.reset();
-    server_.reset();
-    store_.reset();
-    asked_.clear();
-    loop_.reset();
-    store_loop_.reset();
-    std::filesystem::remove_all(directory_);
-  }
-
-  // `handler` runs on the store's loop, as everything that touches what tests change by OnStore.
-  void On(cache::Method method, std::function<void(Replier)> handler) {
-    server_->Register(
-        static_cast<uint16_t>(method), kAnyRole,
-        [handler = std::move(handler)](const RequestContext&, Message, Replier reply) { handler(std::move(reply)); });
-  }
-  void OnStore(const std::function<void()>& change) { store_loop_->RunSync(change); }
-
-  void AddModel() {
-    Program program = ParseProgram(R"(program "p" {
-      symbol n in [0, 4096]
-      func main(%x: f32[n, 4]) -> (%y) {
-        %y : f32[n, 4] = Relu(%x)
-      }
-    })")
-                          .value();
-    model_ = std::make_shared<Model>("m", LoadedProgram::Load(std::move(program)).value(), epochs_);
-    tiers_->AddModel(model_);
-  }
-  SegmentStatus Segment() const { return tiers_->Segments(*model_).at(0); }
-  bool Published() const { return !Segment().published.empty(); }
-  bool Asked() {
-    bool asked = false;
-    OnStore([&] { asked = !asked_.empty(); });
-    return asked;
-  }
-  void Answer() {
-    OnStore([this] {
-      for (const Replier& reply : asked_) reply.Ok(cache::Encode(cache::GetPlanReply{record_}));
-      asked_.clear();
-    });
-  }
-
-  std::string directory_;
-  std::unique_ptr<Loop> store_loop_, loop_;
-  std::unique_ptr<RpcServer> server_;
-  std::unique_ptr<cache::CacheClient> store_;
-  const SigningKey key_ = SigningKey::Generate();
-  SignerList trusted_{key_.public_key()};
-  const Plan plan_ = testing::ReluPlan(1, 64);
-  Bytes record_;
-  cache::ChangeLogReply changes_;
-  int log_reads_ = 0;
-  bool hangs_ = false;
-  std::vector<Replier> asked_;
-  EpochDomain epochs_;
-  std::unique_ptr<PlanSource> source_;
-  std::unique_ptr<TierController> tiers_;
-  std::shared_ptr<Model> model_;
-};
-
-TEST_F(TierControllerTest, APlanThatTheFleetHasProvenIsPublished) {
-  AddModel();
-  EXPECT_TRUE(tiers_->WaitWarm(60'000));
-  EXPECT_TRUE(Published());
+// Relu's plan with a kernel of these bytes of code.
+Plan KernelPlan(const std::vector<uint8_t>& blob) {
+  Plan plan = ReluPlan(0, 4096);
+  plan.kernels = {HashBytes(blob)};
+  plan.steps = {{KernelStep{0, {0, 1}, {}, Dim::Const(1), Dim::Const(1), Dim::Const(0)}, {0}, "kernel"}};
+  return plan;
 }
 
-TEST_F(TierControllerTest, AHungStoreHoldsNoQuestionBack) {
-  hangs_ = true;
-  AddModel();
-  ASSERT_TRUE(Eventually([this] { return Asked(); }));
-  auto answers = std::async(std::launch::async, [this] {
-    tiers_->Stats();
-    tiers_->Segments(*model_);
-    tiers_->AddModel(std::make_shared<Model>(
-        "other",
-        LoadedProgram::Load(ParseProgram("program \"q\" { func main(%x: f32[2]) -> (%y) { %y : f32[2] = "
-                                         "Exp(%x) } }")
-                                .value())
-            .value(),
-        epochs_));
-  });
-  ASSERT_EQ(answers.wait_for(kWait), std::future_status::ready) << "they waited for the store";
-  EXPECT_FALSE(Published());
-  EXPECT_FALSE(tiers_->WaitWarm(10)) << "a plan is on its way";
-  Answer();
-  EXPECT_TRUE(Eventually([this] { return Published(); }));
+// Memory that no machine has: its shadow runs can decide nothing.
+Plan UndecidablePlan() {
+  Plan plan = ReluPlan(0, 4096);
+  for (int i = 0; i < 256; ++i) plan.buffers.push_back({Dim::Const(int64_t{1} << 39), 0, 0});
+  return plan;
 }
 
-TEST_F(TierControllerTest, AHungChangeLogHoldsNoQuestionBack) {
-  AddModel();
-  ASSERT_TRUE(Eventually([this] { return Published(); }));
-  std::vector<Replier> kept;
-  auto late =
-      RpcServer::Listen(*store_loop_, {.endpoints = {"ipc://" + directory_ + "/late"}, .security = {.insecure = true}})
-          .value();
-  late->Register(static_cast<uint16_t>(cache::Method::kChangeLog), kAnyRole,
-                 [&kept](const RequestContext&, Message, Replier reply) { kept.push_back(std::move(reply)); });
-  late->Serve();
-  auto store =
-      cache::CacheClient::Connect(*loop_, {.endpoint = "ipc://" + directory_ + "/late", .security = {.insecure = true}})
-          .value();
+TEST(TierController, AHotSegmentGetsOnePlanThatAnswersAfterItsShadowRuns) {
+  SteppedWorker worker;
+  worker.Live(2'000);
+  EXPECT_EQ(worker.fleet.compiles_asked, 1);
+  EXPECT_EQ(worker.fleet.compile_tiers.at(0), PlanTier::kGeneric);
+  EXPECT_GT(worker.ByPlan(), 20u);
+  EXPECT_EQ(worker.tiers.Stats().shadow_clean, 3u);
+  EXPECT_EQ(worker.fleet.Reports(cache::ReportKind::kShadowOk), 1u);
+  EXPECT_EQ(worker.wrong_answers, 0u);
+}
+
+TEST(TierController, AWrongPlanIsReportedOnceAndAskedForEverMoreSeldom) {
+  SteppedWorker worker;
+  const PlanKey key = worker.fleet.Publish(WrongPlan());
+  worker.Live(2 * kHourMs, 1'000);
+  EXPECT_EQ(worker.wrong_answers, 0u);
+  EXPECT_EQ(worker.ByPlan(), 0u);
+  EXPECT_EQ(worker.fleet.Reports(cache::ReportKind::kMismatch), 1u);
+  EXPECT_LE(worker.fleet.compiles_asked, 20) << "in two hours; the pause doubles up to ten minutes";
+  EXPECT_GE(worker.fleet.compiles_asked, 5) << "but it is asked again";
+  EXPECT_LE(worker.fleet.fetches_asked, 21);
+  EXPECT_LE(worker.fleet.variants_asked, 3);
+  EXPECT_EQ(worker.Status().reason, MissReason::kQuarantined);
+
+  worker.fleet.Publish(ReluPlan(0, 4096));
+  EXPECT_EQ(worker.fleet.plans.size(), 1u) << "another record under the key " << key.ShortHex();
+  const uint64_t before = worker.ByPlan();
+  worker.Live(5'000);
+  EXPECT_GT(worker.ByPlan(), before) << "it is met at once";
+}
+
+TEST(TierController, ARecordOfNobodyBelievedIsNotFetchedOverAndOver) {
+  SteppedWorker worker;
+  worker.fleet.revoked = SignPublicKey{};
+  worker.fleet.Publish(ReluPlan(0, 4096));
+  worker.Live(kHourMs, 1'000);
+  EXPECT_LE(worker.fleet.fetches_asked, 16);
+  EXPECT_LE(worker.fleet.compiles_asked, 16);
+  EXPECT_EQ(worker.ByPlan(), 0u);
+}
+
+TEST(TierController, WhatTheStoreQuarantinesIsDroppedAndComesBackWhenItIsLifted) {
+  SteppedWorker worker;
+  worker.Live(2'000);
+  const PlanKey key = worker.fleet.plans.begin()->first;
+  worker.fleet.can_compile = false;
+  worker.fleet.quarantined.insert(key);
+  worker.fleet.Announce(cache::ChangeKind::kQuarantine, key, ReluSegment().id);
+  worker.Live(3'000);
+  const uint64_t dropped = worker.ByPlan();
+  worker.Live(5'000);
+  EXPECT_EQ(worker.ByPlan(), dropped);
+  EXPECT_EQ(worker.Status().reason, MissReason::kQuarantined);
+  worker.fleet.quarantined.clear();
+  worker.fleet.Announce(cache::ChangeKind::kUnquarantine, key, ReluSegment().id);
+  worker.Live(5'000);
+  EXPECT_GT(worker.ByPlan(), dropped);
+}
+
+TEST(TierController, AfterAPurgeThePlanIsCompiledAgainAndUsed) {
+  SteppedWorker worker;
+  worker.Live(2'000);
+  const PlanKey key = worker.fleet.plans.begin()->first;
+  worker.fleet.plans.clear();
+  worker.fleet.Announce(cache::ChangeKind::kPurge, key, ReluSegment().id);
+  const std::weak_ptr<const LinkedPlan> purged = worker.Status().plans.at(0).plan;
+  worker.Live(10'000);
+  EXPECT_EQ(worker.fleet.compiles_asked, 2);
+  const uint64_t before = worker.ByPlan();
+  worker.Live(1'000);
+  EXPECT_GT(worker.ByPlan(), before);
+  EXPECT_TRUE(purged.expired());
+}
+
+TEST(TierController, ARetiredPlanIsFreedThoughNoThreadComesByAgain) {
+  SteppedWorker worker;
+  worker.Live(2'000);
+  const PlanKey key = worker.fleet.plans.begin()->first;
+  const std::weak_ptr<const LinkedPlan> plan = worker.Status().plans.at(0).plan;
+  ASSERT_FALSE(plan.expired());
+  worker.fleet.Announce(cache::ChangeKind::kQuarantine, key, ReluSegment().id);
+  for (int i = 0; i < 5; ++i) {
+    worker.clock.now_ns += 2'000'000'000;
+    worker.tiers.Step();
+  }
+  EXPECT_TRUE(plan.expired());
+  worker.Run(3);
+  EXPECT_EQ(worker.wrong_answers, 0u);
+}
+
+TEST(TierController, AnUnloadedModelIsFreedThoughItsThreadsAreIdle) {
+  SteppedWorker worker;
+  worker.Live(2'000);
+  const std::weak_ptr<Model> model = worker.model;
+  const std::weak_ptr<const LinkedPlan> plan = worker.Status().plans.at(0).plan;
+  worker.tiers.RemoveModel(worker.model);
+  worker.model.reset();
+  worker.tiers.Step();
+  EXPECT_TRUE(model.expired());
+  EXPECT_TRUE(plan.expired());
+}
+
+TEST(TierController, AHungStoreHoldsUpNeitherLoadingNorSteps) {
+  SteppedWorker worker;
+  worker.fleet.hung = true;
+  worker.Live(60'000, 500);
+  EXPECT_EQ(worker.fleet.variants_asked, 1) << "one call at a time";
+  const auto second = std::make_shared<Model>("second", SteppedWorker::Relu(), worker.epochs);
+  worker.tiers.AddModel(second);
+  EXPECT_EQ(worker.tiers.Segments(*second).size(), 1u);
+  worker.tiers.RemoveModel(second);
+  EXPECT_EQ(worker.wrong_answers, 0u);
+}
+
+TEST(TierController, AnAbsentFleetIsAskedSeldomAndUsedWhenItIsBack) {
+  SteppedWorker worker;
+  worker.fleet.down = true;
+  worker.Live(kHourMs / 2, 1'000);
+  EXPECT_LE(worker.fleet.variants_asked, 45) << "in half an hour, a minute apart at last";
+  EXPECT_EQ(worker.Status().reason, MissReason::kNoService);
+  worker.fleet.down = false;
+  worker.Live(90'000, 1'000);
+  EXPECT_GT(worker.ByPlan(), 0u);
+}
+
+TEST(TierController, OnlyAsManyCallsAreInterpretedForAPlanInShadowAsItNeedsSamples) {
+  SteppedWorker worker;
+  worker.Live(2'000);
+  worker.fleet.can_compile = false;
+  worker.fleet.Publish(ReluPlan(3, 3));
+  const auto shadowing = [&] { return !worker.Status().shadowing.empty(); };
+  for (int i = 0; i < 10 && !shadowing(); ++i) {
+    worker.clock.now_ns += 2'000'000'000;
+    worker.tiers.Step();
+  }
+  ASSERT_TRUE(shadowing());
+  const uint64_t before = worker.Interpreted();
+  for (int i = 0; i < 200; ++i) worker.Run(3);
+  EXPECT_EQ(worker.Interpreted() - before, 3u) << "the others were answered by the plan that is published";
+}
+
+TEST(TierController, NoCallIsInterpretedForASampleThatTheQueueHasNoRoomFor) {
   TierOptions options;
-  options.targets = HostTargets();
-  options.store_deadline_ms = kHungMs;
-  auto tiers = std::make_unique<TierController>(epochs_, store.get(), source_.get(), nullptr, nullptr, options);
-  ASSERT_TRUE(Eventually([&] {
-    bool asked = false;
-    OnStore([&] { asked = !kept.empty(); });
-    return asked;
-  }));
-  auto answers = std::async(std::launch::async, [&] { tiers->Stats(); });
-  EXPECT_EQ(answers.wait_for(kWait), std::future_status::ready);
-  auto ends = std::async(std::launch::async, [&] { tiers.reset(); });
-  EXPECT_EQ(ends.wait_for(kWait), std::future_status::ready) << "its end waited for the store";
-  OnStore([&] { kept.clear(); });
-  late.reset();
+  options.shadow.queue_max = 1;
+  SteppedWorker worker(options);
+  worker.Live(2'000);
+  worker.fleet.can_compile = false;
+  worker.fleet.Publish(ReluPlan(3, 3));
+  for (int i = 0; i < 10 && worker.Status().shadowing.empty(); ++i) {
+    worker.clock.now_ns += 2'000'000'000;
+    worker.tiers.Step();
+  }
+  const uint64_t before = worker.Interpreted();
+  for (int i = 0; i < 50; ++i) worker.Run(3);
+  EXPECT_EQ(worker.Interpreted() - before, 1u);
 }
 
-TEST_F(TierControllerTest, PlansOfASignerThatIsRevokedAreWithdrawn) {
-  AddModel();
-  ASSERT_TRUE(Eventually([this] { return Published(); }));
-  trusted_.Replace({});
-  tiers_->OnSignersReplaced();
-  EXPECT_TRUE(Eventually([this] { return !Published(); }));
-  EXPECT_TRUE(model_->runtime(0).slot.plans().empty()) << "calls do not find it either";
-  EXPECT_TRUE(Eventually([this] { return Segment().reason != MissReason::kGuardFailed; }));
+TEST(TierController, APlanWhoseShadowRunsDecideNothingIsGivenUpAndCounted) {
+  TierOptions options;
+  options.undecided_max = 5;
+  options.policy.exact_calls = 1'000'000;
+  SteppedWorker worker(options);
+  worker.fleet.Publish(UndecidablePlan());
+  worker.Live(3'000);
+  EXPECT_EQ(worker.tiers.Stats().shadow_undecided, 5u);
+  EXPECT_EQ(worker.Status().reason, MissReason::kUndecided);
+  EXPECT_TRUE(worker.fleet.reports.empty());
+  worker.Live(kHourMs, 1'000);
+  EXPECT_LE(worker.tiers.Stats().shadow_undecided, 5u * 16u);
+  EXPECT_GT(worker.tiers.Stats().misses.calls[static_cast<size_t>(MissReason::kUndecided)], 0u);
+  EXPECT_EQ(worker.ByPlan(), 0u);
 }
 
-TEST_F(TierControllerTest, APlanWhoseSignerIsRevokedOnTheWayIsNotTaken) {
-  hangs_ = true;
-  AddModel();
-  ASSERT_TRUE(Eventually([this] { return Asked(); }));
-  trusted_.Replace({});
-  tiers_->OnSignersReplaced();
-  Answer();
-  EXPECT_TRUE(Eventually([this] { return tiers_->Stats().rejected > 0; }));
-  EXPECT_FALSE(Published());
+TEST(TierController, APlanThatOthersProvedAnswersAtOnceAndIsSampled) {
+  TierOptions options;
+  options.sample_every = 4;
+  SteppedWorker worker(options);
+  worker.fleet.Publish(ReluPlan(0, 4096), 3);
+  worker.Live(5'000);
+  EXPECT_LE(worker.Interpreted(), 2u);
+  EXPECT_GE(worker.tiers.Stats().samples_clean, 10u);
+  EXPECT_EQ(worker.tiers.Stats().shadow_clean, 0u);
+  EXPECT_EQ(worker.wrong_answers, 0u);
 }
 
-TEST_F(TierControllerTest, APlanThatIsQuarantinedOnTheWayIsNotTaken) {
-  hangs_ = true;
-  AddModel();
-  ASSERT_TRUE(Eventually([this] { return Asked(); }));
-  int before = 0;
-  OnStore([&] {
-    changes_.entries.push_back({1, cache::ChangeKind::kQuarantine, ComputePlanKey(plan_), plan_.segment, plan_.target});
-    changes_.head = 1;
-    before = log_reads_;
-  });
-  // A second reading follows when the first one's answer has been taken in.
-  ASSERT_TRUE(Eventually([&] {
-    bool taken = false;
-    OnStore([&] { taken = log_reads_ >= before + 2; });
-    return taken;
-  }));
-  Answer();
-  EXPECT_TRUE(tiers_->WaitWarm(60'000));
-  EXPECT_FALSE(Published());
+TEST(TierController, ASampleThatDiffersWithdrawsAPlanThatOthersProved) {
+  SteppedWorker worker;
+  worker.fleet.Publish(WrongPlan(), 3);
+  worker.Live(3'000);
+  EXPECT_EQ(worker.wrong_answers, 1u) << "the first answer is a sample";
+  EXPECT_EQ(worker.fleet.Reports(cache::ReportKind::kMismatch), 1u);
+  EXPECT_EQ(worker.Status().reason, MissReason::kQuarantined);
 }
+
+TEST(TierController, WhatAnEarlierProcessFaultedOnIsToldTheStoreOnceItHears) {
+  testing::FakeFleet fleet;
+  const PlanKey key = HashBytes(std::vector<uint8_t>{1});
+  fleet.untold = {{key, HashBytes(std::vector<uint8_t>{2})}};
+  fleet.down = true;
+  testing::ManualClock clock;
+  EpochDomain epochs;
+  TierOptions options;
+  options.own_threads = false;
+  options.clock = &clock;
+  TierController tiers(epochs, &fleet, InterpretRecipe, options);
+  const auto live = [&] {
+    for (int i = 0; i < 5; ++i) {
+      clock.now_ns += 3'000'000'000;
+      while (tiers.Step()) {
+      }
+    }
+  };
+  live();
+  EXPECT_TRUE(fleet.told.empty());
+  fleet.down = false;
+  live();
+  EXPECT_EQ(fleet.told, std::set<PlanKey>{key});
+  EXPECT_EQ(fleet.reports.back().kind, cache::ReportKind::kFault);
+  const size_t reports = fleet.reports.size();
+  live();
+  EXPECT_EQ(fleet.reports.size(), reports);
+}
+
+TEST(TierController, PlansOfASignerWhoIsRevokedLeaveAndComeBackWithHim) {
+  SteppedWorker worker;
+  worker.Live(2'000);
+  worker.fleet.can_compile = false;
+  worker.fleet.revoked = SignPublicKey{};
+  worker.tiers.OnSignersChanged();
+  worker.Live(200);
+  const uint64_t before = worker.ByPlan();
+  worker.Live(5'000);
+  EXPECT_EQ(worker.ByPlan(), before);
+  worker.fleet.revoked.reset();
+  worker.tiers.OnSignersChanged();
+  worker.Live(5'000);
+  EXPECT_GT(worker.ByPlan(), before);
+}
+
+#ifdef __x86_64__
+// A store through a pointer that is not the kernel's own: `canary` of this process is where it would go.
+std::atomic<uint64_t> canary{42};
+
+std::vector<uint8_t> WildStore() {
+  std::vector<uint8_t> code = {0x48, 0xb8};  // mov rax, &canary
+  const auto address = reinterpret_cast<uintptr_t>(&canary);
+  for (int byte = 0; byte < 8; ++byte) code.push_back(static_cast<uint8_t>(address >> (8 * byte)));
+  for (uint8_t byte : {0x48, 0xc7, 0x00, 0x00, 0x00, 0x00, 0x00, 0xc3}) code.push_back(byte);  // mov [rax], 0; ret
+  return code;
+}
+
+TEST(TierController, AWildStoreOfAPlanInShadowReachesNothingOfTheWorker) {
+  SteppedWorker worker;
+  const std::vector<uint8_t> blob = BuildKernelBlob(HostTargets().front(), 0, WildStore());
+  worker.fleet.Publish(KernelPlan(blob), 0, {blob});
+  worker.Live(5'000);
+  EXPECT_EQ(canary, 42u);
+  EXPECT_EQ(worker.wrong_answers, 0u);
+  EXPECT_EQ(worker.fleet.Reports(cache::ReportKind::kMismatch), 1u);
+}
+
+TEST(TierController, AFaultingPlanCostsAChildProcessAndIsReported) {
+  for (const std::vector<uint8_t>& code : {std::vector<uint8_t>{0x0f, 0x0b},                     // ud2
+                                           std::vector<uint8_t>{0x31, 0xc0, 0x88, 0x00, 0xc3},   // store through null
+                                           std::vector<uint8_t>{0x31, 0xc0, 0xf7, 0xf0, 0xc3}})  // divide by zero
+  {
+    SteppedWorker worker;
+    const std::vector<uint8_t> blob = BuildKernelBlob(HostTargets().front(), 0, code);
+    worker.fleet.Publish(KernelPlan(blob), 0, {blob});
+    worker.Live(60'000, 500);
+    EXPECT_EQ(worker.wrong_answers, 0u);
+    EXPECT_EQ(worker.ByPlan(), 0u);
+    EXPECT_EQ(worker.tiers.Stats().shadow_faults, 1u);
+    EXPECT_EQ(worker.fleet.Reports(cache::ReportKind::kFault), 1u);
+    EXPECT_EQ(worker.fleet.marks.size(), 1u) << "a restart does not meet it again";
+    EXPECT_EQ(worker.fleet.told.size(), 1u);
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace kiln

@@ -1,0 +1,92 @@
+// CompileService on the wire, with a real store and real children: whose end ends what, and who waits for whom.
+#include "compile-service/service/compile_service.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "common/messaging/rpc_client.h"
+#include "tests/compile-service/jobs/workshop_fixture.h"
+
+namespace kiln {
+namespace {
+
+class CompileServiceTest : public WorkshopTest {
+ protected:
+  void Serve(int job_threads) {
+    CompileServiceOptions options;
+    options.job_threads = job_threads;
+    compile_service_ = std::make_unique<CompileService>(Workshop(), options);
+    server_loop_ = Loop::Start("server").value();
+    const std::string endpoint = "ipc://" + directory_ + "/compile";
+    server_ = RpcServer::Listen(*server_loop_, {.endpoints = {endpoint}, .security = {.insecure = true}}).value();
+    compile_service_->RegisterOn(*server_);
+    server_->Serve();
+    for (auto* client : {&first_, &second_})
+      *client = RpcClient::Connect(*loop_, {.endpoint = endpoint, .security = {.insecure = true}}).value();
+  }
+  void TearDown() override {
+    first_.reset();
+    second_.reset();
+    server_.reset();
+    compile_service_.reset();
+    server_loop_.reset();
+    WorkshopTest::TearDown();
+  }
+  static std::future<Result<CompileReply>> Ask(RpcClient& client, const CompileRequest& request,
+                                               int64_t deadline_ms = kWaitMs) {
+    auto answer = std::make_shared<std::promise<Result<CompileReply>>>();
+    RequestCompile(client, request, deadline_ms, [answer](Result<CompileReply> reply) { answer->set_value(reply); });
+    return answer->get_future();
+  }
+
+  std::unique_ptr<Loop> server_loop_;
+  std::unique_ptr<RpcServer> server_;
+  std::unique_ptr<CompileService> compile_service_;
+  std::unique_ptr<RpcClient> first_, second_;
+};
+
+TEST_F(CompileServiceTest, ARequestThatNobodyWaitsForEndsAndFreesItsThread) {
+  UseHungValidator();
+  Serve(1);
+  const CompileRequest request = Request();
+  auto mine = Ask(*first_, request);
+  ASSERT_TRUE(Soon([&] { return compile_service_->Stats().running == 1; }));
+  auto other = Ask(*second_, request);
+  ASSERT_TRUE(Soon([&] { return compile_service_->Stats().joined == 1; }));
+  CancelCompile(*first_, request.Key());
+  EXPECT_EQ(mine.get().error().code, ErrorCode::kCancelled);
+  EXPECT_EQ(compile_service_->Stats().running, 1u) << "somebody else still waits";
+  CancelCompile(*second_, request.Key());
+  EXPECT_EQ(other.get().error().code, ErrorCode::kCancelled);
+  EXPECT_TRUE(Soon([&] { return compile_service_->Stats().running == 0; }));
+  EXPECT_EQ(compile_service_->Stats().cancelled, 1u);
+  EXPECT_EQ(compile_service_->Stats().failures, 0u);
+  EXPECT_EQ(Stat("leases"), 0u);
+}
+
+TEST_F(CompileServiceTest, ADeadlineEndsTheWorkToo) {
+  UseHungValidator();
+  Serve(1);
+  EXPECT_EQ(Ask(*first_, Request(), 1'000).get().error().code, ErrorCode::kDeadlineExceeded);
+  EXPECT_TRUE(Soon([&] { return compile_service_->Stats().running == 0; }));
+  EXPECT_EQ(Stat("leases"), 0u);
+}
+
+TEST_F(CompileServiceTest, APlanThatAnotherReplicaCompilesHoldsUpNobodyElse) {
+  UseValidator(KILN_BIN_DIR "/kiln-validate-child");
+  const PlanKey key = ComputePlanKey(DecodePlan(Lowered().plan).value());
+  ASSERT_TRUE(Claim(cache::ClaimKind::kPlan, key, "another"));
+  Serve(1);
+  auto held = Ask(*first_, Request());
+  const Result<CompileReply> other = Ask(*first_, Request("Abs")).get();
+  ASSERT_TRUE(other.has_value()) << ToString(other.error());
+  EXPECT_EQ(held.wait_for(std::chrono::milliseconds(200)), std::future_status::timeout);
+  Release(cache::ClaimKind::kPlan, key, "another");
+  const Result<CompileReply> reply = held.get();
+  ASSERT_TRUE(reply.has_value()) << ToString(reply.error());
+  EXPECT_EQ(reply->plan_key, key);
+}
+
+}  // namespace
+}  // namespace kiln

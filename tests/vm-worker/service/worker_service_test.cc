@@ -1,0 +1,177 @@
+// A worker's service in this process: requests, loads and questions beside a fleet that hangs.
+#include "vm-worker/service/worker_service.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "common/messaging/rpc_client.h"
+#include "tests/vm-worker/tiering/fake_fleet.h"
+
+namespace kiln {
+namespace {
+
+constexpr int64_t kWaitMs = 60'000;  // answers that do not wait for anything; far beyond what a busy machine needs
+
+constexpr const char* kRelu = R"(program "p" {
+  symbol n in [0, 4096]
+  func main(%x: f32[n, 4]) -> (%y) {
+    %y : f32[n, 4] = Relu(%x)
+  }
+})";
+constexpr const char* kCell = R"(program "p" {
+  func main(%x: f32[4], %s: f32[4]) -> (%next) {
+    %next : f32[4] = Add(%x, %s)
+  }
+})";
+constexpr const char* kEndless = R"(program "p" {
+  func main(%x: f32[4]) -> (%last) {
+    %last : f32[4] = Loop(_, _, %x) body(%i: i64[], %go: bool[], %s: f32[4]) -> (%go, %next) {
+      %next : f32[4] = Neg(%s)
+    }
+  }
+})";
+constexpr const char* kExpand = R"(program "p" {
+  symbol m in [0, 1099511627776]
+  func main(%x: f32[1], %shape: i64[1]) -> (%y) {
+    %y : f32[m] = Expand(%x, %shape)
+  }
+})";
+
+// Fetches do not come back before they are let go.
+class HungFleet final : public PlanServices {
+ public:
+  void Variants(const cache::VariantsRequest& request, Done<cache::VariantsReply> done) override {
+    fleet_.Variants(request, std::move(done));
+  }
+  void ReadChangeLog(const cache::ChangeLogRequest& request, Done<cache::ChangeLogReply> done) override {
+    fleet_.ReadChangeLog(request, std::move(done));
+  }
+  void Report(const cache::ReportRequest&, Done<cache::ReportReply>) override {}
+  bool CanCompile() const override { return false; }
+  void Compile(const CompileRequest&, Done<CompileReply>) override {}
+  Result<FetchedPlan> Fetch(const PlanKey&, const SegmentId&) override {
+    std::unique_lock lock(mutex_);
+    fetching_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return released_; });
+    return Fail(ErrorCode::kDeadlineExceeded, "the store did not answer");
+  }
+  void Remember(const Mark&) override {}
+  void Forgive(const PlanKey&) override {}
+  std::vector<Mark> Untold() override { return {}; }
+  void Told(const PlanKey&) override {}
+  bool Trusts(const SignPublicKey&) const override { return true; }
+
+  void WaitUntilAFetchHangs() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return fetching_; });
+  }
+  void Release() {
+    std::lock_guard lock(mutex_);
+    released_ = true;
+    changed_.notify_all();
+  }
+  testing::FakeFleet& fleet() { return fleet_; }
+
+ private:
+  testing::FakeFleet fleet_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool fetching_ = false, released_ = false;
+};
+
+class WorkerServiceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char path[] = "/tmp/kiln-service-XXXXXX";
+    directory_ = ::mkdtemp(path);
+    fleet_.fleet().Publish(testing::ReluPlan(0, 4096));
+    TierOptions tier_options;
+    tier_options.targets = HostTargets();
+    tiers_ = std::make_unique<TierController>(epochs_, &fleet_, InterpretRecipe, tier_options);
+    registry_ = std::make_unique<ModelRegistry>(epochs_, *tiers_);
+    WorkerServiceOptions options;
+    options.run_memory_bytes = size_t{64} << 20;
+    service_ = std::make_unique<WorkerService>(*registry_, *tiers_, epochs_, options);
+    loop_ = Loop::Start("worker").value();
+    const std::string endpoint = "ipc://" + directory_ + "/worker";
+    server_ = RpcServer::Listen(*loop_, {.endpoints = {endpoint}, .security = {.insecure = true}}).value();
+    service_->RegisterOn(*server_);
+    server_->Serve();
+    RpcClientOptions client;
+    client.endpoint = endpoint;
+    client.security.insecure = true;
+    client_ = RpcClient::Connect(*loop_, std::move(client)).value();
+  }
+  void TearDown() override {
+    fleet_.Release();
+    client_.reset();
+    server_->Drain();
+    service_.reset();
+    server_.reset();
+    loop_.reset();
+    registry_.reset();
+    tiers_.reset();
+    std::filesystem::remove_all(directory_);
+  }
+  Status Load(const std::string& name, const char* text) {
+    const std::string path = directory_ + "/" + name + ".kiln";
+    std::ofstream(path) << text;
+    ASSIGN_OR_RETURN([[maybe_unused]] LoadReply reply, CallLoad(*client_, {name, path}, kWaitMs));
+    return {};
+  }
+  static NamedTensor Row(const std::string& name, const Dims& dims) { return {name, Tensor::Zeros(DType::kF32, dims)}; }
+
+  std::string directory_;
+  EpochDomain epochs_;
+  HungFleet fleet_;
+  std::unique_ptr<TierController> tiers_;
+  std::unique_ptr<ModelRegistry> registry_;
+  std::unique_ptr<WorkerService> service_;
+  std::unique_ptr<Loop> loop_;
+  std::unique_ptr<RpcServer> server_;
+  std::unique_ptr<RpcClient> client_;
+};
+
+TEST_F(WorkerServiceTest, AHungStoreHoldsUpNoRequestOfAnyKind) {
+  ASSERT_TRUE(Load("relu", kRelu).has_value());
+  fleet_.WaitUntilAFetchHangs();
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(CallRun(*client_, {"relu", {Row("x", {3, 4})}}, kWaitMs).has_value());
+  EXPECT_TRUE(Load("cell", kCell).has_value());
+  const auto stream = CallOpenStream(*client_, {"cell", {{"s", "next"}}, {}}, kWaitMs);
+  ASSERT_TRUE(stream.has_value()) << ToString(stream.error());
+  EXPECT_TRUE(CallRun(*client_, {"cell", {Row("x", {4})}, stream->stream}, kWaitMs).has_value());
+  EXPECT_TRUE(CallCloseStream(*client_, {stream->stream}, kWaitMs).has_value());
+  EXPECT_TRUE(CallStats(*client_, {"relu"}, kWaitMs).has_value());
+  EXPECT_TRUE(CallUnload(*client_, {"relu"}, kWaitMs).has_value());
+  EXPECT_EQ(fleet_.fleet().fetches_asked, 0) << "none of it waited for the fetch, which hangs still";
+}
+
+TEST_F(WorkerServiceTest, AnEndlessLoopEndsAtItsDeadlineAndTheThreadAnswersAgain) {
+  ASSERT_TRUE(Load("endless", kEndless).has_value());
+  ASSERT_TRUE(Load("relu", kRelu).has_value());
+  EXPECT_EQ(CallRun(*client_, {"endless", {Row("x", {4})}}, 200).error().code, ErrorCode::kDeadlineExceeded);
+  const auto next = CallRun(*client_, {"relu", {Row("x", {3, 4})}}, kWaitMs);
+  EXPECT_TRUE(next.has_value()) << ToString(next.error());
+}
+
+TEST_F(WorkerServiceTest, ASizeThatTheCallerChoseIsRefusedByTheLimitItWouldPass) {
+  ASSERT_TRUE(Load("expand", kExpand).has_value());
+  const auto run = [&](int64_t size) {
+    const std::vector<int64_t> shape = {size};
+    return CallRun(*client_, {"expand", {Row("x", {1}), {"shape", Tensor::Of<int64_t>(DType::kI64, {1}, shape)}}},
+                   kWaitMs);
+  };
+  for (const int64_t size : {int64_t{1} << 25, int64_t{1} << 37}) {
+    const auto refused = run(size);
+    ASSERT_FALSE(refused.has_value()) << size;
+    EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted) << ToString(refused.error());
+    EXPECT_NE(refused.error().message.find("67108864"), std::string::npos) << refused.error().message;
+  }
+  const auto fits = run(1000);
+  ASSERT_TRUE(fits.has_value()) << ToString(fits.error());
+  EXPECT_EQ(fits->outputs.at(0).tensor.dims(), Dims{1000});
+}
+
+}  // namespace
+}  // namespace kiln

@@ -1,0 +1,198 @@
+// A store and a compiler in memory, time that tests move, and a worker thread for one model: everything around a
+// TierController that is stepped by hand.
+#pragma once
+
+#include <map>
+
+#include "common/artifact/record.h"
+#include "tests/vm-worker/dispatch/plan_fixture.h"
+#include "vm-worker/dispatch/dispatcher.h"
+#include "vm-worker/interp/interpreter.h"
+#include "vm-worker/tiering/tier_controller.h"
+
+namespace kiln::testing {
+
+class ManualClock final : public Clock {
+ public:
+  int64_t NowNs() const override { return now_ns.load(); }
+  int64_t WallMs() const override { return now_ns.load() / 1'000'000; }
+  std::atomic<int64_t> now_ns{1'000'000'000};
+};
+
+// Answers at once, unless `hung` (never, until released) or `down` (Unavailable).
+class FakeFleet final : public PlanServices {
+ public:
+  struct Stored {
+    Plan plan;
+    uint32_t proven_runs = 0;
+    std::vector<std::vector<uint8_t>> blobs;
+    SignPublicKey signer;
+    uint32_t revision = 0;  // another one is another record with other contents
+  };
+
+  void Variants(const cache::VariantsRequest& request, Done<cache::VariantsReply> done) override {
+    ++variants_asked;
+    Answer<cache::VariantsReply>(std::move(done), [this, request]() -> Result<cache::VariantsReply> {
+      cache::VariantsReply reply;
+      for (const auto& [key, stored] : plans)
+        if (stored.plan.segment == request.segment && !quarantined.contains(key))
+          reply.variants.push_back({.plan_key = key,
+                                    .target = stored.plan.target,
+                                    .numeric_mode = static_cast<uint8_t>(stored.plan.numeric_mode),
+                                    .guard = {},
+                                    .evidence = {ValidationKind::kExecuted, stored.proven_runs},
+                                    .codegen_id = {}});
+      return reply;
+    });
+  }
+  void ReadChangeLog(const cache::ChangeLogRequest& request, Done<cache::ChangeLogReply> done) override {
+    Answer<cache::ChangeLogReply>(std::move(done), [this, request]() -> Result<cache::ChangeLogReply> {
+      cache::ChangeLogReply reply;
+      for (const cache::ChangeEntry& change : log)
+        if (change.sequence > request.since) reply.entries.push_back(change);
+      reply.head = log.empty() ? 0 : log.back().sequence;
+      return reply;
+    });
+  }
+  void Report(const cache::ReportRequest& request, Done<cache::ReportReply> done) override {
+    reports.push_back(request);
+    Answer<cache::ReportReply>(std::move(done), []() -> Result<cache::ReportReply> { return cache::ReportReply{}; });
+  }
+  bool CanCompile() const override { return can_compile; }
+  void Compile(const CompileRequest& request, Done<CompileReply> done) override {
+    ++compiles_asked;
+    compile_tiers.push_back(request.tier);
+    Answer<CompileReply>(std::move(done), [this, request]() -> Result<CompileReply> {
+      const int64_t most = request.tier == PlanTier::kExact ? request.symbols.at(0).min : 4096;
+      const int64_t least = request.tier == PlanTier::kExact ? most : 0;
+      const PlanKey key = ComputePlanKey(ReluPlan(least, most));
+      CompileReply reply;
+      reply.plan_key = key;
+      reply.already_there = plans.contains(key);
+      if (!reply.already_there) Publish(ReluPlan(least, most));
+      return reply;
+    });
+  }
+  Result<FetchedPlan> Fetch(const PlanKey& key, const SegmentId&) override {
+    ++fetches_asked;
+    if (down || hung) return Fail(ErrorCode::kDeadlineExceeded, "the store did not answer");
+    const auto it = plans.find(key);
+    if (it == plans.end()) return Fail(ErrorCode::kNotFound, "no such plan");
+    const Stored& stored = it->second;
+    if (!Trusts(stored.signer)) return Fail(ErrorCode::kIntegrityFailure, "signed by nobody who is believed");
+    FetchedPlan fetched;
+    fetched.key = key;
+    fetched.plan = std::make_shared<const Plan>(stored.plan);
+    const std::vector<std::span<const uint8_t>> blobs(stored.blobs.begin(), stored.blobs.end());
+    ASSIGN_OR_RETURN(fetched.code, CodeMapping::Map(stored.plan.kernels, blobs, HostTargets().front()));
+    fetched.contents = HashBytes(EncodePlan(stored.plan));
+    fetched.contents.bytes[0] ^= static_cast<uint8_t>(stored.revision);
+    fetched.signer = stored.signer;
+    return fetched;
+  }
+  void Remember(const Mark& mark) override { marks[mark.plan_key] = mark.contents; }
+  void Forgive(const PlanKey& key) override { marks.erase(key); }
+  std::vector<Mark> Untold() override { return untold; }
+  void Told(const PlanKey& key) override { told.insert(key); }
+  bool Trusts(const SignPublicKey& signer) const override { return !(revoked && signer == *revoked); }
+
+  PlanKey Publish(Plan plan, uint32_t proven_runs = 0, std::vector<std::vector<uint8_t>> blobs = {},
+                  uint32_t revision = 0) {
+    const PlanKey key = ComputePlanKey(plan);
+    Announce(cache::ChangeKind::kPublish, key, plan.segment);
+    plans[key] = {std::move(plan), proven_runs, std::move(blobs), {}, revision};
+    return key;
+  }
+  void Announce(cache::ChangeKind kind, const PlanKey& key, const SegmentId& segment) {
+    log.push_back({log.size() + 1, kind, key, segment, ""});
+  }
+  size_t Reports(cache::ReportKind kind) const {
+    return static_cast<size_t>(
+        std::count_if(reports.begin(), reports.end(), [&](const auto& report) { return report.kind == kind; }));
+  }
+
+  std::map<PlanKey, Stored> plans;
+  std::set<PlanKey> quarantined;
+  std::map<PlanKey, Digest> marks;
+  std::vector<Mark> untold;
+  std::set<PlanKey> told;
+  std::vector<cache::ChangeEntry> log;
+  std::vector<cache::ReportRequest> reports;
+  std::vector<PlanTier> compile_tiers;
+  std::optional<SignPublicKey> revoked;
+  bool can_compile = true, down = false, hung = false;
+  int variants_asked = 0, compiles_asked = 0, fetches_asked = 0;
+
+ private:
+  template <class Reply>
+  void Answer(Done<Reply> done, const std::function<Result<Reply>()>& reply) {
+    if (hung) return waiting_.push_back([done, reply] { done(reply()); });
+    done(down ? Result<Reply>(Fail(ErrorCode::kUnavailable, "no service")) : reply());
+  }
+  std::vector<std::function<void()>> waiting_;
+};
+
+// y = Relu(x) in a model of its own, on one request thread, with a controller that steps when told.
+struct SteppedWorker {
+  explicit SteppedWorker(TierOptions options = {}) : tiers(epochs, &fleet, InterpretRecipe, With(std::move(options))) {
+    tiers.AddModel(model);
+  }
+  TierOptions With(TierOptions options) {
+    options.targets = HostTargets();
+    options.own_threads = false;
+    options.clock = &clock;
+    options.policy.hot_ns = 0;
+    return options;
+  }
+  static std::shared_ptr<const LoadedProgram> Relu() {
+    return LoadedProgram::Load(ParseProgram(R"(program "p" {
+      symbol n in [0, 4096]
+      func main(%x: f32[n, 4]) -> (%y) {
+        %y : f32[n, 4] = Relu(%x)
+      }
+    })")
+                                   .value())
+        .value();
+  }
+
+  // One request; its answer is checked.
+  void Run(int64_t rows) {
+    Tensor x = Tensor::Allocate(DType::kF32, {rows, 4});
+    for (int64_t i = 0; i < rows * 4; ++i) x.ref.as<float>()[i] = static_cast<float>(i % 3) - 1;
+    EpochScope scope(epochs, reader);
+    RunOptions run;
+    run.hook = &dispatcher;
+    const auto outputs = context.Run(model->program(), {&x.ref, 1}, run);
+    ASSERT_TRUE(outputs.has_value()) << ToString(outputs.error());
+    bool wrong = false;
+    for (int64_t i = 0; i < rows * 4; ++i)
+      wrong |= (*outputs)[0].ref.as<float>()[i] != std::max(0.0f, static_cast<float>(i % 3) - 1);
+    wrong_answers += wrong ? 1 : 0;
+  }
+  // Runs and steps for so long, `every_ms` apart.
+  void Live(int64_t ms, int64_t every_ms = 50, int64_t rows = 3) {
+    for (int64_t passed = 0; passed < ms; passed += every_ms) {
+      Run(rows);
+      clock.now_ns += every_ms * 1'000'000;
+      while (tiers.Step()) {
+      }
+    }
+  }
+  SegmentStatus Status() const { return tiers.Segments(*model).at(0); }
+  uint64_t Interpreted() const { return model->SumCounters(0).interpreted_calls; }
+  uint64_t ByPlan() const { return model->SumCounters(0).plan_calls; }
+
+  ManualClock clock;
+  FakeFleet fleet;
+  EpochDomain epochs;
+  TierController tiers;
+  std::shared_ptr<Model> model = std::make_shared<Model>("m", Relu(), epochs);
+  ModelThread& thread = model->AddThread();
+  std::unique_ptr<CallObserver> observer = tiers.MakeObserver(model, thread);
+  Dispatcher dispatcher{model->runtimes(), thread.counters, *observer};
+  VmContext context;
+  int reader = epochs.RegisterReader();
+  uint64_t wrong_answers = 0;
+};
+
+}  // namespace kiln::testing

@@ -1,0 +1,47 @@
+#include "vm-worker/tiering/rejected_plans.h"
+
+#include <gtest/gtest.h>
+
+namespace kiln {
+namespace {
+
+Digest Id(uint16_t number) {
+  Digest digest;
+  digest.bytes[0] = static_cast<uint8_t>(number);
+  digest.bytes[1] = static_cast<uint8_t>(number >> 8);
+  digest.bytes[2] = 1;
+  return digest;
+}
+
+TEST(RejectedPlans, UnchangedContentsAreLookedAtEverMoreSeldom) {
+  RejectedPlans rejected;
+  EXPECT_EQ(rejected.Reject(Id(1), Id(10), 0), RejectedPlans::kPauseFirstMs);
+  EXPECT_EQ(rejected.RetryNs(Id(1), 0), RejectedPlans::kPauseFirstMs * 1'000'000);
+  EXPECT_EQ(rejected.RetryNs(Id(1), RejectedPlans::kPauseFirstMs * 1'000'000), 0);
+  EXPECT_EQ(rejected.Reject(Id(1), Id(10), 0), 2 * RejectedPlans::kPauseFirstMs);
+  EXPECT_EQ(rejected.Reject(Id(1), Digest{}, 0), 4 * RejectedPlans::kPauseFirstMs) << "unreadable now";
+  EXPECT_EQ(rejected.ContentsOf(Id(1)), Id(10));
+  for (int i = 0; i < 20; ++i) rejected.Reject(Id(1), Id(10), 0);
+  EXPECT_EQ(rejected.RetryNs(Id(1), 0), RejectedPlans::kPauseMaxMs * 1'000'000);
+  EXPECT_EQ(rejected.Reject(Id(1), Id(11), 0), RejectedPlans::kPauseFirstMs) << "other contents";
+}
+
+TEST(RejectedPlans, AnotherLookKeepsContentsAndLiftingForgetsThem) {
+  RejectedPlans rejected;
+  rejected.Reject(Id(1), Id(10), 0);
+  EXPECT_TRUE(rejected.LookAgain(Id(1)));
+  EXPECT_FALSE(rejected.LookAgain(Id(2)));
+  EXPECT_EQ(rejected.RetryNs(Id(1), 0), 0);
+  EXPECT_EQ(rejected.ContentsOf(Id(1)), Id(10));
+  rejected.Lift(Id(1));
+  EXPECT_EQ(rejected.ContentsOf(Id(1)), Digest{});
+}
+
+TEST(RejectedPlans, AreBounded) {
+  RejectedPlans rejected;
+  for (uint16_t i = 0; i < 1000; ++i) rejected.Reject(Id(i), Id(10), i);
+  EXPECT_EQ(rejected.size(), RejectedPlans::kMax);
+}
+
+}  // namespace
+}  // namespace kiln

@@ -1,0 +1,104 @@
+// Which plans a segment has in the store, and which it wants: Variants, compile requests, backing off.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "vm-worker/tiering/tier_controller.h"
+
+namespace kiln {
+namespace {
+
+constexpr int64_t kBackoffFirstMs = 500;
+constexpr int64_t kBackoffMaxMs = 60'000;
+
+bool IsUnreachable(ErrorCode code) {
+  return code == ErrorCode::kUnavailable || code == ErrorCode::kDeadlineExceeded || code == ErrorCode::kCancelled ||
+         code == ErrorCode::kBusy;
+}
+
+}  // namespace
+
+void TierController::AskVariants(ModelState& state, Group& group) {
+  group.variants_pending = true;
+  cache::VariantsRequest request{group.id, {}};
+  for (Target target : options_.targets) request.targets.emplace_back(InfoOf(target).name);
+  services_->Variants(request, ToGroup(state, group, &TierController::OnVariants));
+}
+
+void TierController::OnVariants(ModelState& state, Group& group, const Result<cache::VariantsReply>& reply) {
+  group.variants_pending = false;
+  if (!reply.has_value()) return BackOff(group, MissReason::kNoService, reply.error());
+  group.variants_known = true;
+  group.backoff_ms = 0;
+  if (group.reason == MissReason::kNoService) group.reason = MissReason::kCold;
+  for (const cache::Variant& variant : reply->variants)
+    if (variant.numeric_mode == static_cast<uint8_t>(options_.numeric_mode))
+      Want(state, group, variant.plan_key, variant.evidence);
+}
+
+void TierController::Consider(ModelState& state, Group& group) {
+  SegmentPlans plans;
+  plans.request_pending = group.request_pending;
+  plans.exact.assign(group.exact_asked.begin(), group.exact_asked.end());
+  plans.published = static_cast<size_t>(
+      std::count_if(group.plans.begin(), group.plans.end(), [](const auto& plan) { return plan.second.published; }));
+  plans.generic = group.HasGeneric();
+  if (const auto wish = NextPlan(options_.policy, *group.segment, group.profile, plans))
+    SendRequest(state, group, *wish);
+}
+
+void TierController::SendRequest(ModelState& state, Group& group, const PlanWish& wish) {
+  Result<std::vector<uint8_t>> segment = EncodeSegment(*group.segment);
+  if (!segment.has_value()) return BackOff(group, MissReason::kCompileFailed, segment.error());
+  CompileRequest request;
+  request.segment = std::move(*segment);
+  request.target = InfoOf(options_.targets.front()).name;
+  request.numeric_mode = options_.numeric_mode;
+  request.tier = wish.tier;
+  request.priority = wish.priority;
+  request.symbols = wish.symbols;
+  request.hints = wish.hints;
+  if (wish.tier == PlanTier::kExact && !group.segment->symbols.empty()) group.exact_asked.insert(wish.hints);
+  group.request_pending = true;
+  if (group.reason == MissReason::kCold) group.reason = MissReason::kCompiling;
+  ++stats_.compile_requests;
+  spdlog::info("model {}: segment {} is hot ({} runs, {:.1f} ms interpreted); asking for a {} plan",
+               state.model->name(), group.id.ShortHex(), group.profile.interpreted_calls,
+               static_cast<double>(group.profile.interpreted_ns) / 1e6, PlanTierName(wish.tier));
+  services_->Compile(request, ToGroup(state, group, &TierController::OnCompiled));
+}
+
+void TierController::OnCompiled(ModelState& state, Group& group, const Result<CompileReply>& reply) {
+  group.request_pending = false;
+  if (!reply.has_value()) {
+    ++stats_.compile_failures;
+    return BackOff(group, IsUnreachable(reply.error().code) ? MissReason::kNoService : MissReason::kCompileFailed,
+                   reply.error());
+  }
+  group.backoff_ms = 0;
+  stats_.compiled += reply->already_there ? 0 : 1;
+  const int64_t now = Now();
+  switch (Want(state, group, reply->plan_key, {})) {
+    case Wanted::kFetching:
+      break;
+    case Wanted::kPaused:
+      group.retry_ns = group.rejected.RetryNs(reply->plan_key, now);
+      break;
+    case Wanted::kThere:
+      // The service has no other plan for the wish than one that is there: asking at once would go on for ever.
+      group.retry_ns = now + kBackoffMaxMs * 1'000'000;
+      break;
+  }
+}
+
+void TierController::BackOff(Group& group, MissReason reason, const Error& error) {
+  // A store whose disk is full, or a host without memory, may have room again at any time.
+  const bool permanent = !IsUnreachable(error.code) && error.code != ErrorCode::kResourceExhausted;
+  group.backoff_ms = permanent ? kBackoffMaxMs : std::clamp(group.backoff_ms * 2, kBackoffFirstMs, kBackoffMaxMs);
+  group.retry_ns = Now() + group.backoff_ms * 1'000'000;
+  group.reason = reason;
+  group.detail = ToString(error);
+  spdlog::warn("segment {}: {}; next try in {} ms", group.id.ShortHex(), group.detail, group.backoff_ms);
+}
+
+}  // namespace kiln

@@ -1,0 +1,43 @@
+#include "vm-worker/tiering/fleet_services.h"
+
+#include "common/messaging/rpc_client.h"
+
+namespace kiln {
+
+void FleetServices::Variants(const cache::VariantsRequest& request, Done<cache::VariantsReply> done) {
+  store_.Call(request, options_.store_deadline_ms, std::move(done));
+}
+
+void FleetServices::ReadChangeLog(const cache::ChangeLogRequest& request, Done<cache::ChangeLogReply> done) {
+  store_.Call(request, options_.store_deadline_ms, std::move(done));
+}
+
+void FleetServices::Report(const cache::ReportRequest& request, Done<cache::ReportReply> done) {
+  store_.Call(request, options_.store_deadline_ms, std::move(done));
+}
+
+void FleetServices::Compile(const CompileRequest& request, Done<CompileReply> done) {
+  RequestCompile(*compile_, request, options_.compile_deadline_ms, std::move(done));
+}
+
+Result<FetchedPlan> FleetServices::Fetch(const PlanKey& key, const SegmentId& segment) {
+  return source_.Fetch(key, segment, options_.store_deadline_ms);
+}
+
+void FleetServices::Remember(const Mark& mark) {
+  if (disk_ != nullptr) disk_->PutMark(mark);
+}
+
+void FleetServices::Forgive(const PlanKey& key) {
+  if (disk_ != nullptr) disk_->ClearMark(key);
+}
+
+std::vector<PlanServices::Mark> FleetServices::Untold() {
+  return disk_ == nullptr ? std::vector<Mark>() : disk_->UntoldMarks();
+}
+
+void FleetServices::Told(const PlanKey& key) {
+  if (disk_ != nullptr) disk_->MarkTold(key);
+}
+
+}  // namespace kiln

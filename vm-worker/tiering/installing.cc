@@ -1,0 +1,262 @@
+// A plan on its way in and out: fetch and link on the fetch lane, shadow runs, publishing, dropping.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "common/base/caught.h"
+#include "vm-worker/dispatch/gdb_symbols.h"
+#include "vm-worker/tiering/tier_controller.h"
+
+namespace kiln {
+namespace {
+
+// How long a plan may stand in front of the dispatchers without a call that it admits while another waits.
+constexpr int64_t kShadowTurnNs = 1'000'000'000;
+
+// Says nothing about the record itself.
+bool MayPass(ErrorCode code) {
+  return code == ErrorCode::kUnavailable || code == ErrorCode::kDeadlineExceeded || code == ErrorCode::kCancelled ||
+         code == ErrorCode::kBusy || code == ErrorCode::kResourceExhausted;
+}
+
+}  // namespace
+
+TierController::Wanted TierController::Want(ModelState& state, Group& group, const PlanKey& key,
+                                            const Evidence& evidence) {
+  if (group.plans.contains(key)) return Wanted::kThere;
+  if (group.fetching.contains(key)) return Wanted::kFetching;
+  if (group.rejected.RetryNs(key, Now()) > 0) return Wanted::kPaused;
+  FetchJob job{state.model, group.id, key, evidence, group.sites, group.rejected.ContentsOf(key), HasRoom(group, true)};
+  const bool posted = fetch_lane_->Post([this, mailbox = mailbox_, job = std::move(job)] {
+    auto fetched = std::make_shared<Fetched>(FetchAndLink(job));
+    mailbox->Post([this, model = job.model, id = job.segment, fetched] {
+      if (const auto place = Find(model, id)) OnFetched(*place->state, *place->group, *fetched);
+    });
+  });
+  if (posted)
+    group.fetching.insert(key);
+  else
+    BackOff(group, MissReason::kNoService, {ErrorCode::kBusy, "too many plans are being fetched", {}});
+  return Wanted::kFetching;
+}
+
+// On the fetch lane.
+TierController::Fetched TierController::FetchAndLink(const FetchJob& job) {
+  Fetched fetched;
+  fetched.key = job.key;
+  fetched.evidence = job.evidence;
+  fetched.status = Caught([&]() -> Status {
+    const std::shared_ptr<Model> model = job.model.lock();
+    if (model == nullptr) return Fail(ErrorCode::kCancelled, "the model was unloaded");
+    return FetchAndLink(job, model, fetched);
+  });
+  return fetched;
+}
+
+Status TierController::FetchAndLink(const FetchJob& job, const std::shared_ptr<Model>& model, Fetched& fetched) {
+  ASSIGN_OR_RETURN(FetchedPlan plan, services_->Fetch(job.key, job.segment));
+  fetched.contents = plan.contents;
+  fetched.signer = plan.signer;
+  fetched.from_disk = plan.from_disk;
+  // Another worker's clean runs count; the plan's own signature vouches for the record, the store for the reports.
+  fetched.evidence.shadow_runs = std::max(fetched.evidence.shadow_runs, plan.evidence.shadow_runs);
+  if (plan.contents == job.rejected)
+    return Fail(ErrorCode::kQuarantined, "plan " + job.key.ShortHex() + " is the one that was given up before");
+  if (options_.gdb_symbols) plan.code = NameForGdb(model->name(), *plan.plan, std::move(plan.code));
+  for (size_t site : job.sites) {
+    ASSIGN_OR_RETURN(auto linked, LinkedPlan::Link(plan.plan, plan.key, model->program().segments()[site], plan.code,
+                                                   model->program().weights(static_cast<int>(site)), packer_, model));
+    // Other workers' exact plans for shapes of theirs must not fill the slot.
+    if (linked->exact() && !linked->segment().symbols.empty() && !job.exact_has_room)
+      return Fail(ErrorCode::kLimitExceeded, "the segment has as many plans as it may (--plans)");
+    fetched.linked.push_back(std::move(linked));
+  }
+  if (options_.perf_map != nullptr) options_.perf_map->Add(model->name(), *plan.plan, *plan.code);
+  return {};
+}
+
+bool TierController::HasRoom(const Group& group, bool exact) const {
+  return group.plans.size() < (exact ? options_.policy.plans_max : limits::kSlotPlansMax);
+}
+
+void TierController::OnFetched(ModelState& state, Group& group, Fetched& fetched) {
+  group.fetching.erase(fetched.key);
+  if (!fetched.status.has_value()) {
+    const Error& error = fetched.status.error();
+    if (MayPass(error.code)) {
+      group.variants_known = false;  // so that it is met again
+      return BackOff(group, MissReason::kNoService, error);
+    }
+    const bool full = error.code == ErrorCode::kLimitExceeded;
+    const bool again = error.code == ErrorCode::kQuarantined;
+    if (!full && !again) ++stats_.rejected;
+    const MissReason reason = full ? group.reason : again ? MissReason::kQuarantined : MissReason::kCompileFailed;
+    return Reject(group, fetched.key, fetched.contents, reason, ToString(error), !full);
+  }
+  ++stats_.fetched;
+  stats_.fetched_from_disk += fetched.from_disk ? 1 : 0;
+  const bool exact = fetched.linked.front()->exact() && !group.segment->symbols.empty();
+  if (!HasRoom(group, exact))
+    return Reject(group, fetched.key, fetched.contents, group.reason, "no room for another plan", !exact);
+  PlanEntry& entry = group.plans[fetched.key];
+  entry.linked = std::move(fetched.linked);
+  entry.contents = fetched.contents;
+  entry.signer = fetched.signer;
+  if (static_cast<int>(fetched.evidence.shadow_runs) >= options_.shadow_runs) {
+    entry.sampled = true;
+    return Publish(state, group, fetched.key, entry);
+  }
+  if (group.reason != MissReason::kGuardFailed) group.reason = MissReason::kShadowing;
+  TurnShadow(state, group);
+}
+
+// One shadowing plan of the group stands in front of the dispatchers; it gives way when no call comes for it.
+void TierController::TurnShadow(ModelState& state, Group& group) {
+  PlanEntry *now = nullptr, *next = nullptr, *first = nullptr;
+  for (auto& [key, entry] : group.plans) {
+    if (entry.published) continue;
+    if (first == nullptr) first = &entry;
+    if (now != nullptr && next == nullptr) next = &entry;
+    if (entry.in_shadow) now = &entry;
+  }
+  if (next == nullptr) next = first;
+  if (next == nullptr || next == now) return;
+  if (now != nullptr) {
+    if (Now() - now->shadow_since_ns < kShadowTurnNs) return;
+    EndShadow(state, group, *now);
+  }
+  BeginShadow(state, group, *next);
+}
+
+// Each site may hand in as many samples as are missing; together they are bounded by the shadow queue.
+void TierController::BeginShadow(ModelState& state, Group& group, PlanEntry& entry) {
+  entry.in_shadow = true;
+  entry.shadow_since_ns = Now();
+  for (size_t i = 0; i < group.sites.size(); ++i) {
+    SegmentRuntime& runtime = state.model->runtime(group.sites[i]);
+    runtime.shadowed.store(entry.linked[i].get());
+    runtime.shadow_wanted.store(std::max(1, options_.shadow_runs - entry.clean));
+  }
+}
+
+void TierController::EndShadow(ModelState& state, Group& group, PlanEntry& entry) {
+  if (!entry.in_shadow) return;
+  entry.in_shadow = false;
+  for (size_t site : group.sites) {
+    SegmentRuntime& runtime = state.model->runtime(site);
+    runtime.shadow_wanted.store(0);
+    runtime.shadowed.store(nullptr);
+  }
+}
+
+void TierController::Publish(ModelState& state, Group& group, const PlanKey& key, PlanEntry& entry) {
+  entry.published = true;
+  group.rejected.Lift(key);
+  ++stats_.published;
+  PublishGroup(state, group);
+}
+
+void TierController::PublishGroup(ModelState& state, Group& group) {
+  const bool sampled = std::any_of(group.plans.begin(), group.plans.end(),
+                                   [](const auto& plan) { return plan.second.published && plan.second.sampled; });
+  for (size_t i = 0; i < group.sites.size(); ++i) {
+    std::vector<std::shared_ptr<const LinkedPlan>> plans;
+    for (const auto& [key, entry] : group.plans)
+      if (entry.published) plans.push_back(entry.linked[i]);
+    SegmentRuntime& runtime = state.model->runtime(group.sites[i]);
+    runtime.slot.Publish(std::move(plans));
+    runtime.sample_every.store(sampled ? options_.sample_every : 0);
+  }
+  group.reason = MissReason::kGuardFailed;
+  group.detail.clear();
+}
+
+// `generic`: nothing stands in for the plan, so the services are not asked for another before its pause is over.
+void TierController::Reject(Group& group, const PlanKey& key, const Digest& contents, MissReason reason,
+                            const std::string& detail, bool generic) {
+  const int64_t now = Now();
+  const int64_t pause_ms = group.rejected.Reject(key, contents, now);
+  group.reason = reason;
+  group.detail = detail;
+  if (generic && !group.HasGeneric()) group.retry_ns = std::max(group.retry_ns, now + pause_ms * 1'000'000);
+  spdlog::warn("segment {}: plan {} is not used ({}): {}; looked at again in {} ms", group.id.ShortHex(),
+               key.ShortHex(), MissReasonText(reason), detail, pause_ms);
+}
+
+// Takes a plan out; calls that run it finish on it.
+void TierController::Drop(ModelState& state, Group& group, const PlanKey& key, MissReason reason,
+                          const std::string& detail, Blame blame) {
+  const auto it = group.plans.find(key);
+  if (it == group.plans.end()) return;
+  PlanEntry entry = std::move(it->second);
+  const bool exact = entry.linked.front()->exact() && !group.segment->symbols.empty();
+  EndShadow(state, group, entry);
+  group.plans.erase(it);
+  if (entry.published) PublishGroup(state, group);
+  for (auto& linked : entry.linked) epochs_.Retire(std::move(linked));
+  ++stats_.quarantined;
+  Reject(group, key, blame == Blame::kContents ? entry.contents : Digest{}, reason, detail, !exact);
+}
+
+void TierController::DropEverywhere(const PlanKey& key, MissReason reason, const std::string& detail, Blame blame) {
+  for (ModelState& state : models_)
+    for (auto& [id, group] : state.groups) Drop(state, group, key, reason, detail, blame);
+}
+
+void TierController::OnVerdict(const ShadowVerdict& verdict) {
+  for (ModelState& state : models_)
+    for (auto& [id, group] : state.groups) {
+      const auto it = group.plans.find(verdict.plan->key());
+      if (it == group.plans.end()) continue;
+      PlanEntry& entry = it->second;
+      const auto& linked = entry.linked;
+      if (std::find(linked.begin(), linked.end(), verdict.plan) == linked.end()) continue;
+      const PlanKey key = it->first;
+      switch (verdict.outcome) {
+        case ShadowOutcome::kClean:
+          return OnClean(state, group, key, entry, verdict.answered_by_plan);
+        case ShadowOutcome::kUndecided:
+          return OnUndecided(state, group, key, entry, verdict);
+        case ShadowOutcome::kMismatch:
+          ++stats_.shadow_mismatches;
+          Accuse(key, entry.contents, cache::ReportKind::kMismatch, verdict.detail);
+          return DropEverywhere(key, MissReason::kQuarantined, verdict.detail, Blame::kContents);
+        case ShadowOutcome::kFault:
+          ++stats_.shadow_faults;
+          Accuse(key, entry.contents, cache::ReportKind::kFault, verdict.detail);
+          return DropEverywhere(key, MissReason::kQuarantined, verdict.detail, Blame::kContents);
+      }
+    }
+}
+
+void TierController::OnClean(ModelState& state, Group& group, const PlanKey& key, PlanEntry& entry,
+                             bool answered_by_plan) {
+  if (answered_by_plan) {
+    ++stats_.samples_clean;
+    return;
+  }
+  ++stats_.shadow_clean;
+  if (entry.published || ++entry.clean < options_.shadow_runs) return;
+  EndShadow(state, group, entry);
+  Publish(state, group, key, entry);
+  spdlog::info("model {}: plan {} published for segment {} after {} clean shadow runs", state.model->name(),
+               key.ShortHex(), group.id.ShortHex(), entry.clean);
+  services_->Report({key, cache::ReportKind::kShadowOk, static_cast<uint32_t>(entry.clean), options_.reporter, ""},
+                    [](Result<cache::ReportReply>) {});
+  TurnShadow(state, group);
+}
+
+void TierController::OnUndecided(ModelState& state, Group& group, const PlanKey& key, PlanEntry& entry,
+                                 const ShadowVerdict& verdict) {
+  ++stats_.shadow_undecided;
+  if (verdict.answered_by_plan || entry.published) return;
+  if (++entry.undecided >= options_.undecided_max)
+    return Drop(state, group, key, MissReason::kUndecided,
+                std::to_string(entry.undecided) + " shadow runs could not tell; the last: " + verdict.detail,
+                Blame::kNone);
+  if (!entry.in_shadow) return;
+  for (size_t i = 0; i < group.sites.size(); ++i)
+    if (entry.linked[i] == verdict.plan) state.model->runtime(group.sites[i]).shadow_wanted.fetch_add(1);
+}
+
+}  // namespace kiln

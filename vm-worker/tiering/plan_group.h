@@ -1,0 +1,75 @@
+// What the control thread knows of the segments of its models. Not thread-safe; TierController's state.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/security/signing.h"
+#include "common/signature/signature.h"
+#include "vm-worker/tiering/miss_reasons.h"
+#include "vm-worker/tiering/model.h"
+#include "vm-worker/tiering/policy.h"
+#include "vm-worker/tiering/rejected_plans.h"
+
+namespace kiln {
+
+// The shape of an interpreted call.
+struct SeenCall {
+  std::vector<int64_t> symbol_values;  // per symbol of the segment, -1 inside
+  std::vector<SignatureInput> inputs;
+};
+
+// A plan that is linked: in its shadow runs, or published.
+struct PlanEntry {
+  std::vector<std::shared_ptr<const LinkedPlan>> linked;  // per site of the group
+  Digest contents;
+  SignPublicKey signer;
+  bool published = false;
+  bool sampled = false;    // published on the word of others; the interpreter is run on some of its answers
+  bool in_shadow = false;  // in front of the dispatchers
+  int clean = 0, undecided = 0;
+  int64_t shadow_since_ns = 0;
+};
+
+// All sites of a model with one SegmentId.
+struct Group {
+  SegmentId id;
+  const Segment* segment = nullptr;
+  std::vector<size_t> sites;
+  std::map<PlanKey, PlanEntry> plans;
+  RejectedPlans rejected;
+  std::set<PlanKey> fetching;
+  SegmentProfile profile;
+  std::map<std::vector<int64_t>, uint64_t> shapes;
+  MissLedger misses;
+  std::optional<SeenCall> last_interpreted;
+  std::set<std::vector<int64_t>> exact_asked;  // at most as many as `shapes`
+  bool request_pending = false;
+  bool variants_known = false, variants_pending = false;
+  int64_t retry_ns = 0;  // the services are not asked before
+  int64_t backoff_ms = 0;
+  MissReason reason = MissReason::kCold;
+  std::string detail;
+
+  // Whether a plan stands in for all shapes: one that is not exact, or the only kind that a segment without symbols
+  // has.
+  bool HasGeneric() const;
+  // Takes the pauses away: something in the store changed.
+  void AskAgain();
+};
+
+struct ModelState {
+  std::shared_ptr<Model> model;
+  std::map<SegmentId, Group> groups;
+
+  explicit ModelState(std::shared_ptr<Model> of);
+  // Sums the threads' counters and shapes into the groups, and books interpreted calls under the reason that holds now,
+  // in the groups' ledgers and in `all`.
+  void CollectProfile(MissLedger& all);
+};
+
+}  // namespace kiln

@@ -1,0 +1,42 @@
+#include "vm-worker/tiering/rejected_plans.h"
+
+#include <algorithm>
+
+namespace kiln {
+
+int64_t RejectedPlans::Reject(const PlanKey& key, const Digest& contents, int64_t now_ns) {
+  if (plans_.size() >= kMax && !plans_.contains(key))
+    plans_.erase(std::min_element(plans_.begin(), plans_.end(),
+                                  [](const auto& a, const auto& b) { return a.second.retry_ns < b.second.retry_ns; }));
+  const auto [it, fresh] = plans_.try_emplace(key);
+  Entry& entry = it->second;
+  // A key whose record cannot be read any more keeps what is known of it.
+  const bool unchanged = !fresh && (contents == Digest{} || contents == entry.contents);
+  entry.pause_ms = unchanged ? std::min(2 * entry.pause_ms, kPauseMaxMs) : kPauseFirstMs;
+  if (!unchanged) entry.contents = contents;
+  entry.retry_ns = now_ns + entry.pause_ms * 1'000'000;
+  return entry.pause_ms;
+}
+
+int64_t RejectedPlans::RetryNs(const PlanKey& key, int64_t now_ns) const {
+  const auto it = plans_.find(key);
+  return it != plans_.end() && now_ns < it->second.retry_ns ? it->second.retry_ns : 0;
+}
+
+Digest RejectedPlans::ContentsOf(const PlanKey& key) const {
+  const auto it = plans_.find(key);
+  return it == plans_.end() ? Digest{} : it->second.contents;
+}
+
+bool RejectedPlans::LookAgain(const PlanKey& key) {
+  const auto it = plans_.find(key);
+  if (it == plans_.end()) return false;
+  it->second.retry_ns = 0;
+  return true;
+}
+
+void RejectedPlans::LookAgainAtAll() {
+  for (auto& [key, entry] : plans_) entry.retry_ns = 0;
+}
+
+}  // namespace kiln

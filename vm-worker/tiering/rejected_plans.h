@@ -1,0 +1,41 @@
+// RejectedPlans: the plans of one segment that must not be used as they were last seen, and when their keys are worth
+// another look.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "common/artifact/plan.h"
+
+namespace kiln {
+
+// Plans are told apart by contents (FetchedPlan::contents: the plan's bytes, kernels by hash), not by key: another plan
+// under a rejected key is welcome. Bounded: beyond kMax keys the one that is due first is forgotten. Not thread-safe.
+class RejectedPlans {
+ public:
+  static constexpr size_t kMax = 256;
+  static constexpr int64_t kPauseFirstMs = 5'000, kPauseMaxMs = 600'000;
+
+  // `contents` is zero where they could not be read. Rejected again unchanged, the pause doubles. Returns it in ms.
+  int64_t Reject(const PlanKey& key, const Digest& contents, int64_t now_ns);
+  // Until when the key is not fetched; 0: it may be.
+  int64_t RetryNs(const PlanKey& key, int64_t now_ns) const;
+  // What was rejected under the key; zero: nothing that could be read.
+  Digest ContentsOf(const PlanKey& key) const;
+  // A record was published or purged, or signers changed: the pause ends, contents stay rejected.
+  bool LookAgain(const PlanKey& key);  // whether there is one
+  void LookAgainAtAll();
+  // Forgets the key.
+  void Lift(const PlanKey& key) { plans_.erase(key); }
+  size_t size() const { return plans_.size(); }
+
+ private:
+  struct Entry {
+    Digest contents;
+    int64_t pause_ms = 0;
+    int64_t retry_ns = 0;
+  };
+  std::map<PlanKey, Entry> plans_;
+};
+
+}  // namespace kiln

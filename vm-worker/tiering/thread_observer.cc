@@ -1,0 +1,55 @@
+#include "vm-worker/tiering/thread_observer.h"
+
+#include "common/base/caught.h"
+
+namespace kiln {
+namespace {
+
+bool TakeOne(std::atomic<int>& wanted) {
+  int left = wanted.load(std::memory_order_relaxed);
+  while (left > 0)
+    if (wanted.compare_exchange_weak(left, left - 1, std::memory_order_relaxed)) return true;
+  return false;
+}
+
+}  // namespace
+
+void ThreadObserver::Interpreted(int segment, const Signature& signature, int64_t elapsed_ns) {
+  thread_.shapes.Add(segment, signature, 1, elapsed_ns);
+}
+
+// A sample is dropped, and another will come, when there is no room or no memory for it.
+bool ThreadObserver::Offer(const SegmentEntry& entry, const LinkedPlan& plan, bool answered_by_plan) {
+  if (!shadow_.HasRoom()) return false;
+  const Status offered = Caught([&]() -> Status {
+    ShadowSample sample{plan.shared_from_this(), {}, {entry.parameters.begin(), entry.parameters.end()}, {}};
+    for (const TensorRef& input : entry.inputs) sample.inputs.push_back(MakeContiguous(input));
+    for (const TensorRef& output : entry.outputs) sample.outputs.push_back(MakeContiguous(output));
+    sample.answered_by_plan = answered_by_plan;
+    sample.keep_alive = model_.shared_from_this();
+    if (!shadow_.Offer(std::move(sample))) return Fail(ErrorCode::kBusy, "the shadow queue is full");
+    return {};
+  });
+  return offered.has_value();
+}
+
+// Each sample that is wanted is taken once, by whichever thread comes first.
+void ThreadObserver::ShadowCandidate(int segment, const SegmentEntry& entry, const LinkedPlan& plan) {
+  std::atomic<int>& wanted = model_.runtime(static_cast<size_t>(segment)).shadow_wanted;
+  if (!TakeOne(wanted)) return;
+  if (!Offer(entry, plan, false)) wanted.fetch_add(1, std::memory_order_relaxed);
+}
+
+void ThreadObserver::AnsweredByPlan(int, const SegmentEntry& entry, const PlanInstance& instance) {
+  Offer(entry, instance.linked(), true);
+}
+
+void ThreadObserver::Timed(int segment, const SegmentEntry& entry, const PlanInstance& instance,
+                           const StepTiming& timing) {
+  PlanTiming own{instance.linked().key(), 1, timing.step_ns, {}, instance.arena_bytes()};
+  own.symbol_values.assign(instance.linked().segment().symbols.size(), -1);
+  if (BindSymbols(instance.linked().segment(), entry.inputs, entry.parameters, own.symbol_values).has_value())
+    model_.AddTiming(static_cast<size_t>(segment), std::move(own));
+}
+
+}  // namespace kiln

@@ -1,0 +1,45 @@
+// Settings of a worker's tiering, and what it counts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/artifact/target.h"
+#include "common/base/clock.h"
+#include "common/base/limits.h"
+#include "vm-worker/tiering/miss_reasons.h"
+#include "vm-worker/tiering/policy.h"
+#include "vm-worker/tiering/shadow.h"
+
+namespace kiln {
+
+class PerfMap;
+
+struct TierOptions {
+  TierPolicy policy;
+  NumericMode numeric_mode = NumericMode::kDefault;
+  std::vector<Target> targets;  // acceptable, best first; the first is asked for
+  int shadow_runs = 3;
+  int undecided_max = 16;      // shadow runs that cannot tell before a plan is given up
+  uint32_t sample_every = 64;  // calls answered by a plan that only others have proven, per sample
+  ShadowRunner::Options shadow;
+  int64_t tick_ms = 50;
+  int64_t change_log_ms = limits::kChangeLogPollMs;
+  std::string reporter;         // unique per worker process
+  bool gdb_symbols = false;     // NameForGdb for every plan's code
+  PerfMap* perf_map = nullptr;  // told of every plan's code; outlives the controller
+  // false: no threads; whoever owns the controller calls Step, and time is `clock`'s.
+  bool own_threads = true;
+  const Clock* clock = &SystemClock();
+};
+
+// Counters since the start; a snapshot.
+struct TierStats {
+  uint64_t compile_requests = 0, compiled = 0, compile_failures = 0, fetched = 0, fetched_from_disk = 0, rejected = 0,
+           published = 0, shadow_clean = 0, shadow_mismatches = 0, shadow_undecided = 0, shadow_faults = 0,
+           samples_clean = 0, quarantined = 0;
+  MissLedger misses;
+};
+
+}  // namespace kiln
