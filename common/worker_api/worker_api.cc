@@ -71,7 +71,8 @@ Message Encode(const LoadReply& reply) {
   FlatBufferBuilder builder(2048);
   const auto inputs = builder.CreateVector(EncodeValues(builder, reply.inputs));
   const auto outputs = builder.CreateVector(EncodeValues(builder, reply.outputs));
-  builder.Finish(fbs::CreateLoadReply(builder, inputs, outputs, reply.segments, reply.nodes, reply.load_us));
+  const auto optional = builder.CreateVector(EncodeValues(builder, reply.optional_inputs));
+  builder.Finish(fbs::CreateLoadReply(builder, inputs, outputs, reply.segments, reply.nodes, reply.load_us, optional));
   return {FinishedBytes(builder), {}};
 }
 
@@ -79,6 +80,7 @@ Status Decode(const Message& message, LoadReply& reply) {
   ASSIGN_OR_RETURN(const fbs::LoadReply* root, VerifiedRoot<fbs::LoadReply>(message.payload, "load reply"));
   RETURN_IF_ERROR(DecodeValues(root->inputs(), reply.inputs));
   RETURN_IF_ERROR(DecodeValues(root->outputs(), reply.outputs));
+  RETURN_IF_ERROR(DecodeValues(root->optional_inputs(), reply.optional_inputs));
   reply.segments = root->segments();
   reply.nodes = root->nodes();
   reply.load_us = root->load_us();

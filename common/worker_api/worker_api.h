@@ -43,6 +43,7 @@ struct LoadReply {
   std::vector<ValueInfo> inputs, outputs;
   uint32_t segments = 0, nodes = 0;
   uint64_t load_us = 0;
+  std::vector<ValueInfo> optional_inputs;  // have a value of the model's own, which a run may replace
 };
 struct UnloadRequest {
   std::string name;

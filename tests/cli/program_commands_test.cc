@@ -271,6 +271,10 @@ TEST_F(KilnCommand, DimHintsBecomeConstraintsOfTheProgram) {
   EXPECT_EQ(import.status, 0) << import.output;
   EXPECT_THAT(import.output, HasSubstr("tensors of one run: at most 512 bytes"));
   EXPECT_THAT(Kiln("dis " + program).output, HasSubstr("symbol n in [8, 64] divisor 8"));
+  const Invocation run = Kiln("run " + model + " --dim n=8..64:8 --repeat 3 --check");
+  EXPECT_EQ(run.status, 0) << run.output;
+  EXPECT_THAT(Kiln("run " + model + " --dim q=3").output, HasSubstr("no input has this dim; there are"));
+  EXPECT_THAT(Kiln("run " + model + " --dim n=3..").output, HasSubstr("a random size needs a largest one"));
   const Invocation wrong = Kiln("import " + model + " -o " + program + " --dim m=1..64");
   EXPECT_EQ(wrong.status, 2);
   EXPECT_THAT(wrong.output, HasSubstr("no input has a dim of this name"));

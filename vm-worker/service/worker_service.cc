@@ -16,6 +16,17 @@ namespace {
 constexpr uint32_t kBusyRetryMs = 20;
 constexpr size_t kQuestionsMax = 64;
 constexpr size_t kLoadsMax = 16;
+// Beside its tensors an answer has names, sizes and an envelope.
+constexpr int64_t kAnswerBytesMax = static_cast<int64_t>(limits::kEnvelopeBytesMax) - (int64_t{1} << 20);
+
+Status CheckFits(const std::vector<NamedTensor>& outputs) {
+  int64_t bytes = 0;
+  for (const NamedTensor& output : outputs) bytes += output.tensor.ref.bytes();
+  if (bytes <= kAnswerBytesMax) return {};
+  return Fail(ErrorCode::kLimitExceeded, "the outputs have " + std::to_string(bytes) + " bytes; an answer holds " +
+                                             std::to_string(kAnswerBytesMax) +
+                                             ". Run the model on a part of the batch at a time");
+}
 
 }  // namespace
 
@@ -180,8 +191,12 @@ Result<Message> WorkerService::Run(Thread& thread, const Work& work) {
   RunReply reply;
   reply.timing.queue_us = static_cast<uint64_t>((start - work.queued_ns) / 1000);
   if (request.stream == 0) {
+    if (const std::vector<std::string> overrides = Overrides(*served, request); !overrides.empty()) {
+      ASSIGN_OR_RETURN(served, registry_.FindVariant(request.model, overrides));
+    }
     ASSIGN_OR_RETURN(std::vector<TensorRef> inputs, BindInputs(*served, request, {}, {}));
     ASSIGN_OR_RETURN(reply.outputs, Execute(thread, served, inputs, work.deadline_ns, reply.timing));
+    RETURN_IF_ERROR(CheckFits(reply.outputs));
   } else {
     RETURN_IF_ERROR(RunStream(thread, served, request, work.deadline_ns, reply));
   }
@@ -208,6 +223,7 @@ Status WorkerService::RunStream(Thread& thread, const std::shared_ptr<const Serv
   }
   for (size_t i = 0; i < outputs.size(); ++i)
     if (!kept[i]) reply.outputs.push_back(std::move(outputs[i]));
+  RETURN_IF_ERROR(CheckFits(reply.outputs));  // before the stream moves on
   ASSIGN_OR_RETURN(reply.stream_runs, streams_.Commit(*std::move(lease), std::move(state)));
   return {};
 }
