@@ -19,6 +19,7 @@ ValueInfo InfoOfValue(const std::string& name, const TensorDesc& desc, const Sym
 struct ServedModel {
   std::shared_ptr<Model> model;
   std::vector<ValueInfo> inputs, outputs;
+  MemoryCharge charge;  // of the program's tables
 };
 
 // Thread-safe.
