@@ -82,6 +82,7 @@ Dispatcher::Memo& Dispatcher::MemoFor(const SegmentEntry& entry, const PlanList&
 void Dispatcher::Resolve(const SegmentEntry& entry, const PlanList& list, Memo& memo) {
   memo.version = list.version();
   memo.instance.reset();
+  memo.charge = {};
   const Segment& segment = list.plans().front()->segment();
   symbol_values_.assign(segment.symbols.size(), -1);
   if (!BindSymbols(segment, entry.inputs, entry.parameters, symbol_values_).has_value()) return;
@@ -96,7 +97,12 @@ void Dispatcher::Resolve(const SegmentEntry& entry, const PlanList& list, Memo& 
   if (plan == nullptr) return;
   const std::shared_ptr<const LinkedPlan> borrowed(std::shared_ptr<const void>(), plan->get());
   Result<std::unique_ptr<PlanInstance>> instance = PlanInstance::Instantiate(borrowed, symbol_values_);
-  if (instance.has_value()) memo.instance = std::move(*instance);
+  if (!instance.has_value()) return;
+  // Without room the call is interpreted; it asks again when the slot's version changes or its memo was dropped.
+  auto charge = MemoryCharge::Take(options_.budget, MemoryUse::kPlans, (*instance)->bytes());
+  if (!charge.has_value()) return;
+  memo.charge = std::move(*charge);
+  memo.instance = std::move(*instance);
 }
 
 Status Dispatcher::RunPlan(const SegmentEntry& entry, PlanInstance& instance, SegmentCounters& counters) {

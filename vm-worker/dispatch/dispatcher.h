@@ -32,8 +32,9 @@ class CallObserver {
 };
 
 struct DispatcherOptions {
-  size_t instances_max = 1024;  // memoised per thread, over all segments
-  KernelPool* pool = nullptr;   // shared by the worker's threads; outlives the dispatcher
+  size_t instances_max = 1024;     // memoised per thread, over all segments
+  KernelPool* pool = nullptr;      // shared by the worker's threads; outlives the dispatcher
+  MemoryBudget* budget = nullptr;  // where instances are booked; outlives the dispatcher
 };
 
 // One per worker thread and model. Not thread-safe; the caller is inside an EpochScope while the interpreter runs.
@@ -53,6 +54,7 @@ class Dispatcher final : public SegmentHook {
   struct Memo {
     uint64_t version = 0;
     std::unique_ptr<PlanInstance> instance;
+    MemoryCharge charge;
     uint64_t last_use = 0;
   };
   using SegmentMemos = std::unordered_map<Signature, Memo, SignatureHash>;

@@ -75,7 +75,7 @@ class RunMemory final : public KernelMemory {
 struct VmState {
   explicit VmState(const VmOptions& options)
       : options(options),
-        arena(options.arena_limit_bytes),
+        arena(options.arena_limit_bytes, options.budget),
         memory(&arena),
         memo(options.memo_bytes, options.memo_entries) {}
   ProgramState& StateOf(const LoadedProgram& program);

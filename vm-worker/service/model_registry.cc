@@ -39,6 +39,8 @@ Result<std::shared_ptr<ServedModel>> ModelRegistry::Read(const std::string& name
   for (const Function& function : imported.program.functions)
     for (const Region& region : function.regions) reply.nodes += static_cast<uint32_t>(region.nodes.size());
   ASSIGN_OR_RETURN(std::shared_ptr<const LoadedProgram> program, LoadedProgram::Load(std::move(imported.program)));
+  ASSIGN_OR_RETURN(served->charge, MemoryCharge::Take(tiers_.options().budget, MemoryUse::kModels,
+                                                      static_cast<int64_t>(program->overhead_bytes())));
   reply.segments = static_cast<uint32_t>(program->segments().size());
   served->inputs = reply.inputs;
   served->outputs = reply.outputs;

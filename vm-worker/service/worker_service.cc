@@ -38,7 +38,7 @@ struct WorkerService::Thread {
     std::unique_ptr<CallObserver> observer;
     std::unique_ptr<Dispatcher> dispatcher;
   };
-  explicit Thread(size_t arena_bytes) : context({.arena_limit_bytes = arena_bytes}) {}
+  Thread(size_t arena_bytes, MemoryBudget* budget) : context({.arena_limit_bytes = arena_bytes, .budget = budget}) {}
   VmContext context;
   int reader = -1;
   std::unordered_map<const ServedModel*, PerModel> models;
@@ -52,6 +52,7 @@ WorkerService::WorkerService(ModelRegistry& registry, TierController& tiers, Epo
       kernel_pool_(options.kernel_threads),
       queue_(options.queue_max),
       arena_bytes_(options.run_memory_bytes / static_cast<size_t>(options.threads)),
+      budget_(options.budget),
       states_(std::move(options.states)),
       streams_(options.streams),
       idle_ms_(static_cast<uint64_t>(options.streams.idle_ns / 1'000'000)),
@@ -160,7 +161,7 @@ Result<Message> WorkerService::CloseStream(const Message& message) {
 }
 
 void WorkerService::RunThread() {
-  Thread thread(arena_bytes_);
+  Thread thread(arena_bytes_, budget_);
   thread.reader = epochs_.RegisterReader();
   if (thread.reader < 0)
     spdlog::error("more than {} request threads: this one runs without plans", EpochDomain::kReadersMax);
@@ -178,6 +179,7 @@ void WorkerService::RunThread() {
     }
     StopIfFaulted();
     work->reply.Done(std::move(answer));
+    if (budget_ != nullptr && budget_->IsTight()) thread.context.Trim();
   }
   thread.models.clear();
   if (thread.reader >= 0) epochs_.UnregisterReader(thread.reader);
@@ -240,7 +242,7 @@ Result<std::vector<NamedTensor>> WorkerService::Execute(Thread& thread,
     own.counters = &model.AddThread();
     own.observer = tiers_.MakeObserver(served->model, *own.counters);
     own.dispatcher = std::make_unique<Dispatcher>(model.runtimes(), own.counters->counters, *own.observer,
-                                                  DispatcherOptions{.pool = &kernel_pool_});
+                                                  DispatcherOptions{.pool = &kernel_pool_, .budget = budget_});
   }
   struct Sums {
     uint64_t kernel_ns = 0, reference_ns = 0, plan_calls = 0, interpreted_calls = 0;

@@ -22,7 +22,13 @@ void ThreadObserver::Interpreted(int segment, const Signature& signature, int64_
 bool ThreadObserver::Offer(const SegmentEntry& entry, const LinkedPlan& plan, bool answered_by_plan) {
   if (!shadow_.HasRoom()) return false;
   const Status offered = Caught([&]() -> Status {
-    ShadowSample sample{plan.shared_from_this(), {}, {entry.parameters.begin(), entry.parameters.end()}, {}};
+    ShadowSample sample;
+    sample.plan = plan.shared_from_this();
+    sample.parameters.assign(entry.parameters.begin(), entry.parameters.end());
+    int64_t bytes = 0;
+    for (const TensorRef& input : entry.inputs) bytes += input.bytes();
+    for (const TensorRef& output : entry.outputs) bytes += output.bytes();
+    ASSIGN_OR_RETURN(sample.charge, MemoryCharge::Take(shadow_.budget(), MemoryUse::kShadowSamples, bytes));
     for (const TensorRef& input : entry.inputs) sample.inputs.push_back(MakeContiguous(input));
     for (const TensorRef& output : entry.outputs) sample.outputs.push_back(MakeContiguous(output));
     sample.answered_by_plan = answered_by_plan;

@@ -16,13 +16,14 @@ ShadowRunner::Options ShadowOptionsOf(const TierOptions& options) {
   ShadowRunner::Options shadow = options.shadow;
   shadow.own_thread = options.own_threads;
   shadow.clock = options.clock;
+  shadow.budget = options.budget;
   return shadow;
 }
 
 }  // namespace
 
 TierController::TierController(EpochDomain& epochs, PlanServices* services, RecipeRunner recipes, TierOptions options)
-    : epochs_(epochs), services_(services), packer_(std::move(recipes)), options_(std::move(options)) {
+    : epochs_(epochs), services_(services), packer_(std::move(recipes), options.budget), options_(std::move(options)) {
   fetch_lane_ = std::make_unique<JobLane>(kFetchesMax, options_.own_threads);
   shadow_ = std::make_unique<ShadowRunner>(ShadowOptionsOf(options_), [this](ShadowVerdict verdict) {
     mailbox_->Post([this, verdict = std::move(verdict)] { OnVerdict(verdict); });
@@ -111,16 +112,22 @@ void TierController::Tick() {
     if (services_ == nullptr) break;
     for (auto& [id, group] : state.groups) {
       TurnShadow(state, group);
+      // With a compile service, its answer names the plan again.
+      if (!services_->CanCompile() && group.variants_again_ns > 0 && now >= group.variants_again_ns) {
+        group.variants_again_ns = 0;
+        group.variants_known = false;
+      }
       if (now < group.retry_ns) continue;
       if (!group.variants_known && !group.variants_pending) AskVariants(state, group);
       if (group.variants_known && group.fetching.empty() && services_->CanCompile()) Consider(state, group);
     }
   }
+  MakeRoom();
   epochs_.Reclaim();
 }
 
 void TierController::AddModel(std::shared_ptr<Model> model) {
-  ModelState state(std::move(model));
+  ModelState state(std::move(model), options_.budget);
   if (services_ == nullptr)
     for (auto& [id, group] : state.groups) group.reason = MissReason::kDisabled;
   std::lock_guard lock(state_mutex_);

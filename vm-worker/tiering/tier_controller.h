@@ -9,6 +9,7 @@
 //   installing.cc   a plan on its way in and out: fetch, link, shadow runs, publish, drop
 //   accusing.cc     plans that were wrong here: remembered, and told the store
 //   change_log.cc   what the store announces
+//   memory.cc       plans of least worth leave when memory is tight
 #pragma once
 
 #include <condition_variable>
@@ -162,6 +163,8 @@ class TierController {
   // A plan gave a wrong result or faulted: remembered over restarts, and told the store, again until it has heard.
   void Accuse(const PlanKey& key, const Digest& contents, cache::ReportKind kind, const std::string& detail);
   void TellAccusations();
+
+  void MakeRoom();
 
   void ReadChangeLog();
   void OnChangeLog(const Result<cache::ChangeLogReply>& reply);

@@ -189,7 +189,7 @@ struct SteppedWorker {
   std::shared_ptr<Model> model = std::make_shared<Model>("m", Relu(), epochs);
   ModelThread& thread = model->AddThread();
   std::unique_ptr<CallObserver> observer = tiers.MakeObserver(model, thread);
-  Dispatcher dispatcher{model->runtimes(), thread.counters, *observer};
+  Dispatcher dispatcher{model->runtimes(), thread.counters, *observer, {.budget = tiers.options().budget}};
   VmContext context;
   int reader = epochs.RegisterReader();
   uint64_t wrong_answers = 0;
