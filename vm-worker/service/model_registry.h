@@ -20,7 +20,7 @@ struct ServedModel {
   std::shared_ptr<Model> model;
   std::vector<ValueInfo> inputs, outputs;
   std::vector<ValueInfo> optional_inputs;  // initialisers that runs may override: inputs of a variant
-  MemoryCharge charge;  // of the program's tables
+  MemoryCharge charge;                     // of the program's tables
 };
 
 // Thread-safe.
