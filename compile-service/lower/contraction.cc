@@ -247,7 +247,7 @@ Result<Product> ProductOf(PlanBuilder& b, const Group& group, GraphValueId left,
     if (product.b.layout == ir::BLayout::kTurned && in_rows && rows <= ir::kDotRowsMax)
       product.tile = DotTile(b.target(), rows);
   }
-  product.a_k = bytes || in_rows ? kOne : place.strides.back();
+  product.a_k = bytes ? kOne : place.strides.back();
   std::vector<Dim> row_space(group.dims.begin(), group.dims.end() - 1);
   Place row_place = place;
   row_place.strides.pop_back();

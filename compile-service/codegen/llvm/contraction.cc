@@ -36,7 +36,6 @@ void ContractionEmitter::Emit() {
     channels_ = b_.CreateUDiv(frame_.Int(spec_.k), e_.I64(int64_t{spec_.conv->kernel_h} * spec_.conv->kernel_w));
   }
   if (const int64_t block = LongestBlock(); block > 0) return EmitBlocked(block);
-  if (const int panels = PanelsAbreast(); panels > 1) return EmitAbreast(panels);
   Item first = Decode(frame_.begin());
   Values start = first.batch;
   start.push_back(first.panel);
@@ -173,16 +172,16 @@ MicroKernel::Prefetch ContractionEmitter::LineAhead(const Place& place, Value* d
   return {b_.CreateAdd(distance, line), MicroKernel::Prefetch::Into::kL2};
 }
 
-MicroKernel::Config ContractionEmitter::ConfigWith(std::vector<MicroKernel::Prefetch> prefetches) {
+MicroKernel ContractionEmitter::KernelWith(std::vector<MicroKernel::Prefetch> prefetches) {
   const size_t batch = spec_.batch.size();
-  return {.tile = spec_.tile,
-          .a_storage = spec_.a.storage,
-          .b_storage = spec_.b.storage,
-          .a_step = is_bytes()   ? e_.I64(kByteGroup)
-                    : spec_.conv ? e_.I64(1)
-                                 : frame_.Int(spec_.a.strides[batch + 1]),
-          .b_step = spec_.b_layout == ir::BLayout::kRows ? frame_.Int(spec_.b.strides[batch]) : nullptr,
-          .prefetches = std::move(prefetches)};
+  return MicroKernel(e_, {.tile = spec_.tile,
+                          .a_storage = spec_.a.storage,
+                          .b_storage = spec_.b.storage,
+                          .a_step = is_bytes()   ? e_.I64(kByteGroup)
+                                    : spec_.conv ? e_.I64(1)
+                                                 : frame_.Int(spec_.a.strides[batch + 1]),
+                          .b_step = spec_.b_layout == ir::BLayout::kRows ? frame_.Int(spec_.b.strides[batch]) : nullptr,
+                          .prefetches = std::move(prefetches)});
 }
 
 Values ContractionEmitter::Sums(const Place& place, Panel panel) {

@@ -1,6 +1,6 @@
 // ContractionEmitter: the parts of a contraction that share their state. contraction.cc goes over the range and makes
-// sums, contraction_blocks.cc makes long sums block by block, contraction_abreast.cc reads several panels side by side,
-// contraction_turned.cc reads a turned B, contraction_stores.cc stores finished tiles.
+// sums, contraction_blocks.cc makes long sums block by block, contraction_turned.cc reads a turned B,
+// contraction_stores.cc stores finished tiles.
 #pragma once
 
 #include <functional>
@@ -56,9 +56,6 @@ class ContractionEmitter {
   void EmitBlock(const Item& first, llvm::Value* count, const Block& block, llvm::Value* waiting);
   Values BlockSums(const Place& place, const Block& block, const Values& before);
   llvm::Value* TilesTogether(const Item& item, llvm::Value* at, llvm::Value* most);
-  int PanelsAbreast() const;
-  void EmitAbreast(int panels);
-  Values AbreastSums(const Place& place, int panels);
   void TurnBlock(const Item& item, const Block& block);
   Values DotSums(const Place& place);
   Values DotProducts(const TileRows& a, const Values& columns);
@@ -74,10 +71,7 @@ class ContractionEmitter {
   std::vector<MicroKernel::Prefetch> PrefetchesFor(const Place& place);
   std::vector<MicroKernel::Prefetch> StreamingPrefetches();
   MicroKernel::Prefetch LineAhead(const Place& place, llvm::Value* distance);
-  MicroKernel::Config ConfigWith(std::vector<MicroKernel::Prefetch> prefetches);
-  MicroKernel KernelWith(std::vector<MicroKernel::Prefetch> prefetches) {
-    return MicroKernel(e_, ConfigWith(std::move(prefetches)));
-  }
+  MicroKernel KernelWith(std::vector<MicroKernel::Prefetch> prefetches);
   std::vector<Active> BColumns(const Place& place, Panel panel);
   Values Sums(const Place& place, Panel panel);
   Values ConvSums(MicroKernel& kernel, const Place& place, const std::vector<Active>& columns, llvm::Value* b);

@@ -80,12 +80,7 @@ int64_t MicroKernel::UnrollOf(Value* count) const {
 }
 
 Value* MicroKernel::BOffset(int64_t step, int vector) {
-  if (!config_.b_step) {
-    const int width = config_.tile.nv / config_.panels;
-    Value* offset = e_.I64((step * width + vector % width) * e_.lanes() * (is_bytes() ? kGroup : 1));
-    if (vector < width) return offset;
-    return b_.CreateAdd(offset, b_.CreateMul(config_.panel_stride, e_.I64(vector / width)));
-  }
+  if (!config_.b_step) return e_.I64((step * config_.tile.nv + vector) * e_.lanes() * (is_bytes() ? kGroup : 1));
   return b_.CreateAdd(b_.CreateMul(config_.b_step, e_.I64(step)), e_.I64(int64_t{vector} * e_.lanes()));
 }
 

@@ -45,9 +45,6 @@ class MicroKernel {
     llvm::Value* a_step;
     llvm::Value* b_step;
     std::vector<Prefetch> prefetches;
-    // The tile lies over so many panels side by side, each this many elements behind the one before.
-    int panels = 1;
-    llvm::Value* panel_stride = nullptr;
   };
   MicroKernel(VectorEmitter& emitter, const Config& config);
 
