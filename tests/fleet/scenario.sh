@@ -54,7 +54,7 @@ main_job() {
   local phase=$1 folder=$2 report
   shift 2
   [ -n "$MAIN_JOB" ] || return 0
-  report=$(job --model "$MAIN_JOB/recogniser.onnx" --requests 240 --quiet "$phase" "$MAIN_JOB/$folder" "$@" 2>&1) || fail "the main job: $report"
+  report=$(job --model "$MAIN_JOB/recogniser.onnx" --requests 120 --quiet "$phase" "$MAIN_JOB/$folder" "$@" 2>&1) || fail "the main job: $report"
   say "main job, $folder lines: $(awk '$1 ~ /^(steady|joined)$/ {print $2 " requests by plans, " $5 " of the time in kernels, p50 " $3 " ms"}' <<<"$report"); $(grep 'compared with' <<<"$report")"
 }
 

@@ -55,8 +55,8 @@ TEST(TierController, AWrongPlanIsReportedOnceAndAskedForEverMoreSeldom) {
   EXPECT_EQ(worker.fleet.Reports(cache::ReportKind::kMismatch), 1u);
   EXPECT_LE(worker.fleet.compiles_asked, 20) << "in two hours; the pause doubles up to ten minutes";
   EXPECT_GE(worker.fleet.compiles_asked, 5) << "but it is asked again";
-  EXPECT_LE(worker.fleet.fetches_asked, 40);
-  EXPECT_LE(worker.fleet.variants_asked, 40);
+  EXPECT_LE(worker.fleet.fetches_asked, 21);
+  EXPECT_LE(worker.fleet.variants_asked, 3);
   EXPECT_EQ(worker.Status().reason, MissReason::kQuarantined);
 
   worker.fleet.Publish(ReluPlan(0, 4096));
@@ -71,7 +71,7 @@ TEST(TierController, ARecordOfNobodyBelievedIsNotFetchedOverAndOver) {
   worker.fleet.revoked = SignPublicKey{};
   worker.fleet.Publish(ReluPlan(0, 4096));
   worker.Live(kHourMs, 1'000);
-  EXPECT_LE(worker.fleet.fetches_asked, 32);
+  EXPECT_LE(worker.fleet.fetches_asked, 16);
   EXPECT_LE(worker.fleet.compiles_asked, 16);
   EXPECT_EQ(worker.ByPlan(), 0u);
 }
