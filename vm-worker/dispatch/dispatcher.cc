@@ -26,7 +26,7 @@ SegmentVerdict Dispatcher::Enter(const SegmentEntry& entry) {
   }
   const PlanList* list = runtime.slot.Load();
   if (list == nullptr) return SegmentVerdict::kInterpretAndTell;
-  Memo& memo = MemoFor(entry, *list);
+  Memo& memo = MemoFor(entry);
   if (memo.version != list->version()) Resolve(entry, *list, memo);
   memo.last_use = ++now_;
   if (memo.instance == nullptr) {
@@ -64,7 +64,7 @@ bool Dispatcher::ShadowAdmits(const SegmentRuntime& runtime, const SegmentEntry&
   return !CheckGuard(guard, (*plan)->plan().symbols, symbol_values_, entry.inputs).has_value();
 }
 
-Dispatcher::Memo& Dispatcher::MemoFor(const SegmentEntry& entry, const PlanList&) {
+Dispatcher::Memo& Dispatcher::MemoFor(const SegmentEntry& entry) {
   const auto segment = static_cast<size_t>(entry.segment);
   Recent& recent = recent_[segment];
   if (recent.signature != nullptr && *recent.signature == *entry.signature) return *recent.memo;

@@ -59,7 +59,7 @@ class Dispatcher final : public SegmentHook {
   };
   using SegmentMemos = std::unordered_map<Signature, Memo, SignatureHash>;
 
-  Memo& MemoFor(const SegmentEntry& entry, const PlanList& list);
+  Memo& MemoFor(const SegmentEntry& entry);
   void Resolve(const SegmentEntry& entry, const PlanList& list, Memo& memo);
   bool ShadowAdmits(const SegmentRuntime& runtime, const SegmentEntry& entry, const LinkedPlan** plan);
   Status RunPlan(const SegmentEntry& entry, PlanInstance& instance, SegmentCounters& counters);

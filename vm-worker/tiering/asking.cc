@@ -38,7 +38,7 @@ void TierController::OnVariants(ModelState& state, Group& group, const Result<ca
 
 void TierController::Consider(ModelState& state, Group& group) {
   SegmentPlans plans;
-  plans.request_pending = group.request_pending;
+  plans.request_pending = group.request.has_value();
   plans.exact.assign(group.exact_asked.begin(), group.exact_asked.end());
   plans.published = static_cast<size_t>(
       std::count_if(group.plans.begin(), group.plans.end(), [](const auto& plan) { return plan.second.published; }));
@@ -59,7 +59,7 @@ void TierController::SendRequest(ModelState& state, Group& group, const PlanWish
   request.symbols = wish.symbols;
   request.hints = wish.hints;
   if (wish.tier == PlanTier::kExact && !group.segment->symbols.empty()) group.exact_asked.insert(wish.hints);
-  group.request_pending = true;
+  group.request = request.Key();
   if (group.reason == MissReason::kCold) group.reason = MissReason::kCompiling;
   ++stats_.compile_requests;
   spdlog::info("model {}: segment {} is hot ({} runs, {:.1f} ms interpreted); asking for a {} plan",
@@ -69,7 +69,7 @@ void TierController::SendRequest(ModelState& state, Group& group, const PlanWish
 }
 
 void TierController::OnCompiled(ModelState& state, Group& group, const Result<CompileReply>& reply) {
-  group.request_pending = false;
+  group.request.reset();
   if (!reply.has_value()) {
     ++stats_.compile_failures;
     return BackOff(group, IsUnreachable(reply.error().code) ? MissReason::kNoService : MissReason::kCompileFailed,

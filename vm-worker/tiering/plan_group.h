@@ -48,7 +48,7 @@ struct Group {
   MissLedger misses;
   std::optional<SeenCall> last_interpreted;
   std::set<std::vector<int64_t>> exact_asked;  // at most as many as `shapes`
-  bool request_pending = false;
+  std::optional<Digest> request;               // to the compile service, not answered yet
   bool variants_known = false, variants_pending = false;
   int64_t retry_ns = 0;           // the services are not asked before
   int64_t variants_again_ns = 0;  // when a plan of the list that is paused is worth another look; 0: none is

@@ -147,8 +147,21 @@ void TierController::RemoveModel(const std::shared_ptr<Model>& model) {
       for (auto& [id, group] : state.groups)
         for (auto& [key, entry] : group.plans)
           for (auto& linked : entry.linked) epochs_.Retire(std::move(linked));
+  std::vector<Digest> requests;
+  for (const ModelState& state : models_)
+    if (state.model == model)
+      for (const auto& [id, group] : state.groups)
+        if (group.request.has_value()) requests.push_back(*group.request);
   std::erase_if(models_, [&](const ModelState& state) { return state.model == model; });
+  for (const Digest& request : requests)
+    if (!IsAwaited(request)) services_->Cancel(request);
   epochs_.Reclaim();
+}
+
+bool TierController::IsAwaited(const Digest& request) const {
+  return std::ranges::any_of(models_, [&](const ModelState& state) {
+    return std::ranges::any_of(state.groups, [&](const auto& item) { return item.second.request == request; });
+  });
 }
 
 bool TierController::WaitWarm(int64_t timeout_ms) const {
@@ -202,7 +215,7 @@ std::vector<SegmentStatus> TierController::Segments(const Model& model) const {
         status.misses = group.misses;
         status.last_interpreted = group.last_interpreted;
         if (!group.profile.shapes.empty()) status.top_shape = group.profile.shapes.front();
-        status.request_pending = group.request_pending;
+        status.request_pending = group.request.has_value();
         status.retry_in_ms = std::max<int64_t>(0, (group.retry_ns - Now()) / 1'000'000);
         for (const auto& [key, entry] : group.plans) {
           status.plans.push_back({key, entry.published, entry.clean, entry.linked[place]});

@@ -132,6 +132,7 @@ class TierController {
   std::optional<Place> Find(const std::weak_ptr<Model>& model, const SegmentId& segment);
   int64_t Now() const { return options_.clock->NowNs(); }
 
+  bool IsAwaited(const Digest& request) const;
   void AskVariants(ModelState& state, Group& group);
   void OnVariants(ModelState& state, Group& group, const Result<cache::VariantsReply>& reply);
   void Consider(ModelState& state, Group& group);

@@ -21,7 +21,7 @@ struct TierOptions {
   NumericMode numeric_mode = NumericMode::kDefault;
   std::vector<Target> targets;  // acceptable, best first; the first is asked for
   int shadow_runs = 3;
-  int undecided_max = 16;      // shadow runs that cannot tell before a plan is given up
+  int undecided_max = 16;        // shadow runs that cannot tell before a plan is given up
   uint32_t sample_every = 1024;  // calls answered by a plan that only others have proven, per sample
   ShadowRunner::Options shadow;
   int64_t tick_ms = 50;

@@ -61,6 +61,7 @@ class FakeFleet final : public PlanServices {
   bool CanCompile() const override { return can_compile; }
   void Compile(const CompileRequest& request, Done<CompileReply> done) override {
     ++compiles_asked;
+    asked.push_back(request.Key());
     compile_tiers.push_back(request.tier);
     Answer<CompileReply>(std::move(done), [this, request]() -> Result<CompileReply> {
       const int64_t most = request.tier == PlanTier::kExact ? request.symbols.at(0).min : 4096;
@@ -73,6 +74,7 @@ class FakeFleet final : public PlanServices {
       return reply;
     });
   }
+  void Cancel(const Digest& request) override { cancelled.push_back(request); }
   Result<FetchedPlan> Fetch(const PlanKey& key, const SegmentId&) override {
     ++fetches_asked;
     if (down || hung) return Fail(ErrorCode::kDeadlineExceeded, "the store did not answer");
@@ -118,6 +120,7 @@ class FakeFleet final : public PlanServices {
   std::set<PlanKey> told;
   std::vector<cache::ChangeEntry> log;
   std::vector<cache::ReportRequest> reports;
+  std::vector<Digest> asked, cancelled;  // compile requests, by key
   std::vector<PlanTier> compile_tiers;
   std::optional<SignPublicKey> revoked;
   bool can_compile = true, down = false, hung = false;

@@ -137,6 +137,47 @@ TEST(TierController, AnUnloadedModelIsFreedThoughItsThreadsAreIdle) {
   EXPECT_TRUE(plan.expired());
 }
 
+TEST(TierController, WhatAnUnloadedModelAskedForIsCancelledUnlessAnotherModelWaitsForIt) {
+  SteppedWorker worker;
+  worker.Live(200);  // the store has answered that there is nothing
+  worker.fleet.hung = true;
+  worker.Live(2'000);
+  ASSERT_EQ(worker.fleet.compiles_asked, 1);
+  const auto second = std::make_shared<Model>("second", SteppedWorker::Relu(), worker.epochs);
+  ModelThread& thread = second->AddThread();
+  const auto observer = worker.tiers.MakeObserver(second, thread);
+  Dispatcher dispatcher{second->runtimes(), thread.counters, *observer, {.budget = worker.tiers.options().budget}};
+  const auto step = [&](bool hung) {
+    worker.fleet.hung = hung;
+    worker.clock.now_ns += 1'000'000'000;
+    while (worker.tiers.Step()) {
+    }
+  };
+  worker.tiers.AddModel(second);
+  step(false);
+  Tensor x = Tensor::Allocate(DType::kF32, {3, 4});
+  std::ranges::fill(x.values<float>(), 0.5f);
+  for (int run = 0; run < 20; ++run) {
+    EpochScope scope(worker.epochs, worker.reader);
+    RunOptions options;
+    options.hook = &dispatcher;
+    ASSERT_TRUE(worker.context.Run(second->program(), {&x.ref, 1}, options).has_value());
+  }
+  step(true);
+  ASSERT_EQ(worker.fleet.compiles_asked, 2);
+  ASSERT_EQ(worker.fleet.asked[0], worker.fleet.asked[1]) << "both models wait for one request";
+  worker.tiers.RemoveModel(worker.model);
+  EXPECT_TRUE(worker.fleet.cancelled.empty());
+  worker.tiers.RemoveModel(second);
+  EXPECT_EQ(worker.fleet.cancelled, std::vector<Digest>{worker.fleet.asked[0]});
+
+  SteppedWorker answered;
+  answered.Live(2'000);
+  ASSERT_EQ(answered.fleet.compiles_asked, 1);
+  answered.tiers.RemoveModel(answered.model);
+  EXPECT_TRUE(answered.fleet.cancelled.empty());
+}
+
 TEST(TierController, AHungStoreHoldsUpNeitherLoadingNorSteps) {
   SteppedWorker worker;
   worker.fleet.hung = true;
