@@ -6,16 +6,12 @@
 #include <filesystem>
 
 #include "tests/common/ops/case_file.h"
+#include "tests/support/held_memory.h"
 #include "tests/support/shared_material.h"
 #include "tests/vm-worker/interp/run_text.h"
 #include "vm-worker/onnx/importer.h"
 
-#if defined(__has_feature)  // of clang, which defines no macro for a sanitizer
-#define KILN_HAS_FEATURE(name) __has_feature(name)
-#else
-#define KILN_HAS_FEATURE(name) 0
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || KILN_HAS_FEATURE(address_sanitizer)
+#if KILN_ADDRESS_SANITIZER || defined(__SANITIZE_THREAD__)
 #define KILN_COUNTS_MALLOC 0
 #else
 #define KILN_COUNTS_MALLOC 1

@@ -1,10 +1,7 @@
 // The control thread's decisions, step by step, over injected time.
 #include "vm-worker/tiering/tier_controller.h"
 
-#include <unistd.h>
-
-#include <fstream>
-
+#include "tests/support/held_memory.h"
 #include "tests/vm-worker/tiering/fake_fleet.h"
 
 namespace kiln {
@@ -270,13 +267,6 @@ TEST(TierController, ASampleThatDiffersWithdrawsAPlanThatOthersProved) {
   EXPECT_EQ(worker.Status().reason, MissReason::kQuarantined);
 }
 
-int64_t ResidentBytes() {
-  std::ifstream file("/proc/self/statm");
-  int64_t all = 0, resident = 0;
-  file >> all >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
-}
-
 TEST(TierController, ThousandsOfShapesLeaveMemoryFlat) {
   MemoryBudget budget(int64_t{1} << 30);
   TierOptions options;
@@ -293,12 +283,12 @@ TEST(TierController, ThousandsOfShapesLeaveMemoryFlat) {
     }
   };
   run(1, 2'000);
-  const int64_t used = budget.used(), resident = ResidentBytes();
+  const int64_t used = budget.used(), held = HeldBytes();
   EXPECT_GT(budget.used(MemoryUse::kPlans), 0);
   EXPECT_GT(budget.used(MemoryUse::kProfiles), 0);
   run(2'000, 4'000);
   EXPECT_LE(budget.used(), used + used / 20);
-  EXPECT_LE(ResidentBytes(), resident + (int64_t{8} << 20));
+  EXPECT_LE(HeldBytes(), held + (int64_t{8} << 20));
   EXPECT_GT(worker.ByPlan(), 3'900u);
   EXPECT_EQ(worker.wrong_answers, 0u);
 }
