@@ -96,7 +96,8 @@ TEST(MetricsEndpoint, AnswersScrapesWithWhatIsSoNow) {
 TEST(MetricsEndpoint, AnAddressThatCannotBeIsAnError) {
   const auto none = [] { return MetricsSnapshot{}; };
   EXPECT_EQ(MetricsEndpoint::Start(MetricService::kCache, "9100", none).error().code, ErrorCode::kInvalidArgument);
-  EXPECT_EQ(MetricsEndpoint::Start(MetricService::kCache, "192.0.2.1:9100", none).error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(MetricsEndpoint::Start(MetricService::kCache, "192.0.2.1:9100", none).error().code,
+            ErrorCode::kUnavailable);
 }
 
 }  // namespace
