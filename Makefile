@@ -48,19 +48,17 @@ lint: ## clang-format over all sources
 	@./tools/install_packages.sh lint
 	@git ls-files '*.cc' '*.h' | xargs clang-format-19 --dry-run -Werror
 
-asan: ## address and undefined behaviour sanitizers: build and test in build/asan
-	@$(MAKE) test BUILD=build/asan PRESET_FLAGS="-DCMAKE_BUILD_TYPE=Release -DKILN_SANITIZE=address,undefined"
+asan: packages ## address and undefined behaviour sanitizers: build with clang and test in build/fuzz (the tests of .ci/asan_tests)
+	@JOBS=$(JOBS) ./tools/sanitize.sh address
 
-tsan: ## thread sanitizer: build and test in build/tsan
-	@$(MAKE) test BUILD=build/tsan PRESET_FLAGS="-DCMAKE_BUILD_TYPE=Release -DKILN_SANITIZE=thread"
+tsan: packages ## thread sanitizer: build and run the tests of .ci/tsan_tests in build/tsan
+	@JOBS=$(JOBS) ./tools/sanitize.sh thread
 
 compose-test: build ## the fleet scenario in containers, as docker-compose.yml says (needs root and a Docker engine)
 	@./.ci/compose
 
 fuzz: packages ## libFuzzer targets with clang and sanitizers in build/fuzz, FUZZ_SECONDS (60) each; FUZZ_TARGETS="records …" chooses
-	@./tools/install_packages.sh fuzz
-	@cmake -S . -B build/fuzz -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=clang-19 -DCMAKE_CXX_COMPILER=clang++-19 \
-	  -DKILN_SANITIZE=address,undefined -DKILN_FUZZ=ON >/dev/null && ninja -C build/fuzz -j$(JOBS) fuzz
+	@JOBS=$(JOBS) ./tools/sanitize.sh fuzz
 	@./tools/fuzz.sh build/fuzz $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 
 fuzz-corpus: build ## writes the seeds of tests/fuzz/corpus anew

@@ -23,6 +23,8 @@ void AddExplainCommand(CLI::App& app, Action& action);   // explain
 void AddReplayCommand(CLI::App& app, Action& action);    // replay
 void AddKeysCommand(CLI::App& app, Action& action);      // keys
 void AddPingCommand(CLI::App& app, Action& action);      // ping
+void AddModelsCommand(CLI::App& app, Action& action);    // models ls, unload
+void AddCompileCommand(CLI::App& app, Action& action);   // compile stats
 void AddJobCommand(CLI::App& app, Action& action);       // job
 
 }  // namespace kiln::cli

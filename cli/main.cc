@@ -19,6 +19,8 @@ int main(int argc, char** argv) {
   kiln::cli::AddReplayCommand(app, action);
   kiln::cli::AddKeysCommand(app, action);
   kiln::cli::AddPingCommand(app, action);
+  kiln::cli::AddModelsCommand(app, action);
+  kiln::cli::AddCompileCommand(app, action);
   kiln::cli::AddJobCommand(app, action);
   try {
     app.parse(argc, argv);

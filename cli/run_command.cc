@@ -17,6 +17,7 @@
 #include "common/numeric/difference.h"
 #include "common/worker_api/worker_api.h"
 #include "vm-worker/interp/interpreter.h"
+#include "vm-worker/load/bind_inputs.h"
 #include "vm-worker/onnx/model_source.h"
 #include "vm-worker/plugin/load_plugin.h"
 
@@ -54,16 +55,24 @@ struct Series {
 // The interpreter in this process, which has no plans: what every answer should be.
 class Oracle {
  public:
-  static Result<Oracle> Load(const std::string& path) {
+  // `given` names inputs, among them initialisers that the runs override.
+  static Result<Oracle> Load(const std::string& path, const std::vector<std::string>& given) {
     ASSIGN_OR_RETURN(ImportedModel imported, ReadModel(path));
+    ImportOptions options;
+    for (const OverridableInput& input : imported.overridable)
+      if (std::ranges::find(given, input.name) != given.end()) options.overrides.push_back(input.name);
+    if (!options.overrides.empty()) {
+      ASSIGN_OR_RETURN(imported, ReadModel(path, options));
+    }
     Oracle oracle;
     ASSIGN_OR_RETURN(oracle.program_, LoadedProgram::Load(std::move(imported.program)));
     oracle.bounds_ = OutputErrorBounds(oracle.program_->program(), {}, NumericMode::kDefault);
     return oracle;
   }
   Result<std::vector<Tensor>> Run(const std::vector<NamedTensor>& inputs) {
-    std::vector<TensorRef> refs;
-    for (const NamedTensor& input : inputs) refs.push_back(input.tensor.ref);
+    std::vector<NamedInput> named;
+    for (const NamedTensor& input : inputs) named.push_back({input.name, input.tensor.ref});
+    ASSIGN_OR_RETURN(const std::vector<TensorRef> refs, BindInputs(program_->program(), named));
     return context_->Run(*program_, refs);
   }
   // "" when the answer is the interpreter's, but for outputs that the worker kept, within the bounds of the default
@@ -252,7 +261,9 @@ Result<int> Run(const RunFlags& flags) {
   ASSIGN_OR_RETURN(auto loop, Loop::Start("kiln-run"));
   std::optional<Oracle> oracle;
   if (flags.check) {
-    ASSIGN_OR_RETURN(oracle, Oracle::Load(path));
+    std::vector<std::string> given;
+    for (const std::string& file : flags.inputs.files) given.push_back(file.substr(0, file.find('=')));
+    ASSIGN_OR_RETURN(oracle, Oracle::Load(path, given));
   }
   std::unique_ptr<EmbeddedFleet> fleet;
   std::vector<std::string> endpoints = flags.workers;

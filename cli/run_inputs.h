@@ -18,7 +18,7 @@ namespace kiln::cli {
 // What the command line says about inputs.
 struct InputFlags {
   std::vector<std::string> files;  // NAME=FILE.pb
-  std::vector<std::string> dims;   // NAME.AXIS=SIZE or NAME.AXIS=LOW..HIGH
+  std::vector<std::string> dims;   // as ParseDimHint has them: SYMBOL or INPUT.AXIS, a size or a range, a divisor
   uint64_t seed = 1;               // of random inputs
   // --input, --dim, --seed.
   void AddOptions(CLI::App& command);
@@ -30,18 +30,20 @@ Tensor RandomTensor(DType dtype, const Dims& dims, std::mt19937_64& random);
 // Makes the inputs of one run after the other. Not thread-safe.
 class RunInputs {
  public:
-  // dims: NAME.AXIS=SIZE or NAME.AXIS=LOW..HIGH; files: NAME=FILE.pb. InvalidArgument names the flag that is wrong.
+  // InvalidArgument names the flag that is wrong.
   static Result<RunInputs> Parse(const std::vector<std::string>& dims, const std::vector<std::string>& files,
                                  uint64_t seed);
 
-  // One tensor per declared input, in their order; ranges of dims are drawn anew each time, each on its own.
+  // One tensor per declared input, in their order, then the optional inputs that files give. Ranges are drawn anew each
+  // time: once per symbol, and each dim of its own that is named so.
   Result<std::vector<NamedTensor>> Next(const LoadReply& model);
 
  private:
   struct Sizes {
-    int64_t low = 0, high = 0;
+    int64_t low = 0, high = 0, divisor = 1;  // low and high are multiples
   };
-  Result<Dims> DimsFor(const ValueInfo& input);
+  int64_t Draw(const Sizes& sizes);
+  Result<Dims> DimsFor(const ValueInfo& input, std::map<std::string, int64_t>& drawn);
 
   std::map<std::string, Sizes> sizes_;
   std::map<std::string, Tensor> read_;

@@ -229,6 +229,34 @@ MicroCase Attention(int64_t length) {
   return result;
 }
 
+// One new query over a cache of keys and values: K and V are read once.
+MicroCase Decode(int64_t length) {
+  MicroCase result{
+      "attention", "decode 12x1x64 over " + Text(length),
+      Program("constant c : f32[] = splat 0.125\n", "%q: f32[12, 1, 64], %k: f32[12, n, 64], %v: f32[12, n, 64]",
+              Use("c", "") + "%t : f32[*] = Transpose(%k) {perm = [0, 2, 1]}\n%s : f32[*] = MatMul(%q, %t)\n"
+                             "%m : f32[*] = Mul(%s, %c)\n%p : f32[*] = Softmax(%m) {axis = -1}\n"
+                             "%y : f32[*] = MatMul(%p, %v)\n"),
+      length};
+  result.flops = 4.0 * 12 * 64 * static_cast<double>(length);
+  result.bytes = 8.0 * 12 * 64 * static_cast<double>(length);
+  result.peers = [length](const PlanRunner& kiln) {
+    const float *k = kiln.input(0), *q = kiln.input(1), *v = kiln.input(2);
+    const Floats scores = Output(length), out = Output(12 * 64);
+    const auto products = [=] {
+      for (int64_t i = 0; i < 12; ++i) {
+        cblas_sgemv(CblasRowMajor, CblasNoTrans, Blas(length), 64, 0.125f, k + i * length * 64, 64, q + i * 64, 1, 0,
+                    scores->data(), 1);
+        loops::Softmax(scores->data(), scores->data(), 1, length);
+        cblas_sgemv(CblasRowMajor, CblasTrans, Blas(length), 64, 1, v + i * length * 64, 64, scores->data(), 1, 0,
+                    out->data() + i * 64, 1);
+      }
+    };
+    return std::vector<PeerRun>{OpenBlas(products, out)};
+  };
+  return result;
+}
+
 MicroCase Lstm(int64_t time) {
   MicroCase result{"lstm", "lstm 300->512, " + Text(time) + " steps",
                    Program(Constant("w", "1, 2048, 300") + Constant("r", "1, 2048, 512"), "%x: f32[n, 1, 300]",
@@ -247,7 +275,7 @@ std::vector<MicroCase> AllCases() {
   std::vector<MicroCase> cases;
   for (int64_t size : {512, 768, 1000, 3072})
     for (int64_t m : {1, 2, 5, 8, 17, 64, 100, 256}) cases.push_back(Gemm(m, size));
-  for (int64_t m : {1, 17, 64, 256}) cases.push_back(Transposed(m, 768));
+  for (int64_t m : {1, 2, 4, 8, 17, 64, 256}) cases.push_back(Transposed(m, 768));
   for (int64_t length : {16, 128, 512}) cases.push_back(Batched(length));
   // ResNet-50, then MobileNet.
   for (const onednn::ConvShape& s : {onednn::ConvShape{224, 3, 64, 7, 2, false},
@@ -277,6 +305,7 @@ std::vector<MicroCase> AllCases() {
   for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 3072}, {64, 3072}, {512, 3072}})
     cases.push_back(GeluChain(rows, columns));
   for (int64_t length : {1, 16, 128, 512}) cases.push_back(Attention(length));
+  for (int64_t length : {128, 1024, 4096}) cases.push_back(Decode(length));
   for (int64_t time : {1, 20}) cases.push_back(Lstm(time));
   return cases;
 }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kPlansPerBatch = 256;
 constexpr uint32_t kShadowRunsMax = 1'000'000;
-constexpr size_t kReportersKept = 16;
+constexpr size_t kMachinesKept = 64;  // per plan
 
 }  // namespace
 
@@ -199,20 +199,29 @@ Result<cache::ReportReply> Records::Handle(const cache::ReportRequest& request, 
   CatalogPlan* plan = catalog_.FindPlan(request.plan_key);
   if (plan == nullptr) return Fail(ErrorCode::kNotFound, "plan " + request.plan_key.ShortHex() + " is not stored");
   if (request.kind == cache::ReportKind::kShadowOk) {
-    plan->state.shadow_runs += std::min(request.runs, kShadowRunsMax - plan->state.shadow_runs);
+    uint32_t runs = 0;
+    if (plan->clean_runs.contains(caller.machine) || plan->clean_runs.size() < kMachinesKept) {
+      uint32_t& counted = plan->clean_runs[caller.machine];
+      runs = std::min(request.runs, kCleanRunsPerMachineMax - counted);
+      counted += runs;
+    }
+    plan->state.shadow_runs += std::min(runs, kShadowRunsMax - plan->state.shadow_runs);
     WriteState(request.plan_key, *plan);
     Add(Counter::reports_ok);
   } else {
     Add(Counter::reports_bad);
-    spdlog::warn("{} of plan {} reported by '{}': {}", cache::ReportKindName(request.kind), request.plan_key.ShortHex(),
-                 request.reporter, request.detail);
+    spdlog::warn("{} of plan {} reported by '{}' on {}: {}", cache::ReportKindName(request.kind),
+                 request.plan_key.ShortHex(), request.reporter, caller.machine, request.detail);
     // The word of others is taken back: who meets the plan now tries it first, where it can do no harm.
+    plan->clean_runs.clear();
     if (plan->state.shadow_runs > 0) {
       plan->state.shadow_runs = 0;
       WriteState(request.plan_key, *plan);
     }
-    if (plan->reporters.size() < kReportersKept) plan->reporters.insert(caller.peer_key + "/" + request.reporter);
-    if (caller.role != Role::kWorker || plan->reporters.size() >= kReportersToQuarantine)
+    // The reporter's name is its own choice; a machine that restarts with another one is still one witness.
+    if (plan->reporters.size() < kMachinesKept) plan->reporters.insert(caller.machine);
+    const bool is_authority = (kCompileUp & RoleBit(caller.role)) != 0;
+    if (is_authority || plan->reporters.size() >= kMachinesToQuarantine)
       RETURN_IF_ERROR(SetQuarantine(request.plan_key, true));
   }
   return cache::ReportReply{IsQuarantined(request.plan_key),

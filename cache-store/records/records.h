@@ -35,7 +35,7 @@ struct RecordsOptions {
 // Who asks. The service fills it from the connection.
 struct Caller {
   Role role = Role::kAdmin;
-  std::string peer_key;
+  std::string machine;  // two callers on one machine with one key are one witness
 };
 
 enum class Counter : uint8_t {
@@ -51,8 +51,10 @@ inline constexpr size_t kCounterCount = 0
 
 // Kernels that no plan names are kept this long: they are on their way to their plan.
 inline constexpr int64_t kOrphanGraceMs = 10 * 60 * 1000;
-// Bad reports from this many different workers hide a plan; one from the compile service or an admin does.
-inline constexpr size_t kReportersToQuarantine = 2;
+// Bad reports from this many different machines hide a plan; one from the compile service or an admin does.
+inline constexpr size_t kMachinesToQuarantine = 2;
+// What one machine's clean runs of a plan count for, however many it claims.
+inline constexpr uint32_t kCleanRunsPerMachineMax = 8;
 
 // Thread-safe. One Handle per method of the cache protocol.
 class Records {

@@ -40,7 +40,7 @@ template <class Request>
 void Serve(Records& records, Loop& sync_loop, const RequestContext& context, Message message, const Replier& replier) {
   Request request;
   if (Status status = cache::Decode(std::move(message), request); !status) return replier.Fail(status.error());
-  auto reply = records.Handle(request, Caller{context.role, context.peer_key});
+  auto reply = records.Handle(request, Caller{context.role, context.machine});
   if (!reply) return replier.Fail(reply.error());
   if (!IsDurableMethod(cache::MethodOf<Request>::kMethod)) return replier.Ok(cache::Encode(*reply));
   sync_loop.Post([&records, replier, answer = cache::Encode(*reply)] {

@@ -207,7 +207,7 @@ Status Job::JoinWarm() {
   }
   ASSIGN_OR_RETURN(const Workers workers, NextWorkers());
   PhaseRunner joined(workers.all(), kModelName, input_);
-  RETURN_IF_ERROR(joined.Begin("joined"));
+  RETURN_IF_ERROR(joined.Begin("joined", fleet_ != nullptr));
   for (int i = 0; i < flags_.requests; ++i) {
     RETURN_IF_ERROR(joined.Send(second_[static_cast<size_t>(i) % second_.size()]));
     if ((i + 1) % 40 == 0) Progress(joined, "joined");

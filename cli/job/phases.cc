@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kRequestDeadlineMs = 60'000;
 constexpr int64_t kStatsDeadlineMs = 5'000;
-constexpr std::string_view kMissPrefix = "miss_";
+constexpr std::string_view kMissPrefix = "miss_", kMissTimePrefix = "miss_ns_";
 
 uint64_t Percentile(std::vector<uint64_t> values, double share) {
   if (values.empty()) return 0;
@@ -24,12 +24,14 @@ uint64_t Percentile(std::vector<uint64_t> values, double share) {
 
 }  // namespace
 
-Status PhaseRunner::Begin(std::string name) {
+Status PhaseRunner::Begin(std::string name, bool with_start) {
   figures_ = {};
   figures_.name = std::move(name);
   timings_.clear();
   latencies_us_.clear();
   answers_.clear();
+  before_.clear();
+  if (with_start) return {};
   ASSIGN_OR_RETURN(before_, Counters());
   return {};
 }
@@ -75,7 +77,7 @@ Result<PhaseFigures> PhaseRunner::Finish(std::set<int64_t>& seen) {
   figures_.fetched = grown("fetched");
   figures_.rejected = grown("rejected");
   for (const auto& [name, value] : after)
-    if (name.starts_with(kMissPrefix) && grown(name) > 0)
+    if (name.starts_with(kMissPrefix) && !name.starts_with(kMissTimePrefix) && grown(name) > 0)
       figures_.misses.emplace_back(name.substr(kMissPrefix.size()), grown(name));
   std::set<int64_t> widths;
   for (const Answer& answer : answers_) widths.insert(answer.line->width);

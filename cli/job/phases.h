@@ -40,7 +40,9 @@ class PhaseRunner {
       : workers_(std::move(workers)), model_(std::move(model)), input_(std::move(input)) {}
 
   // Reads the workers' counters as they are now, so that Finish tells this phase's part.
-  Status Begin(std::string name);
+  // `with_start`: what the workers did since they started counts too (plans that a new one fetched before it was
+  // ready).
+  Status Begin(std::string name, bool with_start = false);
   Status Send(const TextLine& line);
   // `seen` is the widths of earlier phases; this phase's are added.
   Result<PhaseFigures> Finish(std::set<int64_t>& seen);

@@ -79,10 +79,6 @@ std::optional<PlanTier> PlanTierFromNumber(uint8_t number) {
   return std::nullopt;
 }
 
-bool Guard::is_exact() const {
-  return std::all_of(symbols.begin(), symbols.end(), [](const SymbolGuard& s) { return s.min == s.max; });
-}
-
 std::optional<GuardFailure> CheckGuard(const Guard& guard, const SymbolTable& symbols,
                                        std::span<const int64_t> symbol_values, std::span<const TensorRef> inputs) {
   if (symbol_values.size() < guard.symbols.size())

@@ -71,8 +71,6 @@ struct Guard {
   std::vector<InputGuard> inputs;       // per run-time input
   int64_t max_elements = INT64_MAX;     // per tensor; INT32_MAX when the code indexes with 32 bits
   bool operator==(const Guard&) const = default;
-
-  bool is_exact() const;
 };
 
 // Which fact fails, or nothing. `text` is for explain: "dim 3 of input 0 is 320; the plan holds for 48..192, multiples

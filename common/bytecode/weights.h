@@ -30,9 +30,6 @@ class BufferWeights : public WeightSource {
   std::shared_ptr<Buffer> bytes_;
 };
 
-// Maps a file privately: pages are shared until something writes to them. NotFound or IoError.
-Result<std::shared_ptr<Buffer>> MapFile(const std::string& path);
-
 // Write side: the offset of a constant's bytes in the external file, or nullopt to keep them inline.
 using WeightPlacement = std::function<std::optional<uint64_t>(int32_t constant)>;
 

@@ -12,13 +12,6 @@ namespace {
 
 constexpr int64_t kNsPerMs = 1'000'000;
 
-int64_t DeadlineNs(int64_t deadline_ms) {
-  return SystemClock().NowNs() + deadline_ms * kNsPerMs;
-}
-int64_t LeftMs(int64_t deadline_ns) {
-  return (deadline_ns - SystemClock().NowNs()) / kNsPerMs;
-}
-
 }  // namespace
 
 struct CacheClient::Core : std::enable_shared_from_this<CacheClient::Core> {
@@ -28,7 +21,10 @@ struct CacheClient::Core : std::enable_shared_from_this<CacheClient::Core> {
   }
 
   RpcClient& Blobs() { return blob_rpc ? *blob_rpc : *rpc; }
+  int64_t DeadlineNs(int64_t deadline_ms) const { return clock->NowNs() + deadline_ms * kNsPerMs; }
+  int64_t LeftMs(int64_t deadline_ns) const { return (deadline_ns - clock->NowNs()) / kNsPerMs; }
 
+  const Clock* clock = &SystemClock();
   std::function<void(uint64_t)> on_new_head;
   std::atomic<uint64_t> newest_head{0};
   std::unique_ptr<RpcClient> rpc;
@@ -57,7 +53,7 @@ struct BlobFetch : std::enable_shared_from_this<BlobFetch> {
                 ids.begin() + static_cast<std::ptrdiff_t>(std::min(ids.size(), next + kKeysMax))},
         .offset = blobs[next].size()};
     owner->Blobs().Call(
-        static_cast<uint16_t>(Method::kGetBlobs), Encode(request), LeftMs(deadline_ns),
+        static_cast<uint16_t>(Method::kGetBlobs), Encode(request), owner->LeftMs(deadline_ns),
         [self = shared_from_this()](Result<RpcReply> raw) { self->Receive(std::move(raw)); }, trace_id);
   }
 
@@ -122,7 +118,7 @@ struct BlobPublish : std::enable_shared_from_this<BlobPublish> {
     for (const KernelBinding& binding : index)
       if (std::find(expected.begin(), expected.end(), binding.id) != expected.end()) request.index.push_back(binding);
     owner->Blobs().Call(
-        static_cast<uint16_t>(Method::kPublishBlobs), Encode(request), LeftMs(deadline_ns),
+        static_cast<uint16_t>(Method::kPublishBlobs), Encode(request), owner->LeftMs(deadline_ns),
         [self = shared_from_this(), expected = std::move(expected)](Result<RpcReply> raw) {
           self->Receive(std::move(raw), expected);
         },
@@ -153,12 +149,14 @@ Result<Value> WaitFor(const Start& start) {
 
 Result<std::unique_ptr<CacheClient>> CacheClient::Connect(Loop& loop, CacheClientOptions options) {
   auto core = std::make_shared<Core>();
+  core->clock = options.clock;
   core->on_new_head = std::move(options.on_new_head);
   const auto connect = [&](const std::string& endpoint) {
     RpcClientOptions rpc;
     rpc.endpoint = endpoint;
     rpc.security = options.security;
     rpc.breaker = options.breaker;
+    rpc.clock = options.clock;
     return RpcClient::Connect(loop, std::move(rpc));
   };
   ASSIGN_OR_RETURN(core->rpc, connect(options.endpoint));
@@ -208,7 +206,7 @@ void CacheClient::GetBlobs(std::vector<Digest> ids, int64_t deadline_ms, Callbac
   fetch->core = core_;
   fetch->blobs.resize(ids.size());
   fetch->ids = std::move(ids);
-  fetch->deadline_ns = DeadlineNs(deadline_ms);
+  fetch->deadline_ns = core_->DeadlineNs(deadline_ms);
   fetch->trace_id = trace_id;
   fetch->done = std::move(done);
   fetch->Step();
@@ -225,7 +223,7 @@ void CacheClient::PublishBlobs(std::vector<Bytes> blobs, std::vector<KernelBindi
   publish->core = core_;
   publish->blobs = std::move(blobs);
   publish->index = std::move(index);
-  publish->deadline_ns = DeadlineNs(deadline_ms);
+  publish->deadline_ns = core_->DeadlineNs(deadline_ms);
   publish->trace_id = trace_id;
   publish->done = std::move(done);
   publish->Step();

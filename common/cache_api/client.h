@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "common/cache_api/codec.h"
 #include "common/messaging/hints.h"
 #include "common/messaging/rpc_client.h"
@@ -26,6 +27,7 @@ struct CacheClientOptions {
   std::string hint_endpoint;  // empty: no hints
   ClientSecurity security;
   CircuitBreakerOptions breaker;
+  const Clock* clock = &SystemClock();
   // Called on the loop thread when a reply or hint shows another change-log head than the one before. May be empty.
   std::function<void(uint64_t head)> on_new_head;
 };

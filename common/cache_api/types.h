@@ -149,7 +149,7 @@ struct ReportRequest {
   Digest plan_key;
   ReportKind kind = ReportKind::kShadowOk;
   uint32_t runs = 1;
-  std::string reporter;  // unique per worker process; two different ones quarantine a plan
+  std::string reporter;  // for people; the store counts machines, not names
   std::string detail;
 };
 struct ReportReply {

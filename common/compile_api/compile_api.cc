@@ -11,6 +11,17 @@ constexpr int64_t kCancelDeadlineMs = 1'000;
 
 }  // namespace
 
+RoleSet MethodRoles(CompileMethod method) {
+  switch (method) {
+#define KILN_COMPILE_METHOD(value, name, roles, doc) \
+  case CompileMethod::k##name:                       \
+    return roles;
+#include "common/compile_api/compile_methods.def"
+#undef KILN_COMPILE_METHOD
+  }
+  return 0;
+}
+
 Digest CompileRequest::Key() const {
   FieldHasher hasher("kiln.compile-request.v1");
   hasher.Bytes(segment)
@@ -123,6 +134,11 @@ Result<CompileReply> RequestCompileSync(RpcClient& client, const CompileRequest&
   ASSIGN_OR_RETURN(RpcReply reply, client.CallSync(static_cast<uint16_t>(CompileMethod::kCompile),
                                                    EncodeCompileRequest(request), deadline_ms));
   return DecodeCompileReply(reply.message);
+}
+
+Result<CompileStats> CompileStatsSync(RpcClient& client, int64_t deadline_ms) {
+  ASSIGN_OR_RETURN(RpcReply reply, client.CallSync(static_cast<uint16_t>(CompileMethod::kStats), {}, deadline_ms));
+  return DecodeCompileStats(reply.message);
 }
 
 }  // namespace kiln

@@ -9,16 +9,18 @@
 #include "common/artifact/plan.h"
 #include "common/base/result.h"
 #include "common/messaging/message.h"
+#include "common/security/role.h"
 
 namespace kiln {
 
 class RpcClient;
 
 enum class CompileMethod : uint16_t {
-#define KILN_COMPILE_METHOD(value, name, doc) k##name = value,
+#define KILN_COMPILE_METHOD(value, name, roles, doc) k##name = value,
 #include "common/compile_api/compile_methods.def"
 #undef KILN_COMPILE_METHOD
 };
+RoleSet MethodRoles(CompileMethod method);
 
 // "Bake this segment." Self-contained: any replica can answer it without asking back.
 struct CompileRequest {
@@ -63,6 +65,7 @@ void RequestCompile(RpcClient& client, const CompileRequest& request, int64_t de
                     std::function<void(Result<CompileReply>)> done);
 // The same, blocking; not on the client's loop thread.
 Result<CompileReply> RequestCompileSync(RpcClient& client, const CompileRequest& request, int64_t deadline_ms);
+Result<CompileStats> CompileStatsSync(RpcClient& client, int64_t deadline_ms);
 // Tells the service that nobody here waits for the request of this key any more. `done` of that request comes all the
 // same, with Cancelled. One that does not arrive is no harm: the deadline ends the request then.
 void CancelCompile(RpcClient& client, const Digest& key);

@@ -166,8 +166,10 @@ Result<const RpcServer::Core::Method*> RpcServer::Core::Admit(const Envelope& re
     return kiln::Fail(ErrorCode::kPermissionDenied, "role " + std::string(RoleName(peer->role)) +
                                                         " may not call method " + std::to_string(request.method));
   if (request.table.rows != 0 && options.table_compatible && !options.table_compatible(request.table))
-    return kiln::Fail(ErrorCode::kUnsupported,
-                      "the op tables of the two builds contradict each other; one must be a prefix of the other");
+    return kiln::Fail(ErrorCode::kUnsupported, "the caller's op table (" + std::to_string(request.table.rows) +
+                                                   " rows) contradicts this service's (" +
+                                                   std::to_string(options.table.rows) +
+                                                   " rows): one must be a prefix of the other; run builds of one line");
   if (pending.size() >= options.pending_max)
     return kiln::Fail(ErrorCode::kBusy,
                       "all " + std::to_string(options.pending_max) + " request slots are taken; retry later");
@@ -179,7 +181,8 @@ void RpcServer::Core::Dispatch(const Method& method, Bytes identity, Envelope re
   const uint64_t ticket = next_ticket++;
   const int64_t now = options.clock->NowNs();
   RequestContext context{.role = peer.role,
-                         .peer_key = std::move(peer.key),
+                         .peer_key = peer.key,
+                         .machine = peer.key + "@" + message.address,
                          .peer = HexText(identity),
                          .method = request.method,
                          .deadline_ns = now + std::min(request.deadline_ms, kDeadlineMsMax) * kNsPerMs,

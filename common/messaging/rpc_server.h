@@ -24,6 +24,7 @@ namespace kiln {
 struct RequestContext {
   Role role;
   std::string peer_key;  // z85 public key; empty for a plaintext peer
+  std::string machine;   // who it is as far as the transport can tell: key and tcp address, neither of its own choice
   std::string peer;      // connection identity as hex: one per connection, for fairness and logs
   uint16_t method = 0;
   int64_t deadline_ns = 0;  // on the server's clock; work for an expired request is wasted

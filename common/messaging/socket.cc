@@ -157,6 +157,9 @@ struct Socket::Impl : std::enable_shared_from_this<Socket::Impl> {
       if (!more) {
         const char* user_id = zmq_msg_gets(&part, "User-Id");
         if (user_id != nullptr) message.user_id = user_id;
+        // Of an ipc peer ZeroMQ says "localhost:USER:GROUP:PROCESS"; of a tcp peer its address in numbers.
+        const char* address = zmq_msg_gets(&part, "Peer-Address");
+        if (address != nullptr && !std::string_view(address).starts_with("localhost:")) message.address = address;
       }
       zmq_msg_close(&part);
       if (!more) return true;

@@ -21,6 +21,7 @@ namespace kiln {
 struct SocketMessage {
   std::vector<Bytes> frames;
   std::string user_id;     // set by ZAP; empty for a plaintext peer
+  std::string address;     // of a tcp peer, without its port; empty for others
   bool too_large = false;  // more parts or bytes than allowed; frames hold only the first ones
 };
 

@@ -11,8 +11,8 @@ bool IsLetter(char c) {
 }
 
 // One term, with the ellipsis as -1.
-Result<std::vector<int>> ParseTerm(std::string_view term) {
-  std::vector<int> labels;
+Result<List<int>> ParseTerm(std::string_view term) {
+  List<int> labels;
   bool has_ellipsis = false;
   for (size_t i = 0; i < term.size(); ++i) {
     if (term[i] == '.') {
@@ -32,10 +32,10 @@ Result<std::vector<int>> ParseTerm(std::string_view term) {
   return labels;
 }
 
-void ReplaceEllipsis(std::vector<int>& labels, int dims) {
+void ReplaceEllipsis(List<int>& labels, int dims) {
   const auto at = std::find(labels.begin(), labels.end(), -1);
   if (at == labels.end()) return;
-  std::vector<int> replacement;
+  List<int> replacement;
   for (int d = dims; d-- > 0;) replacement.push_back(EinsumEquation::kEllipsisLabel + d);
   const auto position = labels.erase(at);
   labels.insert(position, replacement.begin(), replacement.end());
@@ -43,18 +43,19 @@ void ReplaceEllipsis(std::vector<int>& labels, int dims) {
 
 }  // namespace
 
-Result<EinsumEquation> ParseEinsum(std::string_view equation, const std::vector<int>& ranks) {
-  std::string text;
+Result<EinsumEquation> ParseEinsum(std::string_view equation, const List<int>& ranks) {
+  List<char> letters;
   for (const char c : equation) {
-    if (c != ' ') text += c;
+    if (c != ' ') letters.push_back(c);
   }
+  const std::string_view text(letters.data(), letters.size());
   const size_t arrow = text.find("->");
-  const std::string_view left = std::string_view(text).substr(0, std::min(arrow, text.size()));
+  const std::string_view left = text.substr(0, std::min(arrow, text.size()));
   EinsumEquation result;
   size_t begin = 0;
   while (true) {
     const size_t comma = std::min(left.find(',', begin), left.size());
-    ASSIGN_OR_RETURN(std::vector<int> labels, ParseTerm(left.substr(begin, comma - begin)));
+    ASSIGN_OR_RETURN(List<int> labels, ParseTerm(left.substr(begin, comma - begin)));
     result.inputs.push_back(std::move(labels));
     if (comma == left.size()) break;
     begin = comma + 1;
@@ -65,7 +66,7 @@ Result<EinsumEquation> ParseEinsum(std::string_view equation, const std::vector<
   }
   int ellipsis_dims = 0;
   for (size_t i = 0; i < ranks.size(); ++i) {
-    std::vector<int>& labels = result.inputs[i];
+    List<int>& labels = result.inputs[i];
     const bool has_ellipsis = std::find(labels.begin(), labels.end(), -1) != labels.end();
     const int own = ranks[i] - static_cast<int>(labels.size()) + (has_ellipsis ? 1 : 0);
     if (own < 0 || (!has_ellipsis && own != 0)) {
@@ -76,12 +77,12 @@ Result<EinsumEquation> ParseEinsum(std::string_view equation, const std::vector<
     ReplaceEllipsis(labels, own);
     ellipsis_dims = std::max(ellipsis_dims, has_ellipsis ? own : 0);
   }
-  std::map<int, int> uses;
-  for (const std::vector<int>& labels : result.inputs) {
+  std::map<int, int, std::less<>, ListAllocator<std::pair<const int, int>>> uses;
+  for (const List<int>& labels : result.inputs) {
     for (const int label : labels) ++uses[label];
   }
   if (arrow != std::string::npos) {
-    ASSIGN_OR_RETURN(result.output, ParseTerm(std::string_view(text).substr(arrow + 2)));
+    ASSIGN_OR_RETURN(result.output, ParseTerm(text.substr(arrow + 2)));
     ReplaceEllipsis(result.output, ellipsis_dims);
   } else {
     for (int d = ellipsis_dims; d-- > 0;) result.output.push_back(EinsumEquation::kEllipsisLabel + d);

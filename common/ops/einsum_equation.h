@@ -1,11 +1,11 @@
-// Einsum's equation, parsed once for its shape rule and its kernel.
+// Einsum's equation, for its shape rule and its kernel.
 #pragma once
 
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "common/base/result.h"
+#include "common/ops/list.h"
 
 namespace kiln {
 
@@ -13,11 +13,11 @@ namespace kiln {
 // last.
 struct EinsumEquation {
   static constexpr int kEllipsisLabel = 256;
-  std::vector<std::vector<int>> inputs;  // labels per dim of each input
-  std::vector<int> output;               // labels per dim of the output
+  List<List<int>> inputs;  // labels per dim of each input
+  List<int> output;        // labels per dim of the output
 };
 
 // Without "->" the output has the ellipsis, then every label that occurs once, in alphabetical order.
-Result<EinsumEquation> ParseEinsum(std::string_view equation, const std::vector<int>& ranks);
+Result<EinsumEquation> ParseEinsum(std::string_view equation, const List<int>& ranks);
 
 }  // namespace kiln

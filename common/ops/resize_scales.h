@@ -5,11 +5,12 @@
 #include <cmath>
 #include <cstdint>
 #include <numeric>
+#include <span>
 #include <string>
-#include <vector>
 
 #include "common/base/result.h"
 #include "common/bytecode/program.h"
+#include "common/ops/list.h"
 
 namespace kiln {
 
@@ -20,8 +21,8 @@ inline int64_t ScaledSize(int64_t size, double scale) {
 }
 
 // Attribute `axes`, normalised, or every dim.
-inline Result<std::vector<int>> ResizeAxes(const Attributes& attributes, int rank) {
-  std::vector<int> axes;
+inline Result<List<int>> ResizeAxes(const Attributes& attributes, int rank) {
+  List<int> axes;
   for (const int64_t given : attributes.Ints("axes")) {
     const int64_t axis = given < 0 ? given + rank : given;
     if (axis < 0 || axis >= rank) {
@@ -39,11 +40,11 @@ inline Result<std::vector<int>> ResizeAxes(const Attributes& attributes, int ran
 
 struct AspectSizes {
   double scale = 1.0;
-  std::vector<int64_t> sizes;
+  List<int64_t> sizes;
 };
 // One scale for all axes under `keep_aspect_ratio_policy` not_larger or not_smaller.
-inline AspectSizes KeepAspect(const Attributes& attributes, const std::vector<int64_t>& in,
-                              const std::vector<int64_t>& wanted) {
+inline AspectSizes KeepAspect(const Attributes& attributes, std::span<const int64_t> in,
+                              std::span<const int64_t> wanted) {
   const bool not_larger = attributes.Text("keep_aspect_ratio_policy", "stretch") == "not_larger";
   AspectSizes result;
   for (size_t i = 0; i < in.size(); ++i) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "common/ops/kernels/kernel.h"
+#include "common/ops/kernels/operands.h"
 #include "common/ops/slice_range.h"
 
 namespace kiln {
@@ -77,10 +78,10 @@ void* Advance(const TensorRef& ref, int64_t elements) {
 
 Result<View> SlicedView(const KernelCall& call, const Dims& dims) {
   const TensorRef& in = call.inputs[0];
-  const std::vector<int64_t> starts = kernels::ReadInts(call.inputs[1]);
-  const std::vector<int64_t> ends = kernels::ReadInts(call.inputs[2]);
-  const std::vector<int64_t> axes = call.Has(3) ? kernels::ReadInts(call.inputs[3]) : std::vector<int64_t>();
-  const std::vector<int64_t> steps = call.Has(4) ? kernels::ReadInts(call.inputs[4]) : std::vector<int64_t>();
+  const List<int64_t> starts = kernels::IntsOf(call.inputs[1]);
+  const List<int64_t> ends = kernels::IntsOf(call.inputs[2]);
+  const List<int64_t> axes = call.Has(3) ? kernels::IntsOf(call.inputs[3]) : List<int64_t>();
+  const List<int64_t> steps = call.Has(4) ? kernels::IntsOf(call.inputs[4]) : List<int64_t>();
   const size_t count = starts.size();
   if (ends.size() != count || (call.Has(3) && axes.size() != count) || (call.Has(4) && steps.size() != count)) {
     return Fail(ErrorCode::kShapeMismatch, "starts, ends, axes and steps of Slice differ in length");
@@ -111,7 +112,7 @@ Result<View> SplitView(const KernelCall& call, int output, const Dims& dims) {
   ASSIGN_OR_RETURN(const int axis, kernels::NormalizeAxis(call.attributes->Int("axis", 0), in.rank()));
   int64_t offset = 0;
   if (call.Has(1)) {
-    const std::vector<int64_t> sizes = kernels::ReadInts(call.inputs[1]);
+    const List<int64_t> sizes = kernels::IntsOf(call.inputs[1]);
     if (static_cast<size_t>(output) >= sizes.size()) {
       return Fail(ErrorCode::kShapeMismatch, "Split has no size for output " + std::to_string(output));
     }

@@ -20,7 +20,11 @@ Result<Role> RoleFromName(std::string_view name) {
   if (name == text) return Role::k##role;
 #include "common/security/roles.def"
 #undef KILN_ROLE
-  return Fail(ErrorCode::kInvalidArgument, "role '" + std::string(name) + "' is unknown; use worker, compile or admin");
+  std::string known;
+#define KILN_ROLE(value, role, text, doc) known += (known.empty() ? "" : ", ") + std::string(text);
+#include "common/security/roles.def"
+#undef KILN_ROLE
+  return Fail(ErrorCode::kInvalidArgument, "role '" + std::string(name) + "' is unknown; use one of " + known);
 }
 
 }  // namespace kiln

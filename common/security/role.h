@@ -19,8 +19,13 @@ using RoleSet = uint8_t;
 constexpr RoleSet RoleBit(Role role) {
   return static_cast<RoleSet>(1u << static_cast<unsigned>(role));
 }
-constexpr RoleSet kAnyRole = RoleBit(Role::kWorker) | RoleBit(Role::kCompile) | RoleBit(Role::kAdmin);
+constexpr RoleSet kAnyRole = 0
+#define KILN_ROLE(value, name, text, doc) | RoleBit(Role::k##name)
+#include "common/security/roles.def"
+#undef KILN_ROLE
+    ;
 constexpr RoleSet kCompileUp = RoleBit(Role::kCompile) | RoleBit(Role::kAdmin);
+constexpr RoleSet kOperatorUp = RoleBit(Role::kOperator) | RoleBit(Role::kAdmin);
 constexpr RoleSet kAdminOnly = RoleBit(Role::kAdmin);
 
 std::string_view RoleName(Role role);

@@ -77,6 +77,8 @@ Result<SignatureParts> ParseSignature(std::span<const uint64_t> words, int input
       if (input.dims.back() < 0)
         return Fail(ErrorCode::kMalformed, fmt::format("dim {} of input {} is negative", d, i));
     }
+    if (const auto elements = CheckedElements(input.dims, *dtype); !elements)
+      return FailIn(fmt::format("input {} of the signature", i), elements.error());
     if (contiguous) {
       input.strides = ContiguousStrides(input.dims);
     } else {

@@ -71,7 +71,8 @@ Message Encode(const LoadReply& reply) {
   FlatBufferBuilder builder(2048);
   const auto inputs = builder.CreateVector(EncodeValues(builder, reply.inputs));
   const auto outputs = builder.CreateVector(EncodeValues(builder, reply.outputs));
-  builder.Finish(fbs::CreateLoadReply(builder, inputs, outputs, reply.segments, reply.nodes, reply.load_us));
+  const auto optional = builder.CreateVector(EncodeValues(builder, reply.optional_inputs));
+  builder.Finish(fbs::CreateLoadReply(builder, inputs, outputs, reply.segments, reply.nodes, reply.load_us, optional));
   return {FinishedBytes(builder), {}};
 }
 
@@ -79,6 +80,7 @@ Status Decode(const Message& message, LoadReply& reply) {
   ASSIGN_OR_RETURN(const fbs::LoadReply* root, VerifiedRoot<fbs::LoadReply>(message.payload, "load reply"));
   RETURN_IF_ERROR(DecodeValues(root->inputs(), reply.inputs));
   RETURN_IF_ERROR(DecodeValues(root->outputs(), reply.outputs));
+  RETURN_IF_ERROR(DecodeValues(root->optional_inputs(), reply.optional_inputs));
   reply.segments = root->segments();
   reply.nodes = root->nodes();
   reply.load_us = root->load_us();
@@ -177,6 +179,17 @@ Status Decode(const Message& message, WorkerStatsReply& reply) {
   if (root->stats() != nullptr)
     for (const fbs::WorkerStat* stat : *root->stats()) reply.stats.emplace_back(Text(stat->name()), stat->value());
   return {};
+}
+
+RoleSet MethodRoles(WorkerMethod method) {
+  switch (method) {
+#define KILN_WORKER_METHOD(value, name, roles, doc) \
+  case WorkerMethod::k##name:                       \
+    return roles;
+#include "common/worker_api/worker_methods.def"
+#undef KILN_WORKER_METHOD
+  }
+  return 0;
 }
 
 Result<LoadReply> CallLoad(RpcClient& client, const LoadRequest& request, int64_t deadline_ms) {

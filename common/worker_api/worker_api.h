@@ -8,6 +8,7 @@
 
 #include "common/base/result.h"
 #include "common/messaging/message.h"
+#include "common/security/role.h"
 #include "common/tensor/tensor.h"
 
 namespace kiln {
@@ -15,10 +16,11 @@ namespace kiln {
 class RpcClient;
 
 enum class WorkerMethod : uint16_t {
-#define KILN_WORKER_METHOD(value, name, doc) k##name = value,
+#define KILN_WORKER_METHOD(value, name, roles, doc) k##name = value,
 #include "common/worker_api/worker_methods.def"
 #undef KILN_WORKER_METHOD
 };
+RoleSet MethodRoles(WorkerMethod method);
 
 struct NamedTensor {
   std::string name;
@@ -41,6 +43,7 @@ struct LoadReply {
   std::vector<ValueInfo> inputs, outputs;
   uint32_t segments = 0, nodes = 0;
   uint64_t load_us = 0;
+  std::vector<ValueInfo> optional_inputs;  // have a value of the model's own, which a run may replace
 };
 struct UnloadRequest {
   std::string name;

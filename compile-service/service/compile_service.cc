@@ -46,32 +46,31 @@ CompileService::~CompileService() {
 }
 
 void CompileService::RegisterOn(RpcServer& server) {
-  server.Register(static_cast<uint16_t>(CompileMethod::kCompile), kAnyRole,
-                  [this](const RequestContext& context, Message message, Replier reply) {
-                    Result<CompileRequest> request = DecodeCompileRequest(message);
-                    if (!request.has_value()) return reply.Fail(request.error());
-                    const Digest key = request->Key();
-                    Enqueue(context, {std::move(*request), {}, key}, reply);
-                  });
-  server.Register(static_cast<uint16_t>(CompileMethod::kCancel), kAnyRole,
-                  [this](const RequestContext& context, Message message, Replier reply) {
-                    const Result<Digest> key = DecodeCancelRequest(message);
-                    if (!key.has_value()) return reply.Fail(key.error());
-                    Cancel(context, *key);
-                    reply.Ok({});
-                  });
-  server.Register(static_cast<uint16_t>(CompileMethod::kDisassemble), kAnyRole,
-                  [this](const RequestContext& context, Message message, Replier reply) {
-                    Result<std::vector<uint8_t>> code = DecodeDisassembleRequest(message);
-                    if (!code.has_value()) return reply.Fail(code.error());
-                    if (const auto blob = ParseKernelBlob(*code); !blob.has_value()) return reply.Fail(blob.error());
-                    const Digest key = FieldHasher("kiln.disassemble-request.v1").Bytes(*code).Finish();
-                    Enqueue(context, {{}, std::move(*code), key}, reply);
-                  });
-  server.Register(static_cast<uint16_t>(CompileMethod::kStats), kAnyRole,
-                  [this](const RequestContext&, Message, Replier reply) { reply.Ok(EncodeCompileStats(Stats())); });
-  server.Register(static_cast<uint16_t>(CompileMethod::kPing), kAnyRole,
-                  [](const RequestContext&, Message, Replier reply) { reply.Ok({}); });
+  const auto on = [&server](CompileMethod method, RpcHandler handler) {
+    server.Register(static_cast<uint16_t>(method), MethodRoles(method), std::move(handler));
+  };
+  on(CompileMethod::kCompile, [this](const RequestContext& context, Message message, Replier reply) {
+    Result<CompileRequest> request = DecodeCompileRequest(message);
+    if (!request.has_value()) return reply.Fail(request.error());
+    const Digest key = request->Key();
+    Enqueue(context, {std::move(*request), {}, key}, reply);
+  });
+  on(CompileMethod::kCancel, [this](const RequestContext& context, Message message, Replier reply) {
+    const Result<Digest> key = DecodeCancelRequest(message);
+    if (!key.has_value()) return reply.Fail(key.error());
+    Cancel(context, *key);
+    reply.Ok({});
+  });
+  on(CompileMethod::kDisassemble, [this](const RequestContext& context, Message message, Replier reply) {
+    Result<std::vector<uint8_t>> code = DecodeDisassembleRequest(message);
+    if (!code.has_value()) return reply.Fail(code.error());
+    if (const auto blob = ParseKernelBlob(*code); !blob.has_value()) return reply.Fail(blob.error());
+    const Digest key = FieldHasher("kiln.disassemble-request.v1").Bytes(*code).Finish();
+    Enqueue(context, {{}, std::move(*code), key}, reply);
+  });
+  on(CompileMethod::kStats,
+     [this](const RequestContext&, Message, Replier reply) { reply.Ok(EncodeCompileStats(Stats())); });
+  on(CompileMethod::kPing, [](const RequestContext&, Message, Replier reply) { reply.Ok({}); });
 }
 
 CompileStats CompileService::Stats() const {

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "common/artifact/target_text.h"
+#include "common/compile_api/op_table.h"
 #include "common/process/parse_flags.h"
 #include "common/process/process.h"
 #include "common/security/key_directory.h"
@@ -81,6 +82,8 @@ Status Serve(const Flags& flags) {
   server_options.endpoints = flags.listen;
   server_options.security = server_security;
   server_options.part_bytes_max = limits::kEnvelopeBytesMax;
+  server_options.table = OwnOpTable();
+  server_options.table_compatible = IsOpTableCompatible;
   ASSIGN_OR_RETURN(auto server, RpcServer::Listen(*loop, std::move(server_options)));
   service.RegisterOn(*server);
   server->Serve();

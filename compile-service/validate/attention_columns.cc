@@ -67,8 +67,12 @@ class AttentionEvaluator {
         weight = static_cast<double>(static_cast<float>(std::exp(score - largest)));
         total += weight;
       }
-      for (double& weight : weights) weight /= total;
-      DotColumns(weights, values_.data(), spec_.value_elements, spec_.value_elements, row_.data());
+      // The sums stay in double until they are divided.
+      std::vector<double> sums(static_cast<size_t>(spec_.value_elements), 0);
+      for (size_t n = 0; n < weights.size(); ++n)
+        for (size_t i = 0; i < sums.size(); ++i)
+          sums[i] += weights[n] * static_cast<double>(values_[n * sums.size() + i]);
+      for (size_t i = 0; i < sums.size(); ++i) row_[i] = static_cast<float>(keys_ == 0 ? 0 : sums[i] / total);
       StoreRow(RowOf(spec_.out, first + q));
     }
   }

@@ -201,9 +201,9 @@ TEST_F(KilnCommand, RunNamesWhatIsWrongAndLeavesNothingBehind) {
        std::initializer_list<Case>{{"--dim x.0=3", 0, "y : f32[3]"},
                                    {"--dim x.0=0", 0, "y : f32[0]"},
                                    {"", 2, "--dim x.0=SIZE"},
-                                   {"--dim x.0=-1", 2, "non-negative"},
-                                   {"--dim x.0=99999999999999999999", 2, "non-negative"},
-                                   {"--dim x.0=9223372036854775807", 2, "limit"},
+                                   {"--dim x.0=-1", 2, "no integer of at least 0"},
+                                   {"--dim x.0=99999999999999999999", 2, "no integer of at least 0"},
+                                   {"--dim x.0=9223372036854775807", 2, "needs a largest one"},
                                    {"--dim x.0=3 --dim y.7=2", 2, "y.7"},
                                    {"--dim x.0=40000000", 2, "limit"},
                                    {"--input x=absent.pb", 2, "absent.pb"},
@@ -271,6 +271,10 @@ TEST_F(KilnCommand, DimHintsBecomeConstraintsOfTheProgram) {
   EXPECT_EQ(import.status, 0) << import.output;
   EXPECT_THAT(import.output, HasSubstr("tensors of one run: at most 512 bytes"));
   EXPECT_THAT(Kiln("dis " + program).output, HasSubstr("symbol n in [8, 64] divisor 8"));
+  const Invocation run = Kiln("run " + model + " --dim n=8..64:8 --repeat 3 --check");
+  EXPECT_EQ(run.status, 0) << run.output;
+  EXPECT_THAT(Kiln("run " + model + " --dim q=3").output, HasSubstr("no input has this dim; there are"));
+  EXPECT_THAT(Kiln("run " + model + " --dim n=3..").output, HasSubstr("a random size needs a largest one"));
   const Invocation wrong = Kiln("import " + model + " -o " + program + " --dim m=1..64");
   EXPECT_EQ(wrong.status, 2);
   EXPECT_THAT(wrong.output, HasSubstr("no input has a dim of this name"));

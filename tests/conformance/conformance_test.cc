@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Share of the compiled cases' nodes, both forms, that reference steps compute. May only fall.
-constexpr double kReferenceShareMax = 0.133;
+constexpr double kReferenceShareMax = 0.131;
 // Cases of scope extra that pass as declared. May only rise.
 constexpr size_t kExtraPassedMin = 12;
 
@@ -53,7 +53,7 @@ std::vector<std::vector<std::string>> ReadTable(const fs::path& path) {
 std::vector<std::string> CasesOf(const std::string& scope) {
   std::vector<std::string> names;
   for (const std::vector<std::string>& row : ReadTable(ArchiveDirectory() / "cases.tsv"))  // case, scope, op, …
-    if (row.size() > 5 && row[1] == scope && (scope == "extra" || row[5] == "pass")) names.push_back(row[0]);
+    if (row.size() > 2 && row[1] == scope) names.push_back(row[0]);
   return names;
 }
 

@@ -1,8 +1,10 @@
 // A worker answers whatever becomes of the other services, and uses them again when they are back.
 #include <signal.h>
 
+#include "common/numeric/difference.h"
 #include "tests/end_to_end/fleet_fixture.h"
 #include "tests/end_to_end/small_model.h"
+#include "vm-worker/onnx/importer.h"
 
 namespace kiln {
 namespace {
@@ -129,6 +131,64 @@ TEST_F(ServicesTest, TensorsTravelBySharedMemoryOnOneHost) {
   EXPECT_EQ(model_.Difference(40, reply->outputs.at(0).tensor), "");
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm"))
     EXPECT_FALSE(entry.path().filename().string().starts_with("kiln-" + std::to_string(getpid()))) << "left behind";
+}
+
+TEST_F(ServicesTest, AnInitialiserThatTheModelListsAsInputMayBeGiven) {
+  RpcClient* worker = StartWorker();
+  testing::SmallModel model(24, "Relu", true);
+  const auto loaded = CallLoad(*worker, {"m", model.WriteTo(directory_)}, 10'000);
+  ASSERT_TRUE(loaded.has_value()) << ToString(loaded.error());
+  ASSERT_EQ(loaded->inputs.size(), 1u);
+  ASSERT_EQ(loaded->optional_inputs.size(), 1u);
+  EXPECT_EQ(loaded->optional_inputs[0].name, "b");
+  EXPECT_EQ(loaded->optional_inputs[0].text, "f32[24]");
+
+  const Tensor x = model.Input(5);
+  const auto plain = CallRun(*worker, {"m", {{"x", x}}}, 10'000);
+  ASSERT_TRUE(plain.has_value()) << ToString(plain.error());
+  EXPECT_EQ(model.Difference(5, plain->outputs.at(0).tensor), "") << "the model's own value";
+
+  auto imported = ImportOnnx(directory_ + "/model.onnx", {.overrides = {"b"}});
+  ASSERT_TRUE(imported.has_value()) << ToString(imported.error());
+  const auto program = LoadedProgram::Load(std::move(imported->program)).value();
+  VmContext context;
+  for (const float value : {0.0f, 4.0f}) {
+    const Tensor b = Tensor::Of<float>(DType::kF32, {24}, std::vector<float>(24, value));
+    b.ref.as<float>()[3] = -2;
+    const auto expected = context.Run(*program, std::vector<TensorRef>{x.ref, b.ref});
+    ASSERT_TRUE(expected.has_value());
+    const auto given = CallRun(*worker, {"m", {{"x", x}, {"b", b}}}, 10'000);
+    ASSERT_TRUE(given.has_value()) << ToString(given.error());
+    EXPECT_EQ(FirstDifference(expected->at(0).ref, given->outputs.at(0).tensor.ref,
+                              {.scope = ErrorScope::kElement, .relative = 1e-5, .tiny = 1e-7}),
+              std::nullopt);
+    EXPECT_NE(model.Difference(5, given->outputs.at(0).tensor), "") << "the bias plays a part";
+  }
+  const auto wrong = CallRun(*worker, {"m", {{"x", x}, {"b", Tensor::Zeros(DType::kF32, {23})}}}, 10'000);
+  ASSERT_FALSE(wrong.has_value());
+  EXPECT_EQ(wrong.error().code, ErrorCode::kShapeMismatch) << ToString(wrong.error());
+  EXPECT_EQ(model.Difference(5, CallRun(*worker, {"m", {{"x", x}}}, 10'000)->outputs.at(0).tensor), "");
+}
+
+TEST_F(ServicesTest, MemoryOfRunsIsBounded) {
+  RpcClient* worker = StartWorker({"--run-memory-bytes", "1048576"});
+  Load(*worker);
+  const auto large = CallRun(*worker, {"m", {{"x", model_.Input(100'000)}}}, 30'000);
+  ASSERT_FALSE(large.has_value());
+  EXPECT_EQ(large.error().code, ErrorCode::kResourceExhausted) << ToString(large.error());
+  Ask(*worker, 7);
+}
+
+TEST_F(ServicesTest, AnAnswerThatFitsNoMessageIsAnErrorThatSaysSo) {
+  RpcClient* worker = StartWorker();
+  Load(*worker);
+  constexpr int64_t kRows = 720'000;  // 24 columns of 4 bytes each: 69 MB
+  const auto large = CallRun(*worker, {"m", {{"x", model_.Input(kRows)}}}, 60'000);
+  ASSERT_FALSE(large.has_value());
+  EXPECT_EQ(large.error().code, ErrorCode::kLimitExceeded) << ToString(large.error());
+  EXPECT_NE(large.error().message.find("69120000 bytes"), std::string::npos) << large.error().message;
+  EXPECT_NE(large.error().message.find("part of the batch"), std::string::npos) << large.error().message;
+  Ask(*worker, 7);
 }
 
 TEST_F(ServicesTest, ModelsComeAndGo) {

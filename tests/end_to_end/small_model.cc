@@ -50,7 +50,7 @@ void AddValue(onnx::ValueInfoProto& value, const std::string& name, int64_t colu
 
 }  // namespace
 
-SmallModel::SmallModel(int64_t columns, const std::string& activation) {
+SmallModel::SmallModel(int64_t columns, const std::string& activation, bool bias_is_input) {
   onnx::ModelProto model;
   model.set_ir_version(8);
   model.add_opset_import()->set_version(17);
@@ -63,6 +63,12 @@ SmallModel::SmallModel(int64_t columns, const std::string& activation) {
   AddNode(graph, activation, {"sum"}, "positive");
   AddNode(graph, "Softmax", {"positive"}, "y");
   AddValue(*graph.add_input(), "x", kInner);
+  if (bias_is_input) {
+    onnx::ValueInfoProto& bias = *graph.add_input();
+    bias.set_name("b");
+    bias.mutable_type()->mutable_tensor_type()->set_elem_type(1);
+    bias.mutable_type()->mutable_tensor_type()->mutable_shape()->add_dim()->set_dim_value(columns);
+  }
   AddValue(*graph.add_output(), "y", columns);
   bytes_ = model.SerializeAsString();
   auto imported = ImportOnnxBytes({reinterpret_cast<const uint8_t*>(bytes_.data()), bytes_.size()}, "small");

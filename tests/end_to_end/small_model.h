@@ -12,7 +12,8 @@ namespace kiln::testing {
 class SmallModel {
  public:
   // columns: of the output; another number, or another activation, is another segment.
-  explicit SmallModel(int64_t columns = 24, const std::string& activation = "Relu");
+  // With `bias_is_input` callers may override the bias "b".
+  explicit SmallModel(int64_t columns = 24, const std::string& activation = "Relu", bool bias_is_input = false);
   // Writes model.onnx into the directory; returns its path.
   std::string WriteTo(const std::string& directory) const;
   const std::shared_ptr<const LoadedProgram>& program() const { return program_; }

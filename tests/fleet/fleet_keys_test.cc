@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "common/security/key_directory.h"
+#include "common/worker_api/worker_api.h"
 
 namespace kiln::cli {
 namespace {
@@ -26,6 +27,19 @@ class FleetKeys : public ::testing::Test {
   }
   std::string directory_;
 };
+
+TEST_F(FleetKeys, OnlyTheToolAndTheAdministratorMayLoadModels) {
+  const AllowList list = Of("worker").LoadAllowList().value();
+  const auto may_load = [&](std::string_view holder) {
+    const Role role = list.RoleOf(Of("worker").LoadCurvePublic(holder).value()).value();
+    for (const WorkerMethod method : {WorkerMethod::kRun, WorkerMethod::kOpenStream, WorkerMethod::kList})
+      EXPECT_NE(MethodRoles(method) & RoleBit(role), 0) << holder;
+    EXPECT_EQ(MethodRoles(WorkerMethod::kLoad), MethodRoles(WorkerMethod::kUnload));
+    return (MethodRoles(WorkerMethod::kLoad) & RoleBit(role)) != 0;
+  };
+  EXPECT_TRUE(may_load("tool") && may_load("admin"));
+  EXPECT_FALSE(may_load("worker") || may_load("cache") || may_load("compile"));
+}
 
 TEST_F(FleetKeys, NoDirectoryHoldsAnothersSecret) {
   for (const KeyHolder& holder : KeyHolders())

@@ -124,7 +124,7 @@ void CheckAttributes(Input bytes) {
 }
 
 void CheckSignature(Input bytes) {
-  if (bytes.empty()) return;
+  if (bytes.size() < 8) return;
   std::vector<uint64_t> words(bytes.size() / 8);
   std::memcpy(words.data(), bytes.data() + bytes.size() % 8, words.size() * 8);
   const auto parts = ParseSignature(words, bytes[0] % 4);

@@ -21,7 +21,7 @@ SegmentVerdict Dispatcher::Enter(const SegmentEntry& entry) {
   SegmentCounters& counters = counters_[segment];
   const PlanList* list = runtime.slot.Load();
   if (list == nullptr) return SegmentVerdict::kInterpretAndTell;
-  Memo& memo = MemoFor(entry, *list);
+  Memo& memo = MemoFor(entry);
   if (memo.version != list->version()) Resolve(entry, *list, memo);
   memo.last_use = ++now_;
   if (memo.instance == nullptr) {
@@ -64,7 +64,7 @@ bool Dispatcher::ShadowAdmits(const SegmentRuntime& runtime, const SegmentEntry&
   return !CheckGuard(guard, (*plan)->plan().symbols, symbol_values_, entry.inputs).has_value();
 }
 
-Dispatcher::Memo& Dispatcher::MemoFor(const SegmentEntry& entry, const PlanList&) {
+Dispatcher::Memo& Dispatcher::MemoFor(const SegmentEntry& entry) {
   const auto segment = static_cast<size_t>(entry.segment);
   Recent& recent = recent_[segment];
   if (recent.signature != nullptr && *recent.signature == *entry.signature) return *recent.memo;
@@ -83,6 +83,7 @@ void Dispatcher::Resolve(const SegmentEntry& entry, const PlanList& list, Memo& 
   Tell(static_cast<size_t>(entry.segment), *entry.signature, memo);
   memo.version = list.version();
   memo.instance.reset();
+  memo.charge = {};
   const Segment& segment = list.plans().front()->segment();
   symbol_values_.assign(segment.symbols.size(), -1);
   if (!BindSymbols(segment, entry.inputs, entry.parameters, symbol_values_).has_value()) return;
@@ -98,6 +99,10 @@ void Dispatcher::Resolve(const SegmentEntry& entry, const PlanList& list, Memo& 
   const std::shared_ptr<const LinkedPlan> borrowed(std::shared_ptr<const void>(), plan->get());
   Result<std::unique_ptr<PlanInstance>> instance = PlanInstance::Instantiate(borrowed, symbol_values_);
   if (!instance.has_value()) return;
+  // Without room the call is interpreted; it asks again when the slot's version changes or its memo was dropped.
+  auto charge = MemoryCharge::Take(options_.budget, MemoryUse::kPlans, (*instance)->bytes());
+  if (!charge.has_value()) return;
+  memo.charge = std::move(*charge);
   memo.instance = std::move(*instance);
   memo.exact = (*plan)->exact();
 }

@@ -38,8 +38,9 @@ class CallObserver {
 };
 
 struct DispatcherOptions {
-  size_t instances_max = 1024;  // memoised per thread, over all segments
-  KernelPool* pool = nullptr;   // shared by the worker's threads; outlives the dispatcher
+  size_t instances_max = 1024;     // memoised per thread, over all segments
+  KernelPool* pool = nullptr;      // shared by the worker's threads; outlives the dispatcher
+  MemoryBudget* budget = nullptr;  // where instances are booked; outlives the dispatcher
   const Clock* clock = &SystemClock();
 };
 
@@ -65,6 +66,7 @@ class Dispatcher final : public SegmentHook {
   struct Memo {
     uint64_t version = 0;
     std::unique_ptr<PlanInstance> instance;
+    MemoryCharge charge;
     uint64_t last_use = 0;
     bool exact = false;  // the instance's plan
     uint64_t untold_calls = 0;
@@ -72,7 +74,7 @@ class Dispatcher final : public SegmentHook {
   };
   using SegmentMemos = std::unordered_map<Signature, Memo, SignatureHash>;
 
-  Memo& MemoFor(const SegmentEntry& entry, const PlanList& list);
+  Memo& MemoFor(const SegmentEntry& entry);
   void Resolve(const SegmentEntry& entry, const PlanList& list, Memo& memo);
   void OfferShadow(const SegmentRuntime& runtime, const SegmentEntry& entry, bool by_plan);
   bool ShadowAdmits(const SegmentRuntime& runtime, const SegmentEntry& entry, const LinkedPlan** plan);

@@ -54,8 +54,14 @@ Result<std::shared_ptr<const Tensor>> PackedWeights::Pack(const PrepackRecipe& r
       if (auto alive = it->second.tensor.lock()) return alive;
   }
   ASSIGN_OR_RETURN(Tensor tensor, runner_(recipe.program, inputs));
-  auto packed =
-      std::make_shared<const Tensor>(tensor.ref.IsContiguous() ? std::move(tensor) : MakeContiguous(tensor.ref));
+  struct Booked {
+    Tensor tensor;
+    MemoryCharge charge;
+  };
+  auto booked = std::make_shared<Booked>();
+  ASSIGN_OR_RETURN(booked->charge, MemoryCharge::Take(budget_, MemoryUse::kPackedWeights, tensor.ref.bytes()));
+  booked->tensor = tensor.ref.IsContiguous() ? std::move(tensor) : MakeContiguous(tensor.ref);
+  const std::shared_ptr<const Tensor> packed(booked, &booked->tensor);
   std::lock_guard lock(mutex_);
   std::erase_if(packed_, [](const auto& entry) { return entry.second.tensor.expired(); });
   packed_[key] = {packed, owner};
@@ -108,7 +114,14 @@ Result<std::shared_ptr<const LinkedPlan>> LinkedPlan::Link(std::shared_ptr<const
   linked->key_ = key;
   linked->segment_ = &segment;
   linked->weights_.assign(weights.begin(), weights.end());
+  ASSIGN_OR_RETURN(linked->charge_, MemoryCharge::Take(packer.budget(), MemoryUse::kPlans, linked->bytes()));
   return linked;
+}
+
+int64_t LinkedPlan::packed_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& tensor : packed_) bytes += tensor->ref.bytes();
+  return bytes;
 }
 
 int64_t LinkedPlan::bytes() const {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/artifact/plan.h"
+#include "common/base/memory_budget.h"
 #include "common/native/code_mapping.h"
 #include "common/ops/reference_kernel.h"
 #include "common/segment/segment.h"
@@ -23,7 +24,11 @@ using RecipeRunner = std::function<Result<Tensor>(const Program& program, std::s
 // as long as one of them is. Thread-safe.
 class PackedWeights {
  public:
-  explicit PackedWeights(RecipeRunner runner) : runner_(std::move(runner)) {}
+  // `budget` may be null; outlives everything packed. Without room there, Pack is ResourceExhausted: whoever wanted the
+  // plan goes on with the weights as they are.
+  explicit PackedWeights(RecipeRunner runner, MemoryBudget* budget = nullptr)
+      : runner_(std::move(runner)), budget_(budget) {}
+  MemoryBudget* budget() const { return budget_; }
   // `owner` holds the weights. Addresses name them only while it lives: the packed form of a model that is gone never
   // serves another one whose weights lie where its own did. Null: the weights outlive this object.
   Result<std::shared_ptr<const Tensor>> Pack(const PrepackRecipe& recipe, std::span<const TensorRef> weights,
@@ -32,6 +37,7 @@ class PackedWeights {
 
  private:
   RecipeRunner runner_;
+  MemoryBudget* budget_;
   mutable std::mutex mutex_;
   struct Entry {
     std::weak_ptr<const Tensor> tensor;
@@ -66,7 +72,8 @@ class LinkedPlan : public std::enable_shared_from_this<LinkedPlan> {
     std::shared_ptr<const void> prepared;
   };
   const Reference& reference(size_t step) const { return references_[step]; }
-  int64_t bytes() const;  // code and tables, without weights
+  int64_t bytes() const;         // code and tables, without weights
+  int64_t packed_bytes() const;  // of its packed weights, which others may share
 
  private:
   LinkedPlan() = default;
@@ -78,6 +85,7 @@ class LinkedPlan : public std::enable_shared_from_this<LinkedPlan> {
   std::vector<std::shared_ptr<const Tensor>> packed_;
   std::vector<Reference> references_;
   bool exact_ = false;
+  MemoryCharge charge_;
 };
 
 }  // namespace kiln

@@ -76,6 +76,9 @@ void AddReasonText(const SegmentStatus& status, const TierOptions& options, std:
           "that "
           "a compile service publishes is used at once, this one when its quarantine is lifted");
       break;
+    case MissReason::kNoMemory:
+      remedies.push_back("more memory for the worker (--memory-bytes), or fewer models in it");
+      break;
     case MissReason::kUndecided:
       remedies.push_back(fmt::format(
           "calls whose decisions (comparisons, rounding to integers) do not lie on an edge, or more memory for shadow "

@@ -42,6 +42,7 @@ Status Arena::AddChunk(size_t bytes) {
     return Fail(ErrorCode::kResourceExhausted, "the run needs " + std::to_string(stats_.reserved_bytes + bytes) +
                                                    " bytes of temporary memory; the limit is " +
                                                    std::to_string(limit_));
+  ASSIGN_OR_RETURN(MemoryCharge charge, MemoryCharge::Take(budget_, MemoryUse::kArenas, static_cast<int64_t>(bytes)));
   void* mapped = mmap(nullptr, bytes + 2 * PageBytes(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapped == MAP_FAILED)
     return Fail(ErrorCode::kResourceExhausted,
@@ -57,7 +58,7 @@ Status Arena::AddChunk(size_t bytes) {
   stats_.huge_pages = bytes >= kHugePage && madvise(base, bytes, MADV_HUGEPAGE) == 0;
   if (!stats_.huge_pages)
     (void)madvise(base, bytes, MADV_POPULATE_WRITE);  // page faults now or in the first run: only time differs
-  chunks_.push_back({base, bytes, RangeAllocator(bytes)});
+  chunks_.push_back({base, bytes, RangeAllocator(bytes), std::move(charge)});
   stats_.reserved_bytes += bytes;
   ++stats_.mappings;
   return {};

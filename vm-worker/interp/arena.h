@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/base/memory_budget.h"
 #include "common/base/result.h"
 #include "vm-worker/interp/range_allocator.h"
 
@@ -29,7 +30,8 @@ struct ArenaStats {
 // Not thread-safe.
 class Arena {
  public:
-  explicit Arena(size_t limit_bytes) : limit_(limit_bytes) {}
+  // `budget` may be null; outlives this. What is mapped is booked there as arenas.
+  explicit Arena(size_t limit_bytes, MemoryBudget* budget = nullptr) : limit_(limit_bytes), budget_(budget) {}
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -52,6 +54,7 @@ class Arena {
     char* base = nullptr;
     size_t bytes = 0;
     RangeAllocator ranges{0};
+    MemoryCharge charge;
   };
   struct Block {
     void* data = nullptr;
@@ -63,6 +66,7 @@ class Arena {
   void RemoveChunks();
 
   const size_t limit_;
+  MemoryBudget* budget_;
   std::vector<Chunk> chunks_;
   std::vector<Block> blocks_;
   std::vector<BlockId> free_blocks_;

@@ -17,6 +17,7 @@ namespace kiln {
 
 struct VmOptions {
   size_t arena_limit_bytes = size_t{1} << 36;  // temporary memory of a run; outputs that Run copies may have as much
+  MemoryBudget* budget = nullptr;              // where temporary memory is booked; outlives the context
   // Bounds of the memoised static forms, over all programs of the context; the newest one is always kept.
   size_t memo_bytes = size_t{3} << 19;
   size_t memo_entries = 1024;

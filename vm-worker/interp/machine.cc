@@ -109,29 +109,17 @@ Status Machine::Step(uint32_t* pc, bool* done) {
       const Register& held = At(operands.Word());
       return BindShape(program_, code_.bindings[operands.Word()], held.ref.dims, state_.frame);
     }
-    case Opcode::kAllocStatic: {
-      const auto inputs = operands.List(), outputs = operands.List();
-      return AllocStatic(inputs, outputs, operands.Word());
-    }
-    case Opcode::kAllocDynamic: {
-      const auto inputs = operands.List(), outputs = operands.List();
-      return AllocDynamic(inputs, outputs, operands.Word());
-    }
+    case Opcode::kAllocStatic:
+    case Opcode::kAllocDynamic:
     case Opcode::kCallFunc:
-    case Opcode::kCompute: {
-      RETURN_IF_ERROR(CountStep());
-      const auto inputs = operands.List(), outputs = operands.List();
-      return Compute(inputs, outputs, operands.Word());
-    }
+    case Opcode::kCompute:
     case Opcode::kBroadcastTo:
     case Opcode::kReshapeView:
     case Opcode::kTransposeView:
     case Opcode::kSliceView:
     case Opcode::kExpandView:
-    case Opcode::kView: {
-      const auto inputs = operands.List(), outputs = operands.List();
-      return Views(inputs, outputs, operands.Word());
-    }
+    case Opcode::kView:
+      return StepNode(opcode, operands);
     case Opcode::kRet:
       *done = true;
       return {};
@@ -148,6 +136,19 @@ Status Machine::Step(uint32_t* pc, bool* done) {
       return StepControl(opcode, operands, pc);
   }
   return {};
+}
+
+// Memory for a node, or the node itself.
+Status Machine::StepNode(Opcode opcode, Operands operands) {
+  const auto inputs = operands.List(), outputs = operands.List();
+  const uint32_t node = operands.Word();
+  if (opcode == Opcode::kCompute || opcode == Opcode::kCallFunc) {
+    RETURN_IF_ERROR(CountStep());
+    return Compute(inputs, outputs, node);
+  }
+  if (opcode == Opcode::kAllocStatic) return AllocStatic(inputs, outputs, node);
+  if (opcode == Opcode::kAllocDynamic) return AllocDynamic(inputs, outputs, node);
+  return Views(inputs, outputs, node);
 }
 
 Status Machine::StepControl(Opcode opcode, Operands operands, uint32_t* pc) {

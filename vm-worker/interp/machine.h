@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "vm-worker/interp/arena.h"
@@ -44,6 +45,7 @@ struct ProgramState {
   std::vector<int64_t> frame;    // value per symbol, -1 while unbound
   std::vector<LoopFrame> loops;  // used from the front; frames keep their storage
   ProgramMemo memo;
+  std::unordered_map<uint32_t, LastShapes> shapes;  // per node that ran outside of static forms
 };
 
 // Memory for kernels and hooks; outputs are blocks that whoever called takes over with Claim.
@@ -73,7 +75,7 @@ class RunMemory final : public KernelMemory {
 struct VmState {
   explicit VmState(const VmOptions& options)
       : options(options),
-        arena(options.arena_limit_bytes),
+        arena(options.arena_limit_bytes, options.budget),
         memory(&arena),
         memo(options.memo_bytes, options.memo_entries) {}
   ProgramState& StateOf(const LoadedProgram& program);
@@ -88,6 +90,7 @@ struct VmState {
   std::vector<TensorRef> output_refs;
   ShapeRule rule;
   std::vector<const TensorRef*> refs;
+  std::vector<bool> refs_read;    // by the rule that runs
   std::vector<TensorRef> inputs;  // operands of the current kernel
   std::vector<TensorRef> results;
   std::vector<Register> moving;
@@ -153,12 +156,13 @@ class Machine final : SegmentMemory {
       return {};
     return CheckDeadline();
   }
+  Status StepNode(Opcode opcode, Operands operands);
   Status StepControl(Opcode opcode, Operands operands, uint32_t* pc);
   Result<bool> ReadCondition(const Register& held) const;
 
   // --- one node, shapes from the tensors (variant.cc) ---
   Status ShapeVariant(uint32_t target, uint32_t node);
-  Status RunShapeRule(std::span<const uint32_t> inputs, uint32_t node);
+  Result<const std::vector<LastShapes::Output>*> RunShapeRule(std::span<const uint32_t> inputs, uint32_t node);
   Status AllocStatic(std::span<const uint32_t> inputs, std::span<const uint32_t> outputs, uint32_t node);
   Status AllocDynamic(std::span<const uint32_t> inputs, std::span<const uint32_t> outputs, uint32_t node);
   Status Compute(std::span<const uint32_t> inputs, std::span<const uint32_t> outputs, uint32_t node);
@@ -173,6 +177,8 @@ class Machine final : SegmentMemory {
   Result<bool> ProfilePoint(uint32_t segment, std::span<const uint32_t> inputs, std::span<const uint32_t> outputs);
   Result<bool> RunMemoised(uint32_t segment, std::span<const uint32_t> inputs, std::span<const uint32_t> outputs);
   Status RunSteps(StaticForm& form, std::span<const uint32_t> inputs, std::span<const uint32_t> outputs);
+  Result<BlockId> PlaceTensors(StaticForm& form, size_t inputs);
+  Status KeepOutputs(StaticForm& form, std::span<const uint32_t> inputs, std::span<const uint32_t> outputs);
   void Leave(uint32_t segment, std::span<const uint32_t> outputs);
   SegmentEntry EntryOf(uint32_t segment);
   void* AllocateOutput(size_t index, size_t bytes) override;

@@ -92,7 +92,9 @@ Result<bool> Machine::RunMemoised(uint32_t segment, std::span<const uint32_t> in
   return true;
 }
 
-Status Machine::RunSteps(StaticForm& form, std::span<const uint32_t> inputs, std::span<const uint32_t> outputs) {
+// Memory for the form's tensors, where they are not where they were in the call before: the block of temporaries
+// (kNoBlock: it has none), and in `moving` those that outlive the segment.
+Result<BlockId> Machine::PlaceTensors(StaticForm& form, size_t inputs) {
   BlockId temporaries = kNoBlock;
   char** bases = form.bases.data();
   bool moved = false;
@@ -104,17 +106,21 @@ Status Machine::RunSteps(StaticForm& form, std::span<const uint32_t> inputs, std
     ASSIGN_OR_RETURN(temporaries, arena_.Allocate(form.temporary_bytes));
     rebase(StaticForm::kTemporaries, arena_.data(temporaries));
   }
-  for (size_t i = 0; i < inputs.size(); ++i) rebase(1 + i, context_.segment_inputs[i].data);
-  context_.moving.clear();  // blocks that outlive the segment
+  for (size_t i = 0; i < inputs; ++i) rebase(1 + i, context_.segment_inputs[i].data);
+  context_.moving.clear();
   for (size_t i = 0; i < form.escaping.size(); ++i) {
     ASSIGN_OR_RETURN(const BlockId block, arena_.Allocate(form.escaping[i]));
     context_.moving.push_back({{}, block});
-    rebase(1 + inputs.size() + i, arena_.data(block));
+    rebase(1 + inputs + i, arena_.data(block));
   }
   if (moved)
     for (const StaticForm::Patch& patch : form.patches)
       form.tensors[patch.tensor].data = bases[patch.base] + patch.offset;
+  return temporaries;
+}
 
+Status Machine::RunSteps(StaticForm& form, std::span<const uint32_t> inputs, std::span<const uint32_t> outputs) {
+  ASSIGN_OR_RETURN(const BlockId temporaries, PlaceTensors(form, inputs.size()));
   for (const StaticForm::Step& step : form.steps) {
     const uint32_t* operands = &form.operands[step.first_operand];
     const size_t count = size_t{step.inputs} + step.outputs;
@@ -142,7 +148,13 @@ Status Machine::RunSteps(StaticForm& form, std::span<const uint32_t> inputs, std
       return FailAt(step.node, status.error());
     }
   }
+  RETURN_IF_ERROR(KeepOutputs(form, inputs, outputs));
+  if (temporaries != kNoBlock) arena_.Release(temporaries);
+  return {};
+}
 
+// Outputs into their registers; blocks that none of them lies in end here.
+Status Machine::KeepOutputs(StaticForm& form, std::span<const uint32_t> inputs, std::span<const uint32_t> outputs) {
   for (size_t i = 0; i < outputs.size(); ++i) {
     const StaticForm::Output& output = form.outputs[i];
     BlockId block = kNoBlock;
@@ -163,7 +175,6 @@ Status Machine::RunSteps(StaticForm& form, std::span<const uint32_t> inputs, std
     Set(outputs[i], form.tensors[output.tensor], block);
   }
   for (const Register& held : context_.moving) arena_.Release(held.block);
-  if (temporaries != kNoBlock) arena_.Release(temporaries);
   return {};
 }
 

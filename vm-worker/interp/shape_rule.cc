@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
+
 namespace kiln {
 namespace {
 
@@ -55,6 +57,44 @@ std::optional<Dims> ShapeRule::OutputDims(size_t i) const {
     dims.push_back(dim.value());
   }
   return dims;
+}
+
+bool LastShapes::AreFor(std::span<const TensorRef* const> inputs) const {
+  if (!usable_ || inputs.size() != inputs_.size()) return false;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Input& was = inputs_[i];
+    if (was.present != (inputs[i] != nullptr)) return false;
+    if (!was.present) continue;
+    const TensorRef& is = *inputs[i];
+    if (is.dtype != was.dtype || is.dims != was.dims) return false;
+    if (!was.read) continue;
+    if (!is.IsContiguous() || is.bytes() != static_cast<int64_t>(was.contents.size())) return false;
+    if (is.bytes() > 0 && std::memcmp(is.data, was.contents.data(), was.contents.size()) != 0) return false;
+  }
+  return true;
+}
+
+void LastShapes::Remember(const ShapeRule& rule, std::span<const TensorRef* const> inputs,
+                          const std::vector<bool>& read) {
+  outputs_.clear();
+  for (size_t i = 0; i < rule.outputs().size(); ++i) outputs_.push_back({rule.outputs()[i].dtype, rule.OutputDims(i)});
+  usable_ = true;
+  inputs_.resize(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    Input& was = inputs_[i];
+    was.present = inputs[i] != nullptr;
+    // More elements are not told to the rule, whatever they are.
+    was.read = read[i] && inputs[i] != nullptr && inputs[i]->elements() <= limits::kShapeContentsMax;
+    was.contents.clear();
+    if (!was.present) continue;
+    was.dtype = inputs[i]->dtype;
+    was.dims = inputs[i]->dims;
+    if (!was.read) continue;
+    usable_ = usable_ && inputs[i]->IsContiguous();
+    if (!usable_) return;
+    const auto* bytes = inputs[i]->as<const uint8_t>();
+    was.contents.assign(bytes, bytes + inputs[i]->bytes());
+  }
 }
 
 Result<std::optional<int64_t>> EvaluateInFrame(const SymbolTable& symbols, Dim dim, std::span<const int64_t> frame) {

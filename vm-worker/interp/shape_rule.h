@@ -22,6 +22,7 @@ class ShapeRule {
   Status Run(const Program& program, const Node& node, std::span<const TensorRef* const> inputs, KnownFunction known,
              KnownFloatsFunction known_floats, bool want_known);
   std::span<TensorDesc> outputs() { return outputs_; }
+  std::span<const TensorDesc> outputs() const { return outputs_; }
   std::optional<KnownValues>* known_output(size_t i) {
     return i < known_outputs_.size() ? &known_outputs_[i] : nullptr;
   }
@@ -34,6 +35,32 @@ class ShapeRule {
   std::vector<const TensorDesc*> inputs_;
   std::vector<TensorDesc> outputs_;
   std::vector<std::optional<KnownValues>> known_outputs_;
+};
+
+// What the shape rule of one node gave in the run before, and for which inputs: their dtypes and dims, and the contents
+// of those that the rule read. A node that meets the same again needs no rule. Not thread-safe.
+class LastShapes {
+ public:
+  struct Output {
+    DType dtype;
+    std::optional<Dims> dims;  // none: only the kernel can tell
+  };
+  const std::vector<Output>& outputs() const { return outputs_; }
+  // Whether outputs() are those for these inputs; nullptr: absent.
+  bool AreFor(std::span<const TensorRef* const> inputs) const;
+  // Takes outputs() from the rule. `read[i]`: it asked for the contents of input i.
+  void Remember(const ShapeRule& rule, std::span<const TensorRef* const> inputs, const std::vector<bool>& read);
+
+ private:
+  struct Input {
+    bool present = false, read = false;
+    DType dtype{};
+    Dims dims;
+    std::vector<uint8_t> contents;
+  };
+  bool usable_ = false;  // not where the rule read what is not contiguous
+  std::vector<Input> inputs_;
+  std::vector<Output> outputs_;
 };
 
 // Value of a dim for a shape frame in which unbound symbols are negative; nullopt when one of its symbols is unbound.

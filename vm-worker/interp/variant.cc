@@ -25,21 +25,30 @@ Status Machine::ShapeVariant(uint32_t target, uint32_t node) {
   return {};
 }
 
-Status Machine::RunShapeRule(std::span<const uint32_t> inputs, uint32_t node) {
+// Shapes of the node's outputs, valid until it runs again.
+Result<const std::vector<LastShapes::Output>*> Machine::RunShapeRule(std::span<const uint32_t> inputs, uint32_t node) {
   std::vector<const TensorRef*>& refs = context_.refs;
   refs.clear();
   for (uint32_t index : inputs) refs.push_back(index == kNoRegister ? nullptr : &At(index).ref);
-  auto known = [&refs](int i) -> std::optional<KnownValues> {
-    return refs[static_cast<size_t>(i)] ? ReadKnownValues(*refs[static_cast<size_t>(i)], limits::kShapeContentsMax)
-                                        : std::nullopt;
+  LastShapes& last = state_.shapes[node];
+  if (last.AreFor(refs)) return &last.outputs();
+  context_.refs_read.assign(refs.size(), false);
+  auto read = [this](int i) {
+    context_.refs_read[static_cast<size_t>(i)] = true;
+    return context_.refs[static_cast<size_t>(i)];
   };
-  auto known_floats = [&refs](int i) -> std::optional<std::vector<double>> {
-    return refs[static_cast<size_t>(i)] ? ReadKnownFloats(*refs[static_cast<size_t>(i)], limits::kShapeContentsMax)
-                                        : std::nullopt;
+  auto known = [&read](int i) -> std::optional<KnownValues> {
+    const TensorRef* ref = read(i);
+    return ref ? ReadKnownValues(*ref, limits::kShapeContentsMax) : std::nullopt;
+  };
+  auto known_floats = [&read](int i) -> std::optional<std::vector<double>> {
+    const TensorRef* ref = read(i);
+    return ref ? ReadKnownFloats(*ref, limits::kShapeContentsMax) : std::nullopt;
   };
   if (Status status = context_.rule.Run(program_, NodeOf(node), refs, known, known_floats, false); !status)
     return FailAt(node, status.error());
-  return {};
+  last.Remember(context_.rule, refs, context_.refs_read);
+  return &last.outputs();
 }
 
 Status Machine::CheckOutput(uint32_t node, size_t output, DType dtype, const Dims& dims) const {
@@ -78,11 +87,10 @@ Status Machine::AllocStatic(std::span<const uint32_t> inputs, std::span<const ui
 }
 
 Status Machine::AllocDynamic(std::span<const uint32_t> inputs, std::span<const uint32_t> outputs, uint32_t node) {
-  RETURN_IF_ERROR(RunShapeRule(inputs, node));
+  ASSIGN_OR_RETURN(const std::vector<LastShapes::Output>* shapes, RunShapeRule(inputs, node));
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i] == kNoRegister) continue;
-    const DType dtype = context_.rule.outputs()[i].dtype;
-    const std::optional<Dims> dims = context_.rule.OutputDims(i);
+    const auto& [dtype, dims] = (*shapes)[i];
     if (!dims) {
       if (OpInfo(NodeOf(node).op).effects != OpEffects::kDataShape)
         return FailAt(
@@ -160,7 +168,7 @@ Status Machine::TakeResults(std::span<const uint32_t> outputs, uint32_t node) {
 }
 
 Status Machine::Views(std::span<const uint32_t> inputs, std::span<const uint32_t> outputs, uint32_t node) {
-  RETURN_IF_ERROR(RunShapeRule(inputs, node));
+  ASSIGN_OR_RETURN(const std::vector<LastShapes::Output>* shapes, RunShapeRule(inputs, node));
   const Node& at = NodeOf(node);
   GatherInputs(inputs);
   context_.results.assign(outputs.size(), TensorRef{});  // Split asks how many parts there are
@@ -169,12 +177,12 @@ Status Machine::Views(std::span<const uint32_t> inputs, std::span<const uint32_t
   Status status;
   for (size_t i = 0; i < outputs.size() && status; ++i) {
     if (outputs[i] == kNoRegister) continue;
-    const std::optional<Dims> dims = context_.rule.OutputDims(i);
+    const auto& [dtype, dims] = (*shapes)[i];
     if (!dims) {
       status = Fail(ErrorCode::kShapeMismatch, fmt::format("the size of output {} cannot be told from the inputs", i));
       break;
     }
-    status = CheckOutput(node, i, context_.rule.outputs()[i].dtype, *dims);
+    status = CheckOutput(node, i, dtype, *dims);
     for (int attempt = 0; attempt < 2 && status; ++attempt) {
       context_.inputs[0] = source.ref;
       KernelCall call{.op = at.op,

@@ -65,6 +65,8 @@ class Folder {
       kept.push_back(ShapeVectorNodeOf(folded, node.name));
       kept.back().outputs = node.outputs;
       Known(node.outputs[0]) = folded.dims;
+      const Dims dims = folded.scalar ? Dims{} : Dims{static_cast<int64_t>(folded.dims.size())};
+      function_.values[static_cast<size_t>(node.outputs[0])].desc.dims = StaticDesc(DType::kI64, dims).dims;
       return;
     }
     for (size_t i = 0; i < node.outputs.size(); ++i) {

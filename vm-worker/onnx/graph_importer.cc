@@ -16,6 +16,8 @@ namespace {
 
 // Discarded tries of loop bodies and inlined functions count too.
 constexpr size_t kVisitedNodesMax = limits::kProgramNodesMax;
+// Below it every initialiser had to be listed as an input, which says nothing about callers.
+constexpr int64_t kOverridableIrVersion = 4;
 
 std::string CanonicalDomain(const std::string& domain) {
   return domain == "ai.onnx" ? std::string() : domain;
@@ -142,16 +144,57 @@ Result<TensorDesc> GraphImporter::DescOfInput(const ValueInfoProto& info, bool k
   return desc;
 }
 
+bool GraphImporter::IsOverridden(const std::string& name) const {
+  return std::ranges::find(options_.overrides, name) != options_.overrides.end();
+}
+
+Status GraphImporter::ListOverridable(const ValueInfoProto& info) {
+  OverridableInput input{.name = info.name()};
+  const TypeProto::Tensor& type = info.type().tensor_type();
+  ASSIGN_OR_RETURN(input.dtype, DTypeOfOnnx(type.elem_type()));
+  input.text = DTypeName(input.dtype);
+  if (type.has_shape()) {
+    input.dims.emplace();
+    std::string dims;
+    for (const TensorShapeProto::Dimension& dim : type.shape().dim()) {
+      const bool constant = dim.has_dim_value() && dim.dim_value() >= 0;
+      input.dims->push_back(constant ? dim.dim_value() : -1);
+      dims += (dims.empty() ? "" : ", ") + (constant                  ? std::to_string(dim.dim_value())
+                                            : dim.dim_param().empty() ? "?"
+                                                                      : dim.dim_param());
+    }
+    input.text += "[" + dims + "]";
+  }
+  overridable_.push_back(std::move(input));
+  return {};
+}
+
+Status GraphImporter::CheckOverrides(const GraphProto& graph, const std::set<std::string>& initializers) const {
+  for (const std::string& name : options_.overrides) {
+    const bool is_input = std::ranges::any_of(graph.input(), [&](const auto& info) { return info.name() == name; });
+    if (is_input && initializers.contains(name) && model_.ir_version() >= kOverridableIrVersion) continue;
+    return Fail(ErrorCode::kInvalidArgument,
+                "'" + name + "' cannot be overridden: it is no initialiser that the model lists as an input" +
+                    (model_.ir_version() < kOverridableIrVersion
+                         ? " (and its format version " + std::to_string(model_.ir_version()) + " has none)"
+                         : ""));
+  }
+  return {};
+}
+
 Status GraphImporter::AddInputs(GraphProto& graph, Scope& scope) {
   std::set<std::string> initializers;
   for (const TensorProto& tensor : graph.initializer()) initializers.insert(tensor.name());
   for (const SparseTensorProto& tensor : graph.sparse_initializer()) initializers.insert(tensor.values().name());
+  RETURN_IF_ERROR(CheckOverrides(graph, initializers));
   const std::set<std::string> rank_operands =
       options_.all_dims_dynamic ? FindRankOperands(graph) : std::set<std::string>();
   for (const ValueInfoProto& info : graph.input()) {
     if (initializers.contains(info.name())) {
-      overridable_.push_back(info.name());
-      continue;
+      if (!IsOverridden(info.name())) {
+        if (model_.ir_version() >= kOverridableIrVersion) RETURN_IF_ERROR(ListOverridable(info));
+        continue;
+      }
     }
     ASSIGN_OR_RETURN(TensorDesc desc, DescOfInput(info, rank_operands.contains(info.name())));
     const ValueId value = builder_.AddRegionInput(info.name(), std::move(desc));
@@ -171,7 +214,9 @@ Result<Tensor> GraphImporter::ReadOnce(TensorProto& proto) {
 
 Status GraphImporter::AddInitializers(GraphProto& graph, Scope& scope) {
   // Of several initializers of one name the last counts, as other runtimes have it.
+  const bool is_model = scope.parent == nullptr;
   const auto add = [&](const std::string& name, Tensor tensor) {
+    if (is_model && IsOverridden(name)) return;
     builder_.SetNodeName(name);
     scope.values[name] = builder_.EmitConstant(std::move(tensor), name);
   };

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -61,6 +62,10 @@ class GraphImporter {
  private:
   Status CollectOpsets();
   Status AddInputs(GraphProto& graph, Scope& scope);
+  // Initialisers of the model that are inputs too: whether this one is imported as an input; the list of the others.
+  bool IsOverridden(const std::string& name) const;
+  Status ListOverridable(const ValueInfoProto& info);
+  Status CheckOverrides(const GraphProto& graph, const std::set<std::string>& initializers) const;
   Result<TensorDesc> DescOfInput(const ValueInfoProto& info, bool keep_last_dim);
   // A dim of an input that varies: the symbol of its name, or one of its own, under the hints given for it.
   Result<Dim> SymbolFor(const std::string& dim_param, const std::string& input, int axis);
@@ -107,7 +112,7 @@ class GraphImporter {
   std::map<std::string, FunctionProto*> functions_;  // by FunctionKey
   std::unordered_map<std::string, Dim> dim_params_;
   std::unordered_map<const TensorProto*, Tensor> tensors_;
-  std::vector<std::string> overridable_;
+  std::vector<OverridableInput> overridable_;
   size_t visited_nodes_ = 0;
   int splits_ = 0;
 };

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,7 +17,7 @@ namespace kiln {
 // The span of ai.onnx operator sets that the importer reads. Of sets below 6 it knows the operators that have not
 // changed since.
 inline constexpr int64_t kOnnxOpsetMin = 1;
-inline constexpr int64_t kOnnxOpsetMax = 26;
+inline constexpr int64_t kOnnxOpsetMax = 28;
 
 struct ImportOptions {
   // Every input dim becomes a symbol of its own, except lengths of 1-D inputs that determine a rank (a Reshape shape, a
@@ -25,6 +26,17 @@ struct ImportOptions {
   // Ranges and divisors of input dims, as constraints on their symbols: what cannot hold under them fails at load, a
   // call outside them at its entry. A symbol whose range is one size becomes that constant.
   std::vector<DimHint> dim_hints;
+  // Overridable initialisers that become inputs of the program. InvalidArgument names one that is none.
+  std::vector<std::string> overrides;
+};
+
+// An initialiser that the model also lists as an input, of a model whose format lets callers replace it (version 4 and
+// later): a constant, unless ImportOptions::overrides names it.
+struct OverridableInput {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::optional<std::vector<int64_t>> dims;  // as declared, -1 where the size may vary; none: any rank
+  std::string text;                          // "f32[n, 64]"
 };
 
 // An input or output as the model declares it.
@@ -36,11 +48,9 @@ struct ImportedValue {
 struct ImportedModel {
   Program program;  // verified; entry inputs and outputs in the order of the lists below
   std::vector<ImportedValue> inputs;
-  std::vector<ImportedValue> outputs;  // as inferred; the declared output shapes are not trusted
-  // Initialisers that the model also lists as inputs: callers of the model may override them in ONNX, Kiln treats
-  // them as constants.
-  std::vector<std::string> overridable;
-  int64_t opset = 0;  // of domain ai.onnx
+  std::vector<ImportedValue> outputs;         // as inferred; the declared output shapes are not trusted
+  std::vector<OverridableInput> overridable;  // those that are constants of this program
+  int64_t opset = 0;                          // of domain ai.onnx
 };
 
 // Reads, imports, prepares (see PrepareProgram) and verifies a model. Errors:

@@ -212,6 +212,12 @@ Result<ValueList> GridSampleNode(NodeContext& node) {
   return node.b.Emit(TensorOp::kGridSample, {node.In(0), node.In(1)}, std::move(attributes));
 }
 
+// `stash_type` asks halves to be computed in f32, as they always are.
+Result<ValueList> RangeNode(NodeContext& node) {
+  RETURN_IF_ERROR(node.Require(3));
+  return node.b.Emit(TensorOp::kRange, {node.In(0), node.In(1), node.In(2)});
+}
+
 Result<ValueList> MelWeightMatrixNode(NodeContext& node) {
   RETURN_IF_ERROR(node.Require(5));
   ASSIGN_OR_RETURN(const DType dtype, DTypeAttribute(node, "output_datatype", DType::kF32));

@@ -142,16 +142,32 @@ Result<ValueList> UpsampleNode(NodeContext& node) {
 }
 
 // x * sigmoid(alpha * x)
-Result<ValueList> SwishNode(NodeContext& node) {
-  RETURN_IF_ERROR(node.Require(1));
-  const ValueId x = node.In(0);
+namespace {
+
+// x · sigmoid(alpha x).
+Result<ValueId> Swish(NodeContext& node, ValueId x) {
   const double alpha = node.attributes.Float("alpha", 1);
   ValueId scaled = x;
   if (alpha != 1) {
     ASSIGN_OR_RETURN(scaled, node.b.EmitOne(TensorOp::kMul, {x, node.b.EmitScalar(alpha, node.DTypeOf(x))}));
   }
   ASSIGN_OR_RETURN(const ValueId gate, node.b.EmitOne(TensorOp::kSigmoid, {scaled}));
-  return node.b.Emit(TensorOp::kMul, {x, gate});
+  return node.b.EmitOne(TensorOp::kMul, {x, gate});
+}
+
+}  // namespace
+
+Result<ValueList> SwishNode(NodeContext& node) {
+  RETURN_IF_ERROR(node.Require(1));
+  ASSIGN_OR_RETURN(const ValueId y, Swish(node, node.In(0)));
+  return ValueList{y};
+}
+
+// Inputs: gate, value.
+Result<ValueList> SwiGluNode(NodeContext& node) {
+  RETURN_IF_ERROR(node.Require(2));
+  ASSIGN_OR_RETURN(const ValueId gate, Swish(node, node.In(0)));
+  return node.b.Emit(TensorOp::kMul, {gate, node.In(1)});
 }
 
 Result<ValueList> GlobalLpPoolNode(NodeContext& node) {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "common/artifact/target_text.h"
+#include "common/compile_api/op_table.h"
 #include "common/native/fault_handler.h"
 #include "common/process/parse_flags.h"
 #include "common/process/process.h"
@@ -27,7 +28,8 @@ struct Flags {
   int threads = 1;
   int kernel_threads = 1;
   size_t queue = limits::kRequestQueueDefault;
-  size_t run_memory_bytes = WorkerServiceOptions{}.run_memory_bytes;
+  int64_t memory_bytes = MachineMemoryBytes() / 4 * 3;
+  int64_t run_memory_bytes = 0;  // 0: memory_bytes
   size_t streams = StreamOptions{}.streams_max;
   int64_t stream_bytes = StreamOptions{}.bytes_max;
   int64_t stream_idle_s = StreamOptions{}.idle_ns / 1'000'000'000;
@@ -84,7 +86,8 @@ Result<WorkerServiceOptions> ServiceOptionsFrom(const Flags& flags) {
   options.threads = flags.threads;
   options.kernel_threads = flags.kernel_threads;
   options.queue_max = flags.queue;
-  options.run_memory_bytes = flags.run_memory_bytes;
+  options.run_memory_bytes = static_cast<size_t>(
+      flags.run_memory_bytes == 0 ? flags.memory_bytes : std::min(flags.run_memory_bytes, flags.memory_bytes));
   options.streams.streams_max = flags.streams;
   options.streams.bytes_max = flags.stream_bytes;
   options.streams.idle_ns = flags.stream_idle_s * 1'000'000'000;
@@ -150,6 +153,7 @@ Status Serve(const Flags& flags) {
       RpcClientOptions compile_options;
       compile_options.endpoint = flags.compile;
       compile_options.security = compile_security;
+      compile_options.table = OwnOpTable();
       ASSIGN_OR_RETURN(compile, RpcClient::Connect(*loop, std::move(compile_options)));
     }
   }
@@ -161,6 +165,8 @@ Status Serve(const Flags& flags) {
   }
   tier_options.gdb_symbols = flags.gdb_symbols;
   RETURN_IF_ERROR(InstallFaultHandler(plans ? flags.disk_cache : ""));
+  MemoryBudget budget(flags.memory_bytes);
+  tier_options.budget = &budget;
   EpochDomain epochs;
   std::unique_ptr<FleetServices> services;
   if (plans) services = std::make_unique<FleetServices>(*store, *source, disk.get(), compile.get());
@@ -177,6 +183,7 @@ Status Serve(const Flags& flags) {
   if (plans && !flags.models.empty() && !tiers.WaitWarm(flags.warm_wait_ms))
     spdlog::warn("the cache store did not answer within {} ms; starting cold", flags.warm_wait_ms);
   ASSIGN_OR_RETURN(WorkerServiceOptions service_options, ServiceOptionsFrom(flags));
+  service_options.budget = &budget;
   auto service = std::make_unique<WorkerService>(registry, tiers, epochs, std::move(service_options));
   RpcServerOptions server_options;
   server_options.endpoints = flags.listen;
@@ -225,10 +232,15 @@ int Main(int argc, char** argv) {
   app.add_option("--queue", flags.queue, "requests that may wait")
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();
-  app.add_option("--run-memory-bytes", flags.run_memory_bytes,
-                 "temporary memory of runs; each request thread may use its share, a run that needs more is an error")
-      ->check(CLI::Range(size_t{1} << 20, size_t{1} << 40))
+  app.add_option("--memory-bytes", flags.memory_bytes,
+                 "what the worker may hold: temporary memory, packed weights, plans, profiles, samples")
+      ->check(CLI::Range(int64_t{16} << 20, int64_t{1} << 46))
       ->capture_default_str();
+  app.add_option(
+         "--run-memory-bytes", flags.run_memory_bytes,
+         "of that, temporary memory of runs; each request thread may use its share, a run that needs more is an "
+         "error (default: all of it)")
+      ->check(CLI::Range(int64_t{1} << 20, int64_t{1} << 46));
   app.add_option("--state", flags.states,
                  "MODEL:INPUT=OUTPUT: in streams of the model, the output of a run is the input of the next; may be "
                  "repeated");

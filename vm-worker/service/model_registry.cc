@@ -18,7 +18,36 @@ ValueInfo InfoOfValue(const std::string& name, const TensorDesc& desc, const Sym
 }
 
 ModelRegistry::~ModelRegistry() {
-  for (auto& [name, entry] : entries_) tiers_.RemoveModel(entry.served->model);
+  for (auto& [name, entry] : entries_) {
+    tiers_.RemoveModel(entry.served->model);
+    for (auto& [overrides, variant] : entry.variants) tiers_.RemoveModel(variant->model);
+  }
+}
+
+Result<std::shared_ptr<ServedModel>> ModelRegistry::Read(const std::string& name, const std::string& path,
+                                                         std::vector<std::string> overrides, LoadReply& reply) {
+  const int64_t start = SystemClock().NowNs();
+  ASSIGN_OR_RETURN(ImportedModel imported, ReadModel(path, ImportOptions{.overrides = std::move(overrides)}));
+  auto served = std::make_shared<ServedModel>();
+  for (const ImportedValue& input : imported.inputs)
+    reply.inputs.push_back(InfoOfValue(input.name, input.desc, imported.program.symbols));
+  for (const ImportedValue& output : imported.outputs)
+    reply.outputs.push_back(InfoOfValue(output.name, output.desc, imported.program.symbols));
+  for (const OverridableInput& input : imported.overridable)
+    reply.optional_inputs.push_back(
+        {input.name, input.dtype, input.dims.has_value(), input.dims.value_or(std::vector<int64_t>{}), input.text});
+  for (const Function& function : imported.program.functions)
+    for (const Region& region : function.regions) reply.nodes += static_cast<uint32_t>(region.nodes.size());
+  ASSIGN_OR_RETURN(std::shared_ptr<const LoadedProgram> program, LoadedProgram::Load(std::move(imported.program)));
+  ASSIGN_OR_RETURN(served->charge, MemoryCharge::Take(tiers_.options().budget, MemoryUse::kModels,
+                                                      static_cast<int64_t>(program->overhead_bytes())));
+  reply.segments = static_cast<uint32_t>(program->segments().size());
+  served->inputs = reply.inputs;
+  served->outputs = reply.outputs;
+  served->optional_inputs = reply.optional_inputs;
+  served->model = std::make_shared<Model>(name, std::move(program), epochs_);
+  reply.load_us = static_cast<uint64_t>((SystemClock().NowNs() - start) / 1000);
+  return served;
 }
 
 Result<LoadReply> ModelRegistry::Load(const LoadRequest& request) {
@@ -33,25 +62,11 @@ Result<LoadReply> ModelRegistry::Load(const LoadRequest& request) {
                   "model \"" + request.name + "\" is loaded from " + it->second.path + "; unload it first");
     }
   }
-  const int64_t start = SystemClock().NowNs();
-  ASSIGN_OR_RETURN(ImportedModel imported, ReadModel(request.path));
-  auto served = std::make_shared<ServedModel>();
   LoadReply reply;
-  for (const ImportedValue& input : imported.inputs)
-    reply.inputs.push_back(InfoOfValue(input.name, input.desc, imported.program.symbols));
-  for (const ImportedValue& output : imported.outputs)
-    reply.outputs.push_back(InfoOfValue(output.name, output.desc, imported.program.symbols));
-  for (const Function& function : imported.program.functions)
-    for (const Region& region : function.regions) reply.nodes += static_cast<uint32_t>(region.nodes.size());
-  ASSIGN_OR_RETURN(std::shared_ptr<const LoadedProgram> program, LoadedProgram::Load(std::move(imported.program)));
-  reply.segments = static_cast<uint32_t>(program->segments().size());
-  served->inputs = reply.inputs;
-  served->outputs = reply.outputs;
-  served->model = std::make_shared<Model>(request.name, std::move(program), epochs_);
-  reply.load_us = static_cast<uint64_t>((SystemClock().NowNs() - start) / 1000);
+  ASSIGN_OR_RETURN(const std::shared_ptr<ServedModel> served, Read(request.name, request.path, {}, reply));
   {
     std::lock_guard lock(mutex_);
-    const auto [it, added] = entries_.try_emplace(request.name, Entry{request.path, served, reply});
+    const auto [it, added] = entries_.try_emplace(request.name, Entry{request.path, served, reply, {}});
     if (!added) return it->second.reply;  // loaded by another request meanwhile
   }
   tiers_.AddModel(served->model);
@@ -60,16 +75,51 @@ Result<LoadReply> ModelRegistry::Load(const LoadRequest& request) {
   return reply;
 }
 
-Status ModelRegistry::Unload(const std::string& name) {
-  std::shared_ptr<const ServedModel> served;
+Result<std::shared_ptr<const ServedModel>> ModelRegistry::FindVariant(const std::string& name,
+                                                                      const std::vector<std::string>& overrides) {
+  const auto known = [&](const Entry& entry) -> Result<std::shared_ptr<const ServedModel>> {
+    if (const auto it = entry.variants.find(overrides); it != entry.variants.end()) return it->second;
+    if (entry.variants.size() < kVariantsMax) return nullptr;
+    return Fail(ErrorCode::kLimitExceeded,
+                "model \"" + name + "\" answers runs that override " + std::to_string(kVariantsMax) +
+                    " different sets of initialisers already; load it under another name for more");
+  };
+  std::string path;
   {
     std::lock_guard lock(mutex_);
     const auto it = entries_.find(name);
     if (it == entries_.end()) return Fail(ErrorCode::kNotFound, "no model \"" + name + "\" is loaded");
-    served = it->second.served;
+    ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> variant, known(it->second));
+    if (variant != nullptr) return variant;
+    path = it->second.path;
+  }
+  LoadReply reply;
+  ASSIGN_OR_RETURN(const std::shared_ptr<ServedModel> served, Read(name, path, overrides, reply));
+  {
+    std::lock_guard lock(mutex_);
+    const auto it = entries_.find(name);
+    if (it == entries_.end() || it->second.path != path)
+      return Fail(ErrorCode::kNotFound, "model \"" + name + "\" was unloaded");
+    ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> variant, known(it->second));
+    if (variant != nullptr) return variant;  // loaded by another request meanwhile
+    it->second.variants.emplace(overrides, served);
+    tiers_.AddModel(served->model);
+  }
+  spdlog::info("model {} loaded with {} of its initialisers as inputs: {} us", name, overrides.size(), reply.load_us);
+  return served;
+}
+
+Status ModelRegistry::Unload(const std::string& name) {
+  Entry entry;
+  {
+    std::lock_guard lock(mutex_);
+    const auto it = entries_.find(name);
+    if (it == entries_.end()) return Fail(ErrorCode::kNotFound, "no model \"" + name + "\" is loaded");
+    entry = std::move(it->second);
     entries_.erase(it);
   }
-  tiers_.RemoveModel(served->model);
+  tiers_.RemoveModel(entry.served->model);
+  for (const auto& [overrides, variant] : entry.variants) tiers_.RemoveModel(variant->model);
   return {};
 }
 

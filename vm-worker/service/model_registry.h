@@ -19,6 +19,8 @@ ValueInfo InfoOfValue(const std::string& name, const TensorDesc& desc, const Sym
 struct ServedModel {
   std::shared_ptr<Model> model;
   std::vector<ValueInfo> inputs, outputs;
+  std::vector<ValueInfo> optional_inputs;  // initialisers that runs may override: inputs of a variant
+  MemoryCharge charge;                     // of the program's tables
 };
 
 // Thread-safe.
@@ -34,13 +36,22 @@ class ModelRegistry {
   std::vector<std::string> Names() const;
   // NotFound names what is loaded.
   Result<std::shared_ptr<const ServedModel>> Find(const std::string& name) const;
+  // The model with those optional inputs as inputs, a program of its own: loaded at the first call that gives them,
+  // which waits for it, and kept with the model. LimitExceeded beyond kVariantsMax sets of names.
+  static constexpr size_t kVariantsMax = 4;
+  Result<std::shared_ptr<const ServedModel>> FindVariant(const std::string& name,
+                                                         const std::vector<std::string>& overrides);
 
  private:
   struct Entry {
     std::string path;
     std::shared_ptr<const ServedModel> served;
     LoadReply reply;
+    std::map<std::vector<std::string>, std::shared_ptr<const ServedModel>> variants;
   };
+  // Imports and prepares; fills the reply.
+  Result<std::shared_ptr<ServedModel>> Read(const std::string& name, const std::string& path,
+                                            std::vector<std::string> overrides, LoadReply& reply);
   EpochDomain& epochs_;
   TierController& tiers_;
   mutable std::mutex mutex_;  // guards entries_

@@ -31,6 +31,16 @@ bool Compatible(const ValueInfo& from, const ValueInfo& to) {
 
 }  // namespace
 
+std::vector<std::string> Overrides(const ServedModel& served, const RunRequest& request) {
+  std::vector<std::string> names;
+  if (served.optional_inputs.empty()) return names;
+  for (const NamedTensor& tensor : request.inputs)
+    if (IndexOf(served.optional_inputs, tensor.name)) names.push_back(tensor.name);
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
 Result<std::vector<TensorRef>> BindInputs(const ServedModel& served, const RunRequest& request,
                                           std::span<const StreamLink> links, std::span<const Tensor> state) {
   std::vector<TensorRef> inputs(served.inputs.size());

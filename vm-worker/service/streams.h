@@ -3,12 +3,16 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "vm-worker/service/model_registry.h"
 #include "vm-worker/service/stream_store.h"
 
 namespace kiln {
+
+// The optional inputs that the request gives, sorted: which variant of the model it runs.
+std::vector<std::string> Overrides(const ServedModel& served, const RunRequest& request);
 
 // The request's tensors in the order of the model's inputs, and the stream's state (per link) where it goes. Errors
 // name the input and what the model declares.

@@ -16,6 +16,17 @@ namespace {
 constexpr uint32_t kBusyRetryMs = 20;
 constexpr size_t kQuestionsMax = 64;
 constexpr size_t kLoadsMax = 16;
+// Beside its tensors an answer has names, sizes and an envelope.
+constexpr int64_t kAnswerBytesMax = static_cast<int64_t>(limits::kEnvelopeBytesMax) - (int64_t{1} << 20);
+
+Status CheckFits(const std::vector<NamedTensor>& outputs) {
+  int64_t bytes = 0;
+  for (const NamedTensor& output : outputs) bytes += output.tensor.ref.bytes();
+  if (bytes <= kAnswerBytesMax) return {};
+  return Fail(ErrorCode::kLimitExceeded, "the outputs have " + std::to_string(bytes) + " bytes; an answer holds " +
+                                             std::to_string(kAnswerBytesMax) +
+                                             ". Run the model on a part of the batch at a time");
+}
 
 }  // namespace
 
@@ -27,7 +38,7 @@ struct WorkerService::Thread {
     std::unique_ptr<CallObserver> observer;
     std::unique_ptr<Dispatcher> dispatcher;
   };
-  explicit Thread(size_t arena_bytes) : context({.arena_limit_bytes = arena_bytes}) {}
+  Thread(size_t arena_bytes, MemoryBudget* budget) : context({.arena_limit_bytes = arena_bytes, .budget = budget}) {}
   VmContext context;
   int reader = -1;
   std::unordered_map<const ServedModel*, PerModel> models;
@@ -41,6 +52,7 @@ WorkerService::WorkerService(ModelRegistry& registry, TierController& tiers, Epo
       kernel_pool_(options.kernel_threads),
       queue_(options.queue_max),
       arena_bytes_(options.run_memory_bytes / static_cast<size_t>(options.threads)),
+      budget_(options.budget),
       states_(std::move(options.states)),
       streams_(options.streams),
       idle_ms_(static_cast<uint64_t>(options.streams.idle_ns / 1'000'000)),
@@ -62,7 +74,7 @@ WorkerService::~WorkerService() {
 
 void WorkerService::RegisterOn(RpcServer& server) {
   const auto on = [&server](WorkerMethod method, RpcHandler handler) {
-    server.Register(static_cast<uint16_t>(method), kAnyRole, std::move(handler));
+    server.Register(static_cast<uint16_t>(method), MethodRoles(method), std::move(handler));
   };
   on(WorkerMethod::kRun, HandlerInto(queue_, nullptr));
   on(WorkerMethod::kOpenStream, HandlerInto(queue_, &WorkerService::OpenStream));
@@ -149,7 +161,7 @@ Result<Message> WorkerService::CloseStream(const Message& message) {
 }
 
 void WorkerService::RunThread() {
-  Thread thread(arena_bytes_);
+  Thread thread(arena_bytes_, budget_);
   thread.reader = epochs_.RegisterReader();
   if (thread.reader < 0)
     spdlog::error("more than {} request threads: this one runs without plans", EpochDomain::kReadersMax);
@@ -167,6 +179,7 @@ void WorkerService::RunThread() {
     }
     StopIfFaulted();
     work->reply.Done(std::move(answer));
+    if (budget_ != nullptr && budget_->IsTight()) thread.context.Trim();
   }
   thread.models.clear();
   if (thread.reader >= 0) epochs_.UnregisterReader(thread.reader);
@@ -180,8 +193,12 @@ Result<Message> WorkerService::Run(Thread& thread, const Work& work) {
   RunReply reply;
   reply.timing.queue_us = static_cast<uint64_t>((start - work.queued_ns) / 1000);
   if (request.stream == 0) {
+    if (const std::vector<std::string> overrides = Overrides(*served, request); !overrides.empty()) {
+      ASSIGN_OR_RETURN(served, registry_.FindVariant(request.model, overrides));
+    }
     ASSIGN_OR_RETURN(std::vector<TensorRef> inputs, BindInputs(*served, request, {}, {}));
     ASSIGN_OR_RETURN(reply.outputs, Execute(thread, served, inputs, work.deadline_ns, reply.timing));
+    RETURN_IF_ERROR(CheckFits(reply.outputs));
   } else {
     RETURN_IF_ERROR(RunStream(thread, served, request, work.deadline_ns, reply));
   }
@@ -208,6 +225,7 @@ Status WorkerService::RunStream(Thread& thread, const std::shared_ptr<const Serv
   }
   for (size_t i = 0; i < outputs.size(); ++i)
     if (!kept[i]) reply.outputs.push_back(std::move(outputs[i]));
+  RETURN_IF_ERROR(CheckFits(reply.outputs));  // before the stream moves on
   ASSIGN_OR_RETURN(reply.stream_runs, streams_.Commit(*std::move(lease), std::move(state)));
   return {};
 }
@@ -224,7 +242,7 @@ Result<std::vector<NamedTensor>> WorkerService::Execute(Thread& thread,
     own.counters = &model.AddThread();
     own.observer = tiers_.MakeObserver(served->model, *own.counters);
     own.dispatcher = std::make_unique<Dispatcher>(model.runtimes(), own.counters->counters, *own.observer,
-                                                  DispatcherOptions{.pool = &kernel_pool_});
+                                                  DispatcherOptions{.pool = &kernel_pool_, .budget = budget_});
   }
   struct Sums {
     uint64_t kernel_ns = 0, reference_ns = 0, plan_calls = 0, interpreted_calls = 0;

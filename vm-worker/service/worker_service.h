@@ -26,6 +26,7 @@ struct WorkerServiceOptions {
   size_t queue_max = limits::kRequestQueueDefault;
   // Temporary memory of runs, all request threads together; each may use an equal share of it.
   size_t run_memory_bytes = size_t{1} << 40;
+  MemoryBudget* budget = nullptr;  // of the whole worker; null: no limit. Outlives the service
   StreamOptions streams;
   std::vector<std::pair<std::string, StateLink>> states;  // model, and a link of streams that name none
 };
@@ -79,6 +80,7 @@ class WorkerService {
   KernelPool kernel_pool_;
   RequestQueue<Work> queue_;
   const size_t arena_bytes_;  // of one request thread
+  MemoryBudget* budget_;
   const std::vector<std::pair<std::string, StateLink>> states_;
   StreamStore streams_;
   const uint64_t idle_ms_;

@@ -19,6 +19,7 @@ void AddTiers(const TierStats& tiers, std::vector<MetricSample>& samples) {
   add("shadow_faults", tiers.shadow_faults);
   add("samples_clean", tiers.samples_clean);
   add("quarantined", tiers.quarantined);
+  add("evicted", tiers.evicted);
   for (size_t i = 1; i < kMissReasons; ++i) {
     const std::string reason(MissReasonText(static_cast<MissReason>(i)));
     samples.push_back({"miss", tiers.misses.calls[i], reason});
@@ -70,6 +71,12 @@ std::vector<MetricSample> WorkerService::Counts() {
                                        {"queued", queue_.size(), ""}};
   AddStreams(streams_.stats(), samples);
   AddTiers(tiers_.Stats(), samples);
+  if (budget_ != nullptr) {
+    samples.push_back({"memory_limit", static_cast<uint64_t>(budget_->limit()), ""});
+    for (size_t use = 0; use < kMemoryUses; ++use)
+      samples.push_back({"memory", static_cast<uint64_t>(budget_->used(static_cast<MemoryUse>(use))),
+                         std::string(MemoryUseText(static_cast<MemoryUse>(use)))});
+  }
   return samples;
 }
 

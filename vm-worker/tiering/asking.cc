@@ -38,7 +38,7 @@ void TierController::OnVariants(ModelState& state, Group& group, const Result<ca
 
 void TierController::Consider(ModelState& state, Group& group) {
   SegmentPlans plans;
-  plans.request_pending = group.request_pending;
+  plans.request_pending = group.request.has_value();
   plans.exact.assign(group.exact_asked.begin(), group.exact_asked.end());
   for (const auto& [key, entry] : group.plans)
     if (entry.linked.front()->exact()) plans.exact.push_back(ExactValues(*entry.linked.front()));
@@ -62,7 +62,7 @@ void TierController::SendRequest(ModelState& state, Group& group, const PlanWish
   request.hints = wish.hints;
   const bool beside_others = wish.tier == PlanTier::kExact && !group.segment->symbols.empty();
   if (beside_others) group.exact_asked.insert(wish.hints);
-  group.request_pending = true;
+  group.request = request.Key();
   if (group.reason == MissReason::kCold) group.reason = MissReason::kCompiling;
   ++stats_.compile_requests;
   if (beside_others)
@@ -76,7 +76,7 @@ void TierController::SendRequest(ModelState& state, Group& group, const PlanWish
 }
 
 void TierController::OnCompiled(ModelState& state, Group& group, const Result<CompileReply>& reply) {
-  group.request_pending = false;
+  group.request.reset();
   if (!reply.has_value()) {
     ++stats_.compile_failures;
     return BackOff(group, IsUnreachable(reply.error().code) ? MissReason::kNoService : MissReason::kCompileFailed,

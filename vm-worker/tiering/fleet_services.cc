@@ -20,6 +20,10 @@ void FleetServices::Compile(const CompileRequest& request, Done<CompileReply> do
   RequestCompile(*compile_, request, options_.compile_deadline_ms, std::move(done));
 }
 
+void FleetServices::Cancel(const Digest& request) {
+  CancelCompile(*compile_, request);
+}
+
 Result<FetchedPlan> FleetServices::Fetch(const PlanKey& key, const SegmentId& segment) {
   return source_.Fetch(key, segment, options_.store_deadline_ms);
 }

@@ -26,6 +26,7 @@ class FleetServices final : public PlanServices {
   void Report(const cache::ReportRequest& request, Done<cache::ReportReply> done) override;
   bool CanCompile() const override { return compile_ != nullptr; }
   void Compile(const CompileRequest& request, Done<CompileReply> done) override;
+  void Cancel(const Digest& request) override;
   Result<FetchedPlan> Fetch(const PlanKey& key, const SegmentId& segment) override;
   void Remember(const Mark& mark) override;
   void Forgive(const PlanKey& key) override;

@@ -25,7 +25,10 @@ TierController::Wanted TierController::Want(ModelState& state, Group& group, con
                                             const Evidence& evidence) {
   if (group.plans.contains(key)) return Wanted::kThere;
   if (group.fetching.contains(key)) return Wanted::kFetching;
-  if (group.rejected.RetryNs(key, Now()) > 0) return Wanted::kPaused;
+  if (const int64_t retry_ns = group.rejected.RetryNs(key, Now()); retry_ns > 0) {
+    group.variants_again_ns = group.variants_again_ns == 0 ? retry_ns : std::min(group.variants_again_ns, retry_ns);
+    return Wanted::kPaused;
+  }
   FetchJob job{state.model, group.id, key, evidence, group.sites, group.rejected.ContentsOf(key), HasRoom(group, true)};
   const bool posted = fetch_lane_->Post([this, mailbox = mailbox_, job = std::move(job)] {
     auto fetched = std::make_shared<Fetched>(FetchAndLink(job));
@@ -179,6 +182,7 @@ void TierController::Reject(Group& group, const PlanKey& key, const Digest& cont
   const int64_t pause_ms = group.rejected.Reject(key, contents, now);
   group.reason = reason;
   group.detail = detail;
+  group.variants_again_ns = now + pause_ms * 1'000'000;
   if (generic && !group.HasGeneric()) group.retry_ns = std::max(group.retry_ns, now + pause_ms * 1'000'000);
   spdlog::warn("segment {}: plan {} is not used ({}): {}; looked at again in {} ms", group.id.ShortHex(),
                key.ShortHex(), MissReasonText(reason), detail, pause_ms);
@@ -195,7 +199,7 @@ void TierController::Drop(ModelState& state, Group& group, const PlanKey& key, M
   group.plans.erase(it);
   if (entry.published) PublishGroup(state, group);
   for (auto& linked : entry.linked) epochs_.Retire(std::move(linked));
-  ++stats_.quarantined;
+  ++(reason == MissReason::kNoMemory ? stats_.evicted : stats_.quarantined);
   Reject(group, key, blame == Blame::kContents ? entry.contents : Digest{}, reason, detail, !exact);
 }
 

@@ -72,7 +72,8 @@ void Group::UpdateShapes(int64_t now_ns) {
                    [](const auto& a, const auto& b) { return a.times.calls() > b.times.calls(); });
 }
 
-ModelState::ModelState(std::shared_ptr<Model> of, int64_t now_ns) : model(std::move(of)) {
+ModelState::ModelState(std::shared_ptr<Model> of, MemoryBudget* of_worker, int64_t now_ns)
+    : model(std::move(of)), budget(of_worker) {
   for (size_t i = 0; i < model->program().segments().size(); ++i) {
     const Segment& segment = model->program().segments()[i];
     Group& group = groups[segment.id];
@@ -84,6 +85,16 @@ ModelState::ModelState(std::shared_ptr<Model> of, int64_t now_ns) : model(std::m
 }
 
 void ModelState::CollectProfile(const TierPolicy& policy, int64_t now_ns, MissLedger& all) {
+  int64_t profile_bytes =
+      static_cast<int64_t>(model->threads().size() * model->runtimes().size() * sizeof(SegmentCounters));
+  for (const auto& [id, group] : groups)
+    profile_bytes += static_cast<int64_t>(
+        sizeof(group) + group.shapes.size() * (96 + 16 * group.segment->symbols.size() + sizeof(ShapeTimes)));
+  if (profile_bytes != profile_charge.bytes()) {
+    profile_charge = {};
+    auto charge = MemoryCharge::Take(budget, MemoryUse::kProfiles, profile_bytes);
+    if (charge.has_value()) profile_charge = std::move(*charge);
+  }
   std::vector<TakenShapes> taken;
   for (ModelThread* thread : model->threads()) taken.push_back(thread->shapes.Take());
   for (auto& [id, group] : groups) {

@@ -52,12 +52,15 @@ struct Group {
   MissLedger misses;
   std::optional<SeenCall> last_interpreted;
   std::set<std::vector<int64_t>> exact_asked;  // of `shapes`
-  bool request_pending = false;
+  std::optional<Digest> request;               // to the compile service, not answered yet
   bool variants_known = false, variants_pending = false;
-  int64_t retry_ns = 0;  // the services are not asked before
+  int64_t retry_ns = 0;           // the services are not asked before
+  int64_t variants_again_ns = 0;  // when a plan of the list that is paused is worth another look; 0: none is
   int64_t backoff_ms = 0;
   MissReason reason = MissReason::kCold;
   std::string detail;
+  double use = 0;  // calls by plan, the older the less
+  uint64_t counted_calls = 0;
 
   // Whether a plan stands in for all shapes: one that is not exact, or the only kind that a segment without symbols
   // has.
@@ -77,9 +80,12 @@ struct Group {
 
 struct ModelState {
   std::shared_ptr<Model> model;
+  MemoryCharge profile_charge;  // of what follows, roughly
   std::map<SegmentId, Group> groups;
 
-  ModelState(std::shared_ptr<Model> of, int64_t now_ns);
+  MemoryBudget* budget;  // may be null
+
+  ModelState(std::shared_ptr<Model> of, MemoryBudget* of_worker, int64_t now_ns);
   // Sums the threads' counters and shapes into the groups, and books interpreted calls under the reason that holds now,
   // in the groups' ledgers and in `all`.
   void CollectProfile(const TierPolicy& policy, int64_t now_ns, MissLedger& all);

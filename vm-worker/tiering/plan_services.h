@@ -24,6 +24,8 @@ class PlanServices {
   // Whether there is a compile service to ask at all.
   virtual bool CanCompile() const = 0;
   virtual void Compile(const CompileRequest& request, Done<CompileReply> done) = 0;
+  // Nobody here waits for the request of this key any more.
+  virtual void Cancel(const Digest& request) = 0;
   // As PlanSource::Fetch: blocks, never on the control thread.
   virtual Result<FetchedPlan> Fetch(const PlanKey& key, const SegmentId& segment) = 0;
   // The worker's memory over restarts: plans that gave a wrong result or faulted here. Blocking, as Fetch.

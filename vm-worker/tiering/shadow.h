@@ -34,6 +34,7 @@ struct ShadowSample {
   std::vector<Tensor> outputs;
   SampleAnswer answer = SampleAnswer::kInterpreter;
   std::shared_ptr<const void> keep_alive;  // what segment and weights of the plan belong to
+  MemoryCharge charge;                     // of the copies
 };
 
 enum class ShadowOutcome : uint8_t {
@@ -65,7 +66,9 @@ class ShadowRunner {
     double core_share_max = 0.05;
     bool own_thread = true;  // false: samples wait for Step
     const Clock* clock = &SystemClock();
+    MemoryBudget* budget = nullptr;  // where samples are booked; outlives the runner
   };
+  MemoryBudget* budget() const { return options_.budget; }
   ShadowRunner(Options options, std::function<void(ShadowVerdict)> report);  // `report` runs on the shadow thread
   ~ShadowRunner();
   // False when the queue is full: the sample is dropped, another will come.

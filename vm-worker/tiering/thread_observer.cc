@@ -26,7 +26,13 @@ void ThreadObserver::Answered(int segment, const Signature& signature, bool exac
 bool ThreadObserver::Offer(const SegmentEntry& entry, const LinkedPlan& plan, SampleAnswer answer) {
   if (!shadow_.HasRoom()) return false;
   const Status offered = Caught([&]() -> Status {
-    ShadowSample sample{plan.shared_from_this(), {}, {entry.parameters.begin(), entry.parameters.end()}, {}};
+    ShadowSample sample;
+    sample.plan = plan.shared_from_this();
+    sample.parameters.assign(entry.parameters.begin(), entry.parameters.end());
+    int64_t bytes = 0;
+    for (const TensorRef& input : entry.inputs) bytes += input.bytes();
+    for (const TensorRef& output : entry.outputs) bytes += output.bytes();
+    ASSIGN_OR_RETURN(sample.charge, MemoryCharge::Take(shadow_.budget(), MemoryUse::kShadowSamples, bytes));
     for (const TensorRef& input : entry.inputs) sample.inputs.push_back(MakeContiguous(input));
     if (answer != SampleAnswer::kOtherPlan)
       for (const TensorRef& output : entry.outputs) sample.outputs.push_back(MakeContiguous(output));

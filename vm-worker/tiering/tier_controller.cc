@@ -16,13 +16,14 @@ ShadowRunner::Options ShadowOptionsOf(const TierOptions& options) {
   ShadowRunner::Options shadow = options.shadow;
   shadow.own_thread = options.own_threads;
   shadow.clock = options.clock;
+  shadow.budget = options.budget;
   return shadow;
 }
 
 }  // namespace
 
 TierController::TierController(EpochDomain& epochs, PlanServices* services, RecipeRunner recipes, TierOptions options)
-    : epochs_(epochs), services_(services), packer_(std::move(recipes)), options_(std::move(options)) {
+    : epochs_(epochs), services_(services), packer_(std::move(recipes), options.budget), options_(std::move(options)) {
   fetch_lane_ = std::make_unique<JobLane>(kFetchesMax, options_.own_threads);
   shadow_ = std::make_unique<ShadowRunner>(ShadowOptionsOf(options_), [this](ShadowVerdict verdict) {
     mailbox_->Post([this, verdict = std::move(verdict)] { OnVerdict(verdict); });
@@ -111,16 +112,22 @@ void TierController::Tick() {
     if (services_ == nullptr) break;
     for (auto& [id, group] : state.groups) {
       TurnShadow(state, group);
+      // With a compile service, its answer names the plan again.
+      if (!services_->CanCompile() && group.variants_again_ns > 0 && now >= group.variants_again_ns) {
+        group.variants_again_ns = 0;
+        group.variants_known = false;
+      }
       if (now < group.retry_ns) continue;
       if (!group.variants_known && !group.variants_pending) AskVariants(state, group);
       if (group.variants_known && group.fetching.empty() && services_->CanCompile()) Consider(state, group);
     }
   }
+  MakeRoom();
   epochs_.Reclaim();
 }
 
 void TierController::AddModel(std::shared_ptr<Model> model) {
-  ModelState state(std::move(model), Now());
+  ModelState state(std::move(model), options_.budget, Now());
   if (services_ == nullptr)
     for (auto& [id, group] : state.groups) group.reason = MissReason::kDisabled;
   std::lock_guard lock(state_mutex_);
@@ -140,8 +147,21 @@ void TierController::RemoveModel(const std::shared_ptr<Model>& model) {
       for (auto& [id, group] : state.groups)
         for (auto& [key, entry] : group.plans)
           for (auto& linked : entry.linked) epochs_.Retire(std::move(linked));
+  std::vector<Digest> requests;
+  for (const ModelState& state : models_)
+    if (state.model == model)
+      for (const auto& [id, group] : state.groups)
+        if (group.request.has_value()) requests.push_back(*group.request);
   std::erase_if(models_, [&](const ModelState& state) { return state.model == model; });
+  for (const Digest& request : requests)
+    if (!IsAwaited(request)) services_->Cancel(request);
   epochs_.Reclaim();
+}
+
+bool TierController::IsAwaited(const Digest& request) const {
+  return std::ranges::any_of(models_, [&](const ModelState& state) {
+    return std::ranges::any_of(state.groups, [&](const auto& item) { return item.second.request == request; });
+  });
 }
 
 bool TierController::WaitWarm(int64_t timeout_ms) const {
@@ -198,7 +218,7 @@ std::vector<SegmentStatus> TierController::Segments(const Model& model) const {
           status.top_shape = group.profile.shapes.front();
           status.top_forecast = ForecastExact(options_.policy, group.profile, *status.top_shape);
         }
-        status.request_pending = group.request_pending;
+        status.request_pending = group.request.has_value();
         status.retry_in_ms = std::max<int64_t>(0, (group.retry_ns - Now()) / 1'000'000);
         for (const auto& [key, entry] : group.plans) {
           status.plans.push_back({key, entry.published, entry.clean, entry.linked[place]});

@@ -9,6 +9,7 @@
 //   installing.cc   a plan on its way in and out: fetch, link, shadow runs, publish, drop
 //   accusing.cc     plans that were wrong here: remembered, and told the store
 //   change_log.cc   what the store announces
+//   memory.cc       plans of least worth leave when memory is tight
 #pragma once
 
 #include <condition_variable>
@@ -132,6 +133,7 @@ class TierController {
   std::optional<Place> Find(const std::weak_ptr<Model>& model, const SegmentId& segment);
   int64_t Now() const { return options_.clock->NowNs(); }
 
+  bool IsAwaited(const Digest& request) const;
   void AskVariants(ModelState& state, Group& group);
   void OnVariants(ModelState& state, Group& group, const Result<cache::VariantsReply>& reply);
   void Consider(ModelState& state, Group& group);
@@ -163,6 +165,8 @@ class TierController {
   // A plan gave a wrong result or faulted: remembered over restarts, and told the store, again until it has heard.
   void Accuse(const PlanKey& key, const Digest& contents, cache::ReportKind kind, const std::string& detail);
   void TellAccusations();
+
+  void MakeRoom();
 
   void ReadChangeLog();
   void OnChangeLog(const Result<cache::ChangeLogReply>& reply);

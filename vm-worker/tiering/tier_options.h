@@ -21,14 +21,15 @@ struct TierOptions {
   NumericMode numeric_mode = NumericMode::kDefault;
   std::vector<Target> targets;  // acceptable, best first; the first is asked for
   int shadow_runs = 3;
-  int undecided_max = 16;      // shadow runs that cannot tell before a plan is given up
-  uint32_t sample_every = 64;  // calls answered by a plan that only others have proven, per sample
+  int undecided_max = 16;        // shadow runs that cannot tell before a plan is given up
+  uint32_t sample_every = 1024;  // calls answered by a plan that only others have proven, per sample
   ShadowRunner::Options shadow;
   int64_t tick_ms = 50;
   int64_t change_log_ms = limits::kChangeLogPollMs;
-  std::string reporter;         // unique per worker process
-  bool gdb_symbols = false;     // NameForGdb for every plan's code
-  PerfMap* perf_map = nullptr;  // told of every plan's code; outlives the controller
+  std::string reporter;            // unique per worker process
+  bool gdb_symbols = false;        // NameForGdb for every plan's code
+  PerfMap* perf_map = nullptr;     // told of every plan's code; outlives the controller
+  MemoryBudget* budget = nullptr;  // of the whole worker; null: no limit. Outlives the controller
   // false: no threads; whoever owns the controller calls Step, and time is `clock`'s.
   bool own_threads = true;
   const Clock* clock = &SystemClock();
@@ -38,7 +39,7 @@ struct TierOptions {
 struct TierStats {
   uint64_t compile_requests = 0, compiled = 0, compile_failures = 0, fetched = 0, fetched_from_disk = 0, rejected = 0,
            published = 0, shadow_clean = 0, shadow_mismatches = 0, shadow_undecided = 0, shadow_faults = 0,
-           samples_clean = 0, quarantined = 0;
+           samples_clean = 0, quarantined = 0, evicted = 0;
   MissLedger misses;
 };
 

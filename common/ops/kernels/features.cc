@@ -5,6 +5,7 @@
 
 #include "common/ops/kernels/kernel.h"
 #include "common/ops/kernels/table.h"
+#include "common/ops/list.h"
 
 namespace kiln::kernels {
 namespace {
@@ -17,7 +18,7 @@ double HertzOfMel(double mel) {
 }
 
 // First, middle and last spectrogram bin of every triangle: entry i, i + 1 and i + 2 belong to mel bin i.
-Result<std::vector<int64_t>> MelEdges(const KernelCall& call, int64_t mel_bins, int64_t spectrogram_bins) {
+Result<List<int64_t>> MelEdges(const KernelCall& call, int64_t mel_bins, int64_t spectrogram_bins) {
   const double dft_length = static_cast<double>(ReadInt(call.inputs[1]));
   const double sample_rate = static_cast<double>(ReadInt(call.inputs[2]));
   if (!(dft_length >= 1)) return Fail(ErrorCode::kInvalidArgument, "the DFT length of MelWeightMatrix is not positive");
@@ -26,7 +27,7 @@ Result<std::vector<int64_t>> MelEdges(const KernelCall& call, int64_t mel_bins, 
   const double low = MelOfHertz(ReadFloat(call.inputs[3]));
   const double high = MelOfHertz(ReadFloat(call.inputs[4]));
   const double step = (high - low) / static_cast<double>(mel_bins + 2);
-  std::vector<int64_t> edges;
+  List<int64_t> edges;
   for (int64_t i = 0; i < mel_bins + 2; ++i) {
     const double hertz = HertzOfMel(static_cast<double>(i) * step + low);
     const double bin = std::floor((dft_length + 1) * hertz / sample_rate);
@@ -46,7 +47,7 @@ Status FillMel(KernelCall& call) {
   const int64_t columns = call.outputs[0].dims[1];
   T* out = call.outputs[0].as<T>();
   std::fill_n(out, rows * columns, T{});
-  ASSIGN_OR_RETURN(const std::vector<int64_t> edges, MelEdges(call, columns, rows));
+  ASSIGN_OR_RETURN(const List<int64_t> edges, MelEdges(call, columns, rows));
   const auto set = [&](int64_t row, int64_t column, double value) {
     if (row < rows) out[row * columns + column] = Convert<T>(value);
   };
@@ -74,6 +75,14 @@ Status RunMelWeightMatrix(KernelCall& call) {
 }
 
 // --- TfIdfVectorizer ---
+// Orders n-grams by their items, however they are held.
+struct ByItems {
+  using is_transparent = void;
+  bool operator()(std::span<const int64_t> a, std::span<const int64_t> b) const {
+    return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end());
+  }
+};
+
 struct NGrams {
   std::string error;  // what is wrong with the attributes; empty: nothing
   int64_t shortest = 1, longest = 1, skips = 0;
@@ -84,7 +93,7 @@ struct NGrams {
     int64_t column;
     double weight;
   };
-  std::map<std::vector<int64_t>, Entry> pool;
+  std::map<std::vector<int64_t>, Entry, ByItems> pool;
 };
 
 void ReadPool(const Attributes& attributes, NGrams& grams) {
@@ -139,8 +148,8 @@ std::shared_ptr<const void> PrepareNGrams(const Attributes& attributes) {
 
 // Counts the n-grams of one row: items one, two… up to skips + 1 apart. Single items do not depend on the distance and
 // count once.
-void CountRow(const NGrams& grams, const std::vector<int64_t>& row, float* out) {
-  std::vector<int64_t> gram;
+void CountRow(const NGrams& grams, const List<int64_t>& row, float* out) {
+  List<int64_t> gram;
   const int64_t size = static_cast<int64_t>(row.size());
   for (int64_t distance = 1; distance <= grams.skips + 1 && (distance == 1 || distance < size); ++distance) {
     for (int64_t length = distance == 1 ? grams.shortest : std::max<int64_t>(grams.shortest, 2);
@@ -148,7 +157,7 @@ void CountRow(const NGrams& grams, const std::vector<int64_t>& row, float* out) 
       for (int64_t start = 0; start + (length - 1) * distance < size; ++start) {
         gram.clear();
         for (int64_t i = 0; i < length; ++i) gram.push_back(row[static_cast<size_t>(start + i * distance)]);
-        const auto found = grams.pool.find(gram);
+        const auto found = grams.pool.find(std::span<const int64_t>(gram));
         if (found == grams.pool.end()) continue;
         float& value = out[found->second.column];
         const float weight = grams.weighted ? static_cast<float>(found->second.weight) : 1.0f;
@@ -169,7 +178,7 @@ Status RunTfIdfVectorizer(KernelCall& call) {
   float* out = call.outputs[0].as<float>();
   std::fill_n(out, rows * columns, 0.0f);
   for (int64_t r = 0; r < rows; ++r) {
-    std::vector<int64_t> row(static_cast<size_t>(items));
+    List<int64_t> row(static_cast<size_t>(items));
     for (int64_t i = 0; i < items; ++i) {
       row[static_cast<size_t>(i)] =
           in.dtype == DType::kI64 ? in.as<int64_t>()[r * items + i] : int64_t{in.as<int32_t>()[r * items + i]};

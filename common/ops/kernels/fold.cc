@@ -4,6 +4,7 @@
 
 #include "common/base/checked_math.h"
 #include "common/ops/kernels/kernel.h"
+#include "common/ops/kernels/operands.h"
 #include "common/ops/kernels/table.h"
 #include "common/ops/window.h"
 
@@ -35,7 +36,7 @@ Status RunCol2Im(KernelCall& call) {
   const TensorRef& image = call.outputs[0];
   const int rank = image.rank() - 2;
   ASSIGN_OR_RETURN(Window window, ReadWindow(*call.attributes, rank));
-  const Dims block(std::span<const int64_t>(ReadInts(call.inputs[2])));
+  const Dims block(std::span<const int64_t>(IntsOf(call.inputs[2])));
   window.kernel = block;
   Dims sizes = Dims::Filled(rank, 0);
   Dims steps = Dims::Filled(rank, 0);

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "common/ops/kernels/kernel.h"
+#include "common/ops/kernels/operands.h"
 #include "common/ops/kernels/table.h"
 
 namespace kiln::kernels {
@@ -246,7 +247,7 @@ struct OneHotOf {
     std::fill_n(out, call.outputs[0].elements(), off);
     int64_t inner = 1;
     for (int d = axis; d < indices.rank(); ++d) inner *= indices.dims[d];
-    const std::vector<int64_t> hot = ReadInts(indices);
+    const List<int64_t> hot = IntsOf(indices);
     for (int64_t i = 0; i < static_cast<int64_t>(hot.size()); ++i) {
       int64_t index = hot[static_cast<size_t>(i)];
       if (index < -depth || index >= depth) continue;  // the format asks for a row without a hot entry

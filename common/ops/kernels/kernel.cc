@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/ops/kernels/operands.h"
+
 namespace kiln::kernels {
 namespace {
 
@@ -42,9 +44,9 @@ Nest MakeNest(const Dims& dims, std::span<const TensorRef> refs) {
   return nest;
 }
 
-template <class T>
-std::vector<T> ReadAll(const TensorRef& ref) {
-  std::vector<T> values(static_cast<size_t>(ref.elements()));
+template <class T, class Values>
+Values ReadAll(const TensorRef& ref) {
+  Values values(static_cast<size_t>(ref.elements()));
   DispatchDType(ref.dtype, [&]<class From>() {
     struct Cursor {
       T* next;
@@ -117,10 +119,17 @@ Status AllocateOutput(KernelCall& call, size_t output, DType dtype, const Dims& 
 }
 
 std::vector<int64_t> ReadInts(const TensorRef& ref) {
-  return ReadAll<int64_t>(ref);
+  return ReadAll<int64_t, std::vector<int64_t>>(ref);
 }
 std::vector<double> ReadFloats(const TensorRef& ref) {
-  return ReadAll<double>(ref);
+  return ReadAll<double, std::vector<double>>(ref);
+}
+
+List<int64_t> IntsOf(const TensorRef& ref) {
+  return ReadAll<int64_t, List<int64_t>>(ref);
+}
+List<double> FloatsOf(const TensorRef& ref) {
+  return ReadAll<double, List<double>>(ref);
 }
 
 int64_t ReadInt(const TensorRef& ref) {

@@ -134,17 +134,17 @@ KernelFunction ProductKernel(DType dtype) {
 
 // Einsum as one loop nest over all labels; each operand steps by the sum of its strides of that label.
 struct EinsumNest {
-  std::vector<int64_t> sizes;                 // output labels first, then the summed ones
-  size_t kept = 0;                            // number of output labels
-  std::vector<std::vector<int64_t>> strides;  // per input, per label
+  List<int64_t> sizes;          // output labels first, then the summed ones
+  size_t kept = 0;              // number of output labels
+  List<List<int64_t>> strides;  // per input, per label
 };
 
 Result<EinsumNest> PlanEinsum(const KernelCall& call) {
-  std::vector<int> ranks;
+  List<int> ranks;
   for (const TensorRef& in : call.inputs) ranks.push_back(in.rank());
   ASSIGN_OR_RETURN(const EinsumEquation equation, ParseEinsum(call.attributes->Text("equation", ""), ranks));
-  std::vector<int> labels = equation.output;
-  for (const std::vector<int>& term : equation.inputs) {
+  List<int> labels = equation.output;
+  for (const List<int>& term : equation.inputs) {
     for (const int label : term) {
       if (std::find(labels.begin(), labels.end(), label) == labels.end()) labels.push_back(label);
     }
@@ -170,7 +170,7 @@ struct EinsumOf {
   template <class T>
   static Status Run(KernelCall& call) {
     ASSIGN_OR_RETURN(const EinsumNest nest, PlanEinsum(call));
-    std::vector<const T*> at;
+    List<const T*> at;
     for (const TensorRef& in : call.inputs) at.push_back(in.as<T>());
     T* out = call.outputs[0].as<T>();
     Loop(nest, 0, at, out);
@@ -182,7 +182,7 @@ struct EinsumOf {
   using SumOf = std::conditional_t<std::is_floating_point_v<T>, double, T>;
 
   template <class T>
-  static void Loop(const EinsumNest& nest, size_t depth, std::vector<const T*>& at, T*& out) {
+  static void Loop(const EinsumNest& nest, size_t depth, List<const T*>& at, T*& out) {
     if (depth == nest.kept) {
       SumOf<T> sum = 0;
       Sum(nest, depth, at, sum);
@@ -193,7 +193,7 @@ struct EinsumOf {
   }
 
   template <class T>
-  static void Sum(const EinsumNest& nest, size_t depth, std::vector<const T*>& at, SumOf<T>& sum) {
+  static void Sum(const EinsumNest& nest, size_t depth, List<const T*>& at, SumOf<T>& sum) {
     if (depth < nest.sizes.size()) {
       Walk(nest, depth, at, [&] { Sum(nest, depth + 1, at, sum); });
       return;
@@ -214,7 +214,7 @@ struct EinsumOf {
   }
 
   template <class T, class Body>
-  static void Walk(const EinsumNest& nest, size_t depth, std::vector<const T*>& at, Body body) {
+  static void Walk(const EinsumNest& nest, size_t depth, List<const T*>& at, Body body) {
     for (int64_t i = 0; i < nest.sizes[depth]; ++i) {
       body();
       for (size_t k = 0; k < at.size(); ++k) at[k] += nest.strides[k][depth];

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "common/ops/kernels/kernel.h"
+#include "common/ops/kernels/operands.h"
 #include "common/ops/kernels/table.h"
 
 namespace kiln::kernels {
@@ -108,10 +109,10 @@ struct PadOf {
     const TensorRef& out = call.outputs[0];
     const int rank = in.rank();
     ASSIGN_OR_RETURN(const PadMode mode, ReadPadMode(call.attributes->Text("mode", "constant")));
-    const std::vector<int64_t> pads = ReadInts(call.inputs[1]);
+    const List<int64_t> pads = IntsOf(call.inputs[1]);
     Dims before = Dims::Filled(rank, 0);
     if (call.Has(3)) {
-      const std::vector<int64_t> axes = ReadInts(call.inputs[3]);
+      const List<int64_t> axes = IntsOf(call.inputs[3]);
       for (size_t i = 0; i < axes.size(); ++i) {
         ASSIGN_OR_RETURN(const int axis, NormalizeAxis(axes[i], rank));
         before[axis] = pads[i];

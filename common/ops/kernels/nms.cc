@@ -4,6 +4,7 @@
 
 #include "common/ops/kernels/kernel.h"
 #include "common/ops/kernels/table.h"
+#include "common/ops/list.h"
 
 namespace kiln::kernels {
 namespace {
@@ -45,9 +46,9 @@ Status RunNonMaxSuppression(KernelCall& call) {
   const int64_t batches = scores.dims[0];
   const int64_t classes = scores.dims[1];
   const int64_t count = scores.dims[2];
-  std::vector<int64_t> selected;  // triples
-  std::vector<int64_t> order;
-  std::vector<Box> kept;
+  List<int64_t> selected;  // triples
+  List<int64_t> order;
+  List<Box> kept;
   const int64_t rows = count > 0 && per_class > 0 ? batches * classes : 0;
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t batch = row / classes;
@@ -58,7 +59,9 @@ Status RunNonMaxSuppression(KernelCall& call) {
       if (std::isnan(score[i])) continue;
       if (!has_score || score[i] > lowest) order.push_back(i);
     }
-    std::stable_sort(order.begin(), order.end(), [score](int64_t a, int64_t b) { return score[a] > score[b]; });
+    // The lower index first among equal scores.
+    std::sort(order.begin(), order.end(),
+              [score](int64_t a, int64_t b) { return score[a] != score[b] ? score[a] > score[b] : a < b; });
     kept.clear();
     for (const int64_t i : order) {
       if (static_cast<int64_t>(kept.size()) >= per_class) break;

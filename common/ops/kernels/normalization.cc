@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "common/ops/kernels/kernel.h"
+#include "common/ops/kernels/operands.h"
 #include "common/ops/kernels/table.h"
 
 namespace kiln::kernels {
@@ -34,7 +35,7 @@ Result<const T*> Parameter(KernelCall& call, size_t input, const Dims& dims) {
     return static_cast<const T*>(ref.as<T>());
   }
   ASSIGN_OR_RETURN(T * copy, Scratch<T>(call, NumElements(dims)));
-  const std::vector<double> values = ReadFloats(BroadcastRef(ref, dims));
+  const List<double> values = FloatsOf(BroadcastRef(ref, dims));
   std::transform(values.begin(), values.end(), copy, [](double value) { return static_cast<T>(value); });
   return static_cast<const T*>(copy);
 }

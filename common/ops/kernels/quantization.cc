@@ -4,6 +4,7 @@
 
 #include "common/ops/kernels/conv.h"
 #include "common/ops/kernels/gemm.h"
+#include "common/ops/kernels/operands.h"
 #include "common/ops/kernels/table.h"
 
 namespace kiln::kernels {
@@ -63,12 +64,12 @@ Result<ScaleIndex> MakeScaleIndex(const KernelCall& call) {
 
 // Parameters as doubles; the zero point defaults to 0.
 struct QuantParameters {
-  std::vector<double> scale, zero;
+  List<double> scale, zero;
 };
 Result<QuantParameters> ReadParameters(const KernelCall& call, size_t scale, size_t zero) {
   QuantParameters result;
-  result.scale = ReadFloats(call.inputs[scale]);
-  result.zero = call.Has(zero) ? ReadFloats(call.inputs[zero]) : std::vector<double>(result.scale.size(), 0.0);
+  result.scale = FloatsOf(call.inputs[scale]);
+  result.zero = call.Has(zero) ? FloatsOf(call.inputs[zero]) : List<double>(result.scale.size(), 0.0);
   if (result.scale.empty() || result.zero.size() != result.scale.size()) {
     return Fail(ErrorCode::kShapeMismatch, "inputs " + std::to_string(scale) + " and " + std::to_string(zero) +
                                                ", scale and zero point, must have the same shape and not be empty");
@@ -142,8 +143,7 @@ Status RunDynamicQuantize(KernelCall& call) {
 
 // --- exact integer products ---
 // An 8-bit tensor as 32-bit integers less its zero point: one, or one per `inner` elements of `entries`.
-Result<int32_t*> Centered(KernelCall& call, size_t input, const std::vector<int64_t>& zero, int64_t entries,
-                          int64_t inner) {
+Result<int32_t*> Centered(KernelCall& call, size_t input, const List<int64_t>& zero, int64_t entries, int64_t inner) {
   const TensorRef& ref = call.inputs[input];
   const int64_t count = ref.elements();
   ASSIGN_OR_RETURN(int32_t* out, Scratch<int32_t>(call, count));
@@ -170,8 +170,8 @@ Result<int32_t*> Centered(KernelCall& call, size_t input, const std::vector<int6
   return out;
 }
 
-std::vector<int64_t> ZeroPoint(const KernelCall& call, size_t input) {
-  return call.Has(input) ? ReadInts(call.inputs[input]) : std::vector<int64_t>();
+List<int64_t> ZeroPoint(const KernelCall& call, size_t input) {
+  return call.Has(input) ? IntsOf(call.inputs[input]) : List<int64_t>();
 }
 
 // Where the operands of a product lie among the inputs.
@@ -248,7 +248,7 @@ Status RunConvInteger(KernelCall& call) {
 Status Requantize(KernelCall& call, const int32_t* sums, const int32_t* bias, int64_t channels, int64_t inner) {
   const TensorRef& y = call.outputs[0];
   const double a_scale = ReadFloat(call.inputs[1]);
-  const std::vector<double> b_scale = ReadFloats(call.inputs[4]);
+  const List<double> b_scale = FloatsOf(call.inputs[4]);
   const double y_scale = ReadFloat(call.inputs[6]);
   const double y_zero = ReadFloat(call.inputs[7]);
   if (b_scale.size() != 1 && static_cast<int64_t>(b_scale.size()) != channels) {

@@ -6,6 +6,7 @@
 #include "common/ops/activation.h"
 #include "common/ops/kernels/gemm.h"
 #include "common/ops/kernels/table.h"
+#include "common/ops/list.h"
 
 namespace kiln::kernels {
 namespace {
@@ -49,7 +50,7 @@ struct Cell {
   bool batch_first, reverse_only;
   double clip;
   bool has_clip;
-  std::vector<int64_t> lengths;
+  List<int64_t> lengths;
 
   int64_t InputRow(int64_t t, int64_t b) const { return batch_first ? b * time + t : t * batch + b; }
   int64_t StateRow(int d, int64_t b) const { return batch_first ? b * directions + d : d * batch + b; }

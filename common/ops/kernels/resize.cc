@@ -3,6 +3,7 @@
 #include <array>
 
 #include "common/ops/kernels/kernel.h"
+#include "common/ops/kernels/operands.h"
 #include "common/ops/kernels/table.h"
 #include "common/ops/resize_scales.h"
 
@@ -127,7 +128,7 @@ double CubicWeight(double a, double distance) {
 // Taps of one output position: `count` input elements from `first` on (before clamping) with their weights.
 struct TapWeights {
   int64_t first = 0;
-  std::vector<double> weights;
+  List<double> weights;
   bool outside = false;  // shows the extrapolation value
 };
 
@@ -164,21 +165,21 @@ TapWeights TapsAt(const ResizeRules& rules, const ResizeAxis& axis, int64_t at) 
   return taps;
 }
 
-Result<std::vector<ResizeAxis>> ReadAxes(const KernelCall& call) {
+Result<List<ResizeAxis>> ReadAxes(const KernelCall& call) {
   const TensorRef& in = call.inputs[0];
   const TensorRef& out = call.outputs[0];
-  std::vector<ResizeAxis> result(in.dims.size());
+  List<ResizeAxis> result(in.dims.size());
   for (int d = 0; d < in.rank(); ++d) {
     result[static_cast<size_t>(d)].in = in.dims[d];
     result[static_cast<size_t>(d)].out = out.dims[d];
   }
-  ASSIGN_OR_RETURN(const std::vector<int> axes, ResizeAxes(*call.attributes, in.rank()));
-  const std::vector<double> roi = call.Has(1) ? ReadFloats(call.inputs[1]) : std::vector<double>();
-  const std::vector<double> scales = call.Has(2) ? ReadFloats(call.inputs[2]) : std::vector<double>();
-  const std::vector<int64_t> sizes = call.Has(3) ? ReadInts(call.inputs[3]) : std::vector<int64_t>();
+  ASSIGN_OR_RETURN(const List<int> axes, ResizeAxes(*call.attributes, in.rank()));
+  const List<double> roi = call.Has(1) ? FloatsOf(call.inputs[1]) : List<double>();
+  const List<double> scales = call.Has(2) ? FloatsOf(call.inputs[2]) : List<double>();
+  const List<int64_t> sizes = call.Has(3) ? IntsOf(call.inputs[3]) : List<int64_t>();
   double aspect = 0;
   if (!sizes.empty() && call.attributes->Text("keep_aspect_ratio_policy", "stretch") != "stretch") {
-    std::vector<int64_t> from;
+    List<int64_t> from;
     for (const int axis : axes) from.push_back(in.dims[axis]);
     aspect = KeepAspect(*call.attributes, from, sizes).scale;
   }
@@ -229,7 +230,7 @@ struct ResizeOf {
     const TensorRef& in = call.inputs[0];
     const TensorRef& out = call.outputs[0];
     ASSIGN_OR_RETURN(const ResizeRules rules, ReadRules(call));
-    ASSIGN_OR_RETURN(const std::vector<ResizeAxis> axes, ReadAxes(call));
+    ASSIGN_OR_RETURN(const List<ResizeAxis> axes, ReadAxes(call));
     if (out.elements() == 0) return {};
     if (in.elements() == 0)
       return Fail(ErrorCode::kShapeMismatch, "Resize of an empty tensor to " + out.dims.ToString());

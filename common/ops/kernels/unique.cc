@@ -5,6 +5,7 @@
 
 #include "common/ops/kernels/kernel.h"
 #include "common/ops/kernels/table.h"
+#include "common/ops/list.h"
 
 namespace kiln::kernels {
 namespace {
@@ -45,8 +46,12 @@ Status RunUnique(KernelCall& call) {
   ASSIGN_OR_RETURN(int64_t* sorted, Scratch<int64_t>(call, size));
   ASSIGN_OR_RETURN(int64_t* group_of, Scratch<int64_t>(call, size));  // per slice: its group in sorted order
   std::iota(sorted, sorted + size, int64_t{0});
-  std::stable_sort(sorted, sorted + size, [&](int64_t a, int64_t b) { return order.Compare(a, b) < 0; });
-  std::vector<int64_t> first, counts;  // per group
+  // The first of equal slices first.
+  std::sort(sorted, sorted + size, [&](int64_t a, int64_t b) {
+    const int compared = order.Compare(a, b);
+    return compared != 0 ? compared < 0 : a < b;
+  });
+  List<int64_t> first, counts;  // per group
   for (int64_t i = 0; i < size; ++i) {
     if (i == 0 || order.Compare(sorted[i - 1], sorted[i]) != 0) {
       first.push_back(sorted[i]);
@@ -56,13 +61,13 @@ Status RunUnique(KernelCall& call) {
     group_of[sorted[i]] = static_cast<int64_t>(first.size()) - 1;
   }
   const int64_t groups = static_cast<int64_t>(first.size());
-  std::vector<int64_t> listed(first.size());  // groups in the order of the output
+  List<int64_t> listed(first.size());  // groups in the order of the output
   std::iota(listed.begin(), listed.end(), int64_t{0});
   if (call.attributes->Int("sorted", 1) == 0) {
     std::sort(listed.begin(), listed.end(),
               [&](int64_t a, int64_t b) { return first[static_cast<size_t>(a)] < first[static_cast<size_t>(b)]; });
   }
-  std::vector<int64_t> place(first.size());
+  List<int64_t> place(first.size());
   for (int64_t i = 0; i < groups; ++i) place[static_cast<size_t>(listed[static_cast<size_t>(i)])] = i;
 
   Dims dims = flat ? Dims{groups} : in.dims;

@@ -73,7 +73,7 @@ Status Gemm(InferContext& context) {
 }
 
 Status Einsum(InferContext& context) {
-  std::vector<int> ranks;
+  List<int> ranks;
   for (size_t i = 0; i < context.inputs.size(); ++i) {
     RETURN_IF_ERROR(RequireSameType(context, 0, i));
     if (!Ranked(context, i)) return {};

@@ -248,7 +248,7 @@ Status Resize(InferContext& context) {
   if (!Ranked(context, 0)) return {};
   DimList dims = InDims(context, 0);
   const int rank = static_cast<int>(dims.size());
-  ASSIGN_OR_RETURN(const std::vector<int> axes, ResizeAxes(context.attributes, rank));
+  ASSIGN_OR_RETURN(const List<int> axes, ResizeAxes(context.attributes, rank));
   const bool by_sizes = Has(context, 3) && KnownLength(context, 3) != 0;
   const auto wrong_count = [&](const char* what, size_t count) {
     return Fail(ErrorCode::kShapeMismatch,

@@ -93,9 +93,11 @@ class ContractionEmitter {
   size_t column_dim() const { return spec_.batch.size() + 1; }
   bool in_panels() const { return spec_.b_layout == ir::BLayout::kPanels; }
   bool is_turned() const { return spec_.b_layout == ir::BLayout::kTurned; }
-  // Rows so few that turning B would cost more than their products.
+  // Rows so few that turning B would cost more than their products; wider tiles are made for many of them.
+  static constexpr int32_t kDotVectorsMax = 2;
   bool takes_dots() const {
-    return is_turned() && spec_.tile.mr <= ir::kDotRowsMax && spec_.a.strides.back() == ir::SpecInt::Const(1);
+    return is_turned() && spec_.tile.mr <= ir::kDotRowsMax && spec_.tile.nv <= kDotVectorsMax &&
+           spec_.a.strides.back() == ir::SpecInt::Const(1);
   }
   Panel KnownPanel() const;
   bool is_bytes() const { return !IsFloat(spec_.a.storage); }

@@ -72,7 +72,8 @@ Values ContractionEmitter::DotSums(const Place& place) {
     Values columns;
     for (int c = 0; c < together; ++c) {
       Value* column = b_.CreateAdd(b_.CreateAdd(place.column, first), e_.I64(c));
-      if (KnownPanel() != Panel::kWhole) column = b_.CreateSelect(b_.CreateICmpSLT(column, last), column, last);
+      if (KnownPanel() != Panel::kWhole || width_ % together != 0)
+        column = b_.CreateSelect(b_.CreateICmpSLT(column, last), column, last);
       columns.push_back(b_.CreateFreeze(e_.Address(b, DType::kF32, b_.CreateMul(column, b_stride))));
     }
     const Values sums = DotProducts(rows, columns);

@@ -80,14 +80,6 @@ Result<KernelCode> KernelCompiler::Compile(const ir::KernelSpec& spec) {
   return code;
 }
 
-Result<std::string> KernelCompiler::EmitText(const ir::KernelSpec& spec) {
-  ASSIGN_OR_RETURN(std::unique_ptr<llvm::Module> module, impl_->EmitModule(spec));
-  std::string text;
-  llvm::raw_string_ostream stream(text);
-  module->print(stream, nullptr);
-  return text;
-}
-
 Result<std::string> KernelCompiler::EmitAssembly(const ir::KernelSpec& spec) {
   ASSIGN_OR_RETURN(std::unique_ptr<llvm::Module> module, impl_->EmitModule(spec));
   return impl_->target->Assembly(*module);

@@ -31,8 +31,7 @@ class KernelCompiler {
   ~KernelCompiler();
 
   Result<KernelCode> Compile(const ir::KernelSpec& spec);
-  // The final IR as text (no code generation), and the assembly with our comments, for explain and tests.
-  Result<std::string> EmitText(const ir::KernelSpec& spec);
+  // The assembly with our comments, for tests.
   Result<std::string> EmitAssembly(const ir::KernelSpec& spec);
 
  private:

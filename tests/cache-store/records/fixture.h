@@ -72,8 +72,8 @@ class RecordsTest : public ::testing::Test {
   }
 
   template <class Request>
-  auto Do(const Request& request, Role role = Role::kAdmin, const std::string& peer = "") {
-    return records_->Handle(request, Caller{role, peer});
+  auto Do(const Request& request, Role role = Role::kAdmin, const std::string& machine = "") {
+    return records_->Handle(request, Caller{role, machine});
   }
 
   static Bytes Kernel(uint8_t fill, size_t size = 100) { return Bytes(size, fill); }

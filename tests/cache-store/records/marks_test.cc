@@ -37,27 +37,43 @@ TEST_F(RecordsTest, MarkOutlivesAPurgeSoThatTheSameBadPlanCannotComeBack) {
   EXPECT_EQ(Publish(1, {10}).error().code, ErrorCode::kQuarantined);
 }
 
-TEST_F(RecordsTest, OneWorkersReportIsNotEnoughTwoAreAndTheCompileServicesIs) {
+TEST_F(RecordsTest, OneMachinesReportsAreNotEnoughTwoMachinesAreAndTheCompileServicesIs) {
   ASSERT_TRUE(Publish(1, {10}));
   ASSERT_TRUE(Publish(2, {10}));
-  const auto report = [&](uint8_t plan, const std::string& who, Role role) {
-    return Do(cache::ReportRequest{D(plan), ReportKind::kMismatch, 1, who, "softmax differs"}, role)->quarantined;
+  const auto report = [&](uint8_t plan, const std::string& name, const std::string& machine, Role role) {
+    return Do(cache::ReportRequest{D(plan), ReportKind::kMismatch, 1, name, "softmax differs"}, role, machine)
+        ->quarantined;
   };
-  EXPECT_FALSE(report(1, "w1", Role::kWorker));
-  EXPECT_FALSE(report(1, "w1", Role::kWorker));  // the same again
-  EXPECT_TRUE(report(1, "w2", Role::kWorker));
-  EXPECT_TRUE(report(2, "c", Role::kCompile));
+  EXPECT_FALSE(report(1, "w1", "key@10.0.0.1", Role::kWorker));
+  EXPECT_FALSE(report(1, "w1", "key@10.0.0.1", Role::kWorker));  // the same again
+  EXPECT_FALSE(report(1, "w2", "key@10.0.0.1", Role::kWorker)) << "restarted under another name";
+  EXPECT_FALSE(report(1, "w3", "key@10.0.0.1", Role::kOperator)) << "no authority either";
+  EXPECT_TRUE(report(1, "w1", "key@10.0.0.2", Role::kWorker));
+  EXPECT_TRUE(report(2, "c", "key@10.0.0.1", Role::kCompile));
   EXPECT_TRUE(VariantKeys().empty());
 }
 
 TEST_F(RecordsTest, CleanShadowRunsAddUpAndAreKept) {
   ASSERT_TRUE(Publish(1, {10}));
-  ASSERT_TRUE(Do(cache::ReportRequest{D(1), ReportKind::kShadowOk, 3, "w", ""}));
-  EXPECT_EQ(Do(cache::ReportRequest{D(1), ReportKind::kShadowOk, 2, "w", ""})->shadow_runs, 5u);
+  const auto report = [&](uint32_t runs, const std::string& machine) {
+    return Do(cache::ReportRequest{D(1), ReportKind::kShadowOk, runs, "w", ""}, Role::kWorker, machine)->shadow_runs;
+  };
+  EXPECT_EQ(report(3, "a"), 3u);
+  EXPECT_EQ(report(2, "b"), 5u);
   records_->Tick();
   Open();
   EXPECT_EQ(Do(cache::VariantsRequest{D(200), {}})->variants[0].evidence.shadow_runs, 5u);
   EXPECT_EQ(Do(cache::ReportRequest{D(9), ReportKind::kShadowOk, 2, "w", ""}).error().code, ErrorCode::kNotFound);
+}
+
+TEST_F(RecordsTest, OneMachineCannotClaimCleanRunsWithoutEnd) {
+  ASSERT_TRUE(Publish(1, {10}));
+  const auto report = [&](uint32_t runs, const std::string& machine) {
+    return Do(cache::ReportRequest{D(1), ReportKind::kShadowOk, runs, "w", ""}, Role::kWorker, machine)->shadow_runs;
+  };
+  EXPECT_EQ(report(1'000'000, "a"), kCleanRunsPerMachineMax);
+  EXPECT_EQ(report(UINT32_MAX, "a"), kCleanRunsPerMachineMax);
+  EXPECT_EQ(report(3, "b"), kCleanRunsPerMachineMax + 3);
 }
 
 TEST_F(RecordsTest, ABadReportTakesTheWordOfOthersBack) {

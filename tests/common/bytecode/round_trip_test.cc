@@ -147,20 +147,5 @@ TEST(ProgramCodec, WeightsStayInTheirFile) {
   ASSERT_TRUE(odd.has_value()) << odd.error().message;
   EXPECT_EQ(DifferenceOf(*program, *odd), "");
 }
-
-TEST(MapFile, ReadsAFileAndReportsAMissingOne) {
-  const std::string path = ::testing::TempDir() + "kiln_map_file_test";
-  for (const std::string& content : {std::string(), std::string("0123456789")}) {
-    std::ofstream(path, std::ios::binary) << content;
-    const auto file = MapFile(path);
-    ASSERT_TRUE(file.has_value()) << file.error().message;
-    ASSERT_EQ((*file)->size(), content.size());
-    EXPECT_EQ(std::string(static_cast<const char*>((*file)->data()), content.size()), content);
-  }
-  std::remove(path.c_str());
-  EXPECT_EQ(MapFile(path).error().code, ErrorCode::kNotFound);
-  EXPECT_EQ(MapFile(::testing::TempDir()).error().code, ErrorCode::kIoError);
-}
-
 }  // namespace
 }  // namespace kiln

@@ -54,6 +54,7 @@ class MessagingTest : public ::testing::Test {
     server.Register(kEcho, kAnyRole, [](const RequestContext& context, Message request, Replier reply) {
       if (ToText(request.payload) == "who")
         return reply.Ok({ToBytes(std::string(RoleName(context.role)) + " " + context.peer_key), {}});
+      if (ToText(request.payload) == "machine") return reply.Ok({ToBytes(context.machine), {}});
       reply.Ok(std::move(request));
     });
     server.Register(kSilent, kAnyRole, [held](const RequestContext&, Message, Replier reply) {

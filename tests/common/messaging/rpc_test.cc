@@ -133,6 +133,36 @@ TEST_F(MessagingTest, ServerRestartFailsCallsInFlightAtOnceAndServiceResumes) {
   held.clear();  // a reply after the server's end goes nowhere
 }
 
+// Two processes of one host are one machine, whatever they say of themselves.
+TEST_F(MessagingTest, AMachineIsNamedByItsAddressAndNotByItsConnection) {
+  auto server = StartServer({.endpoints = {Ipc("a"), "tcp://127.0.0.1:0"}, .security = {.insecure = true}});
+  for (const std::string& endpoint : server->endpoints()) {
+    auto first = StartClient(endpoint), second = StartClient(endpoint);
+    const std::string expected = endpoint.starts_with("tcp") ? "@127.0.0.1" : "@";
+    EXPECT_EQ(Echo(*first, "machine"), expected);
+    EXPECT_EQ(Echo(*second, "machine"), expected);
+  }
+}
+
+TEST_F(MessagingTest, ACallerWithAContradictingTableIsRefusedAndToldWhy) {
+  auto server = StartServer({.endpoints = {Ipc("a")},
+                             .security = {.insecure = true},
+                             .table = {10, 77},
+                             .table_compatible = [](TablePrefix peer) { return peer.hash == 77; }});
+  const auto call = [&](TablePrefix table) {
+    auto client =
+        RpcClient::Connect(*client_loop_, {.endpoint = Ipc("a"), .security = {.insecure = true}, .table = table});
+    return (*client)->CallSync(kEcho, {ToBytes("x"), {}}, 5'000);
+  };
+  EXPECT_TRUE(call({}).has_value()) << "a caller without a table";
+  EXPECT_TRUE(call({10, 77}).has_value());
+  const auto refused = call({12, 78});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
+  EXPECT_NE(refused.error().message.find("12 rows"), std::string::npos) << refused.error().message;
+  EXPECT_NE(refused.error().message.find("10 rows"), std::string::npos) << refused.error().message;
+}
+
 TEST_F(MessagingTest, FullServerAnswersBusyWithATime) {
   std::vector<Replier> held;
   auto server = StartServer(
@@ -204,10 +234,10 @@ TEST_F(MessagingTest, ClosingTheClientCancelsItsCalls) {
 }
 
 TEST_F(MessagingTest, ClientBoundsItsPendingCalls) {
+  std::atomic<int> busy{0};  // outlives the client, whose end answers the calls that are left
   auto client =
       RpcClient::Connect(*client_loop_, {.endpoint = Ipc("nobody"), .security = {.insecure = true}, .pending_max = 3})
           .value();
-  std::atomic<int> busy{0};
   for (int i = 0; i < 10; ++i)
     client->Call(kEcho, {}, 60'000, [&](Result<RpcReply> reply) { busy += reply.error().code == ErrorCode::kBusy; });
   EXPECT_TRUE(Eventually([&] { return busy.load() == 7; }));

@@ -92,6 +92,12 @@ TEST(Signature, RejectsMalformedWords) {
     words[0] = header;
     EXPECT_FALSE(ParseSignature(words, 1).has_value()) << header;
   }
+  // Dims that no tensor has, an empty one included.
+  const uint64_t header = Of({TensorRef{DType::kF32, {2, 3, 4}, {12, 4, 1}, memory}}).words[0];
+  for (uint64_t last : {uint64_t{1} << 40, uint64_t{0}}) {
+    const std::vector<uint64_t> words = {header, uint64_t{1} << 40, uint64_t{1} << 40, last};
+    EXPECT_FALSE(ParseSignature(words, 1).has_value()) << last;
+  }
 }
 
 TEST(Signature, ReadsWell) {

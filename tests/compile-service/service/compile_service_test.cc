@@ -5,6 +5,7 @@
 
 #include <future>
 
+#include "common/compile_api/op_table.h"
 #include "common/messaging/rpc_client.h"
 #include "tests/compile-service/jobs/workshop_fixture.h"
 
@@ -86,6 +87,14 @@ TEST_F(CompileServiceTest, APlanThatAnotherReplicaCompilesHoldsUpNobodyElse) {
   const Result<CompileReply> reply = held.get();
   ASSERT_TRUE(reply.has_value()) << ToString(reply.error());
   EXPECT_EQ(reply->plan_key, key);
+}
+
+TEST(OpTable, PeersAgreeWhenOneTableIsAPrefixOfTheOther) {
+  const TablePrefix own = OwnOpTable();
+  EXPECT_TRUE(IsOpTableCompatible(own));
+  EXPECT_FALSE(IsOpTableCompatible({own.rows, own.hash ^ 1}));
+  EXPECT_FALSE(IsOpTableCompatible({own.rows - 1, own.hash})) << "fewer rows have another hash";
+  EXPECT_TRUE(IsOpTableCompatible({own.rows + 1, 1})) << "only the peer can compare those";
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <map>
+#include <mutex>
 
 #include "common/messaging/rpc_server.h"
 #include "tests/vm-worker/dispatch/plan_fixture.h"
@@ -26,13 +27,16 @@ class PlanSourceTest : public ::testing::Test {
     server_ = RpcServer::Listen(*store_loop_, {.endpoints = {endpoint}, .security = {.insecure = true}}).value();
     server_->Register(static_cast<uint16_t>(cache::Method::kGetPlan), kAnyRole,
                       [this](const RequestContext&, Message, Replier reply) {
-                        reply.Ok(cache::Encode(cache::GetPlanReply{record_}));
+                        const std::lock_guard lock(served_mutex_);
+                        reply.Ok(cache::Encode(cache::GetPlanReply{served_record_}));
                       });
     server_->Register(
         static_cast<uint16_t>(cache::Method::kGetBlobs), kAnyRole,
         [this](const RequestContext&, Message, Replier reply) {
+          const std::lock_guard lock(served_mutex_);
+          const Bytes& code = served_code_;
           cache::GetBlobsReply answer;
-          answer.chunks.push_back({.index = 0, .offset = 0, .total = code_.size(), .found = true, .bytes = code_});
+          answer.chunks.push_back({.index = 0, .offset = 0, .total = code.size(), .found = true, .bytes = code});
           reply.Ok(cache::Encode(answer));
         });
     server_->Serve();
@@ -57,6 +61,11 @@ class PlanSourceTest : public ::testing::Test {
   }
   void Serve(const Plan& plan, const SigningKey& signer) { record_ = EncodeAndSign(RecordOf(plan), signer); }
   ErrorCode Fetched(DiskTier* disk = nullptr) {
+    {
+      const std::lock_guard lock(served_mutex_);
+      served_record_ = record_;
+      served_code_ = code_;
+    }
     PlanSource source(*store_, disk, {key_.public_key()}, HostTargets().front());
     const auto fetched = source.Fetch(ComputePlanKey(plan_), plan_.segment, kWaitMs);
     return fetched.has_value() ? ErrorCode{} : fetched.error().code;
@@ -69,6 +78,8 @@ class PlanSourceTest : public ::testing::Test {
   const SigningKey key_ = SigningKey::Generate(), other_key_ = SigningKey::Generate();
   const Plan plan_ = testing::ReluPlan(1, 64);
   Bytes record_, code_;
+  std::mutex served_mutex_;  // what the store's thread answers with
+  Bytes served_record_, served_code_;
 };
 
 TEST_F(PlanSourceTest, TakesThePlanThatWasAskedFor) {

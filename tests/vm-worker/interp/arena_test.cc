@@ -94,5 +94,20 @@ TEST(ArenaDeathTest, AStoreBehindTheLastBlockFaults) {
   EXPECT_DEATH(*(static_cast<volatile char*>(arena.data(block)) - 1) = 1, "");
 }
 
+TEST(Arena, MapsNoMoreThanTheWorkersBudgetHas) {
+  MemoryBudget budget(4 << 20);
+  {
+    Arena arena(size_t{1} << 40, &budget);
+    ASSERT_TRUE(arena.Allocate(1 << 20).has_value());
+    EXPECT_GE(budget.used(MemoryUse::kArenas), 1 << 20);
+    const auto refused = arena.Allocate(8 << 20);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+    EXPECT_NE(refused.error().message.find("--memory-bytes"), std::string::npos) << refused.error().message;
+    EXPECT_NE(refused.error().message.find("arenas"), std::string::npos) << refused.error().message;
+  }
+  EXPECT_EQ(budget.used(), 0);
+}
+
 }  // namespace
 }  // namespace kiln

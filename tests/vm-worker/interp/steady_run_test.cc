@@ -5,16 +5,13 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "tests/common/ops/case_file.h"
+#include "tests/support/held_memory.h"
 #include "tests/support/shared_material.h"
 #include "tests/vm-worker/interp/run_text.h"
 #include "vm-worker/onnx/importer.h"
 
-#if defined(__has_feature)  // of clang, which defines no macro for a sanitizer
-#define KILN_HAS_FEATURE(name) __has_feature(name)
-#else
-#define KILN_HAS_FEATURE(name) 0
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || KILN_HAS_FEATURE(address_sanitizer)
+#if KILN_ADDRESS_SANITIZER || defined(__SANITIZE_THREAD__)
 #define KILN_COUNTS_MALLOC 0
 #else
 #define KILN_COUNTS_MALLOC 1
@@ -146,6 +143,46 @@ TEST_F(SteadyRun, OfConvolutionPoolingNormalizationAndReduction) {
     }
   })",
                    {{narrow.ref}, {wide.ref}});
+}
+
+// One node over run-time inputs: what its operands hold is known to the run alone.
+Program ProgramOf(const testing::FileCase& test) {
+  Program program{.name = "case"};
+  program.constants = test.op.constants;
+  Function& function = program.functions.emplace_back(Function{.name = "main"});
+  Region& region = function.regions.emplace_back();
+  Node node{.op = test.op.op, .name = "node", .attributes = test.op.attributes};
+  const auto add = [&function](TensorDesc desc) {
+    function.values.push_back({"v" + std::to_string(function.values.size()), std::move(desc)});
+    return static_cast<ValueId>(function.values.size() - 1);
+  };
+  for (const std::optional<TensorRef>& input : test.op.inputs) {
+    node.inputs.push_back(input ? add(StaticDesc(input->dtype, input->dims)) : kNoValue);
+    if (input) region.inputs.push_back(node.inputs.back());
+  }
+  for (const Tensor& expected : test.expected) {
+    TensorDesc desc{.dtype = expected.dtype()};
+    desc.dims.emplace();
+    for (int d = 0; d < expected.dims().rank(); ++d) desc.dims->push_back(program.symbols.FreshSymbol());
+    node.outputs.push_back(add(std::move(desc)));
+    region.outputs.push_back(node.outputs.back());
+  }
+  region.nodes.push_back(std::move(node));
+  return program;
+}
+
+TEST_F(SteadyRun, OfEveryOp) {
+  const std::vector<testing::FileCase> cases =
+      testing::ReadCaseFile(std::string(KILN_SOURCE_DIR) + "/tests/common/ops/cases.txt");
+  for (const testing::FileCase& test : cases) {
+    SCOPED_TRACE("cases.txt:" + std::to_string(test.line) + ": " + test.text.substr(0, 160));
+    const auto program = LoadedProgram::Load(ProgramOf(test));
+    ASSERT_TRUE(program.has_value()) << ToString(program.error());
+    std::vector<TensorRef> inputs;
+    for (const std::optional<TensorRef>& input : test.op.inputs)
+      if (input) inputs.push_back(*input);
+    ExpectSteady(**program, {inputs}, 3);
+  }
 }
 
 // The default model of the main job, where shared/ is there.

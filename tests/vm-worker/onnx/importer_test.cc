@@ -83,7 +83,42 @@ TEST(ImportOnnx, InitializersListedAsInputsAreConstantsAndReported) {
   const ImportedModel imported = MustImport(model);
   ASSERT_EQ(imported.inputs.size(), 1u);
   EXPECT_EQ(imported.inputs[0].name, "x");
-  EXPECT_THAT(imported.overridable, testing::ElementsAre("w"));
+  ASSERT_EQ(imported.overridable.size(), 1u);
+  EXPECT_EQ(imported.overridable[0].name, "w");
+  EXPECT_EQ(imported.overridable[0].text, "f32[2]");
+}
+
+TEST(ImportOnnx, AnOverriddenInitializerIsAnInputWithTheSizesThatItDeclares) {
+  TestModel model(13);
+  model.Input(Tensor32("x", {"n", 2})).Input(Tensor32("w", {"k", 2}));
+  model.Initializer(FloatTensor("w", {1, 2}, {1, 2}));
+  model.Node("Add", {"x", "w"}, {"y"}).Output("y");
+  const ImportedModel as_is = MustImport(model);
+  EXPECT_EQ(as_is.inputs.size(), 1u);
+  EXPECT_EQ(as_is.overridable.at(0).text, "f32[k, 2]");
+  EXPECT_EQ(as_is.overridable.at(0).dims, (std::vector<int64_t>{-1, 2}));
+
+  const auto overridden = model.Import({.overrides = {"w"}});
+  ASSERT_TRUE(overridden.has_value()) << ToString(overridden.error());
+  ASSERT_EQ(overridden->inputs.size(), 2u);
+  EXPECT_EQ(overridden->inputs[1].name, "w");
+  EXPECT_EQ(DescText(*overridden, overridden->inputs[1]), "f32[k, 2]");
+  EXPECT_TRUE(overridden->overridable.empty());
+}
+
+TEST(ImportOnnx, WhatCannotBeOverriddenIsNamed) {
+  TestModel model(13);
+  model.Input(Tensor32("x", {2})).Input(Tensor32("w", {2})).Initializer(FloatTensor("w", {2}, {1, 2}));
+  model.Initializer(FloatTensor("inner", {2}, {1, 2}));
+  model.Node("Add", {"x", "w"}, {"z"}).Node("Add", {"z", "inner"}, {"y"}).Output("y");
+  for (const std::string name : {"x", "inner", "nothing"}) {
+    const auto imported = model.Import({.overrides = {name}});
+    ASSERT_FALSE(imported.has_value()) << name;
+    EXPECT_THAT(imported.error().message, testing::HasSubstr("'" + name + "' cannot be overridden"));
+  }
+  model.proto().set_ir_version(3);
+  EXPECT_TRUE(MustImport(model).overridable.empty()) << "every initialiser had to be an input then";
+  EXPECT_THAT(model.Import({.overrides = {"w"}}).error().message, testing::HasSubstr("format version 3"));
 }
 
 TEST(ImportOnnx, OutputNamesSurviveAliasesInputsAndDuplicates) {

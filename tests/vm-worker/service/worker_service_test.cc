@@ -49,6 +49,7 @@ class HungFleet final : public PlanServices {
   void Report(const cache::ReportRequest&, Done<cache::ReportReply>) override {}
   bool CanCompile() const override { return false; }
   void Compile(const CompileRequest&, Done<CompileReply>) override {}
+  void Cancel(const Digest&) override {}
   Result<FetchedPlan> Fetch(const PlanKey&, const SegmentId&) override {
     std::unique_lock lock(mutex_);
     fetching_ = true;

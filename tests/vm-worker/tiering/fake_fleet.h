@@ -74,6 +74,7 @@ class FakeFleet final : public PlanServices {
   bool CanCompile() const override { return can_compile; }
   void Compile(const CompileRequest& request, Done<CompileReply> done) override {
     ++compiles_asked;
+    asked.push_back(request.Key());
     compile_tiers.push_back(request.tier);
     Answer<CompileReply>(std::move(done), [this, request]() -> Result<CompileReply> {
       const int64_t most = request.tier == PlanTier::kExact ? request.symbols.at(0).min : 4096;
@@ -86,6 +87,7 @@ class FakeFleet final : public PlanServices {
       return reply;
     });
   }
+  void Cancel(const Digest& request) override { cancelled.push_back(request); }
   Result<FetchedPlan> Fetch(const PlanKey& key, const SegmentId&) override {
     ++fetches_asked;
     if (down || hung) return Fail(ErrorCode::kDeadlineExceeded, "the store did not answer");
@@ -131,6 +133,7 @@ class FakeFleet final : public PlanServices {
   std::set<PlanKey> told;
   std::vector<cache::ChangeEntry> log;
   std::vector<cache::ReportRequest> reports;
+  std::vector<Digest> asked, cancelled;  // compile requests, by key
   std::vector<PlanTier> compile_tiers;
   std::optional<SignPublicKey> revoked;
   bool can_compile = true, down = false, hung = false;
@@ -203,7 +206,8 @@ struct SteppedWorker {
   std::shared_ptr<Model> model = std::make_shared<Model>("m", Relu(), epochs);
   ModelThread& thread = model->AddThread();
   std::unique_ptr<CallObserver> observer = tiers.MakeObserver(model, thread);
-  Dispatcher dispatcher{model->runtimes(), thread.counters, *observer, {.clock = &call_clock}};
+  Dispatcher dispatcher{
+      model->runtimes(), thread.counters, *observer, {.budget = tiers.options().budget, .clock = &call_clock}};
   VmContext context;
   int reader = epochs.RegisterReader();
   uint64_t wrong_answers = 0;

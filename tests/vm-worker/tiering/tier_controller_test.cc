@@ -1,6 +1,7 @@
 // The control thread's decisions, step by step, over injected time.
 #include "vm-worker/tiering/tier_controller.h"
 
+#include "tests/support/held_memory.h"
 #include "tests/vm-worker/tiering/fake_fleet.h"
 
 namespace kiln {
@@ -190,6 +191,47 @@ TEST(TierController, AnUnloadedModelIsFreedThoughItsThreadsAreIdle) {
   EXPECT_TRUE(plan.expired());
 }
 
+TEST(TierController, WhatAnUnloadedModelAskedForIsCancelledUnlessAnotherModelWaitsForIt) {
+  SteppedWorker worker;
+  worker.Live(200);  // the store has answered that there is nothing
+  worker.fleet.hung = true;
+  worker.Live(2'000);
+  ASSERT_EQ(worker.fleet.compiles_asked, 1);
+  const auto second = std::make_shared<Model>("second", SteppedWorker::Relu(), worker.epochs);
+  ModelThread& thread = second->AddThread();
+  const auto observer = worker.tiers.MakeObserver(second, thread);
+  Dispatcher dispatcher{second->runtimes(), thread.counters, *observer, {.budget = worker.tiers.options().budget}};
+  const auto step = [&](bool hung) {
+    worker.fleet.hung = hung;
+    worker.clock.now_ns += 1'000'000'000;
+    while (worker.tiers.Step()) {
+    }
+  };
+  worker.tiers.AddModel(second);
+  step(false);
+  Tensor x = Tensor::Allocate(DType::kF32, {3, 4});
+  std::ranges::fill(x.values<float>(), 0.5f);
+  for (int run = 0; run < 20; ++run) {
+    EpochScope scope(worker.epochs, worker.reader);
+    RunOptions options;
+    options.hook = &dispatcher;
+    ASSERT_TRUE(worker.context.Run(second->program(), {&x.ref, 1}, options).has_value());
+  }
+  step(true);
+  ASSERT_EQ(worker.fleet.compiles_asked, 2);
+  ASSERT_EQ(worker.fleet.asked[0], worker.fleet.asked[1]) << "both models wait for one request";
+  worker.tiers.RemoveModel(worker.model);
+  EXPECT_TRUE(worker.fleet.cancelled.empty());
+  worker.tiers.RemoveModel(second);
+  EXPECT_EQ(worker.fleet.cancelled, std::vector<Digest>{worker.fleet.asked[0]});
+
+  SteppedWorker answered;
+  answered.Live(2'000);
+  ASSERT_EQ(answered.fleet.compiles_asked, 1);
+  answered.tiers.RemoveModel(answered.model);
+  EXPECT_TRUE(answered.fleet.cancelled.empty());
+}
+
 TEST(TierController, AHungStoreHoldsUpNeitherLoadingNorSteps) {
   SteppedWorker worker;
   worker.fleet.hung = true;
@@ -285,6 +327,56 @@ TEST(TierController, ASampleThatDiffersWithdrawsAPlanThatOthersProved) {
   EXPECT_EQ(worker.wrong_answers, 1u) << "the first answer is a sample";
   EXPECT_EQ(worker.fleet.Reports(cache::ReportKind::kMismatch), 1u);
   EXPECT_EQ(worker.Status().reason, MissReason::kQuarantined);
+}
+
+TEST(TierController, ThousandsOfShapesLeaveMemoryFlat) {
+  MemoryBudget budget(int64_t{1} << 30);
+  TierOptions options;
+  options.budget = &budget;
+  SteppedWorker worker(options);
+  worker.Live(2'000);
+  // In an order that mixes small and large.
+  const auto run = [&](int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; ++i) {
+      worker.Run(i * 1237 % 4093 + 1);
+      if (i % 50 == 0)
+        while (worker.tiers.Step()) {
+        }
+    }
+  };
+  run(1, 2'000);
+  const int64_t used = budget.used(), held = HeldBytes();
+  EXPECT_GT(budget.used(MemoryUse::kPlans), 0);
+  EXPECT_GT(budget.used(MemoryUse::kProfiles), 0);
+  run(2'000, 4'000);
+  EXPECT_LE(budget.used(), used + used / 20);
+  EXPECT_LE(HeldBytes(), held + (int64_t{8} << 20));
+  EXPECT_GT(worker.ByPlan(), 3'900u);
+  EXPECT_EQ(worker.wrong_answers, 0u);
+}
+
+TEST(TierController, WhenMemoryIsTightPlansLeaveAndCallsAreInterpreted) {
+  int64_t needed = 0;
+  {
+    MemoryBudget budget(int64_t{1} << 30);
+    TierOptions options;
+    options.budget = &budget;
+    SteppedWorker worker(options);
+    worker.Live(2'000);
+    needed = budget.used();
+    EXPECT_EQ(worker.tiers.Stats().evicted, 0u);
+  }
+  MemoryBudget budget(needed + needed / 100);
+  TierOptions options;
+  options.budget = &budget;
+  SteppedWorker worker(options);
+  worker.Live(60'000, 500);
+  EXPECT_GE(worker.tiers.Stats().evicted, 1u);
+  EXPECT_LE(worker.tiers.Stats().evicted, 10u) << "it comes back ever more seldom";
+  EXPECT_EQ(worker.tiers.Stats().quarantined, 0u);
+  EXPECT_EQ(worker.Status().reason, MissReason::kNoMemory);
+  EXPECT_EQ(worker.wrong_answers, 0u);
+  EXPECT_LE(budget.used(), budget.limit());
 }
 
 TEST(TierController, WhatAnEarlierProcessFaultedOnIsToldTheStoreOnceItHears) {

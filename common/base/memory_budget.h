@@ -1,0 +1,75 @@
+// MemoryBudget: one limit for what a worker holds, booked by use.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "common/base/result.h"
+
+namespace kiln {
+
+enum class MemoryUse : uint8_t {
+#define KILN_MEMORY_USE(value, name, text, doc) k##name = value,
+#include "common/base/memory_uses.def"
+#undef KILN_MEMORY_USE
+};
+inline constexpr size_t kMemoryUses = 0
+#define KILN_MEMORY_USE(value, name, text, doc) +1
+#include "common/base/memory_uses.def"
+#undef KILN_MEMORY_USE
+    ;
+std::string_view MemoryUseText(MemoryUse use);
+
+// Thread-safe; never blocks.
+class MemoryBudget {
+ public:
+  static constexpr int64_t kNoLimit = INT64_MAX;
+  explicit MemoryBudget(int64_t limit_bytes = kNoLimit) : limit_(limit_bytes) {}
+
+  // ResourceExhausted says what the limit is used by.
+  Status Reserve(MemoryUse use, int64_t bytes);
+  void Release(MemoryUse use, int64_t bytes);
+
+  int64_t limit() const { return limit_; }
+  int64_t used() const { return total_.load(std::memory_order_relaxed); }
+  int64_t used(MemoryUse use) const { return by_use_[static_cast<size_t>(use)].load(std::memory_order_relaxed); }
+  // Above nine tenths of the limit, or something was refused since the last call of TakeRefusals.
+  bool IsTight() const { return used() > limit_ / 10 * 9 || refusals_.load(std::memory_order_relaxed) > 0; }
+  uint64_t TakeRefusals() { return refusals_.exchange(0); }
+  std::string Text() const;  // "arenas 1048576, plans 4096"; uses of nothing left out
+
+ private:
+  const int64_t limit_;
+  std::atomic<int64_t> total_{0};
+  std::array<std::atomic<int64_t>, kMemoryUses> by_use_{};
+  std::atomic<uint64_t> refusals_{0};
+};
+
+// A reservation that ends with it. Movable; refers to the budget.
+class MemoryCharge {
+ public:
+  MemoryCharge() = default;
+  // A null budget has room for everything.
+  static Result<MemoryCharge> Take(MemoryBudget* budget, MemoryUse use, int64_t bytes);
+  MemoryCharge(MemoryCharge&& other) noexcept { *this = std::move(other); }
+  MemoryCharge& operator=(MemoryCharge&& other) noexcept;
+  ~MemoryCharge() { End(); }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  void End();
+  MemoryBudget* budget_ = nullptr;
+  MemoryUse use_{};
+  int64_t bytes_ = 0;
+};
+
+// What this process may use of the machine: the smaller of physical memory and its control group's limit. At least
+// 64 MiB.
+int64_t MachineMemoryBytes();
+
+}  // namespace kiln

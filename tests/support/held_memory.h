@@ -1,0 +1,35 @@
+// What this process holds in memory, for tests that say it stays flat.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <fstream>
+
+#if defined(__has_feature)  // of clang, which defines no macro for a sanitizer
+#define KILN_HAS_FEATURE(name) __has_feature(name)
+#else
+#define KILN_HAS_FEATURE(name) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || KILN_HAS_FEATURE(address_sanitizer)
+#define KILN_ADDRESS_SANITIZER 1
+#include <sanitizer/allocator_interface.h>
+#else
+#define KILN_ADDRESS_SANITIZER 0
+#endif
+
+namespace kiln {
+
+// Bytes: resident memory; with the address sanitizer, which keeps what was freed, what is allocated now.
+inline int64_t HeldBytes() {
+#if KILN_ADDRESS_SANITIZER
+  return static_cast<int64_t>(__sanitizer_get_current_allocated_bytes());
+#else
+  std::ifstream file("/proc/self/statm");
+  int64_t all = 0, resident = 0;
+  file >> all >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+#endif
+}
+
+}  // namespace kiln
