@@ -2,6 +2,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "vm-worker/tiering/tier_controller.h"
 
@@ -27,10 +28,13 @@ void TierController::AskVariants(ModelState& state, Group& group) {
 
 void TierController::OnVariants(ModelState& state, Group& group, const Result<cache::VariantsReply>& reply) {
   group.variants_pending = false;
+  if (std::exchange(group.variants_overtaken, false)) return;
   if (!reply.has_value()) return BackOff(group, MissReason::kNoService, reply.error());
   group.variants_known = true;
   group.backoff_ms = 0;
   if (group.reason == MissReason::kNoService) group.reason = MissReason::kCold;
+  for (const cache::Variant& variant : reply->variants) group.doubted.erase(variant.plan_key);
+  AskAboutDoubted(state, group);
   for (const cache::Variant& variant : reply->variants)
     if (variant.numeric_mode == static_cast<uint8_t>(options_.numeric_mode))
       Want(state, group, variant.plan_key, variant.evidence);

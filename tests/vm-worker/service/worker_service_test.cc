@@ -64,6 +64,8 @@ class HungFleet final : public PlanServices {
     changed_.wait(lock, [this] { return released_; });
     return Fail(ErrorCode::kDeadlineExceeded, "the store did not answer");
   }
+  Status Standing(const PlanKey& key) override { return fleet_.Standing(key); }
+  void Forget(const PlanKey&) override {}
   void Remember(const Mark&) override {}
   void Forgive(const PlanKey&) override {}
   std::vector<Mark> Untold() override { return {}; }
