@@ -54,7 +54,8 @@ TEST(OpJumps, AreExactlyWhereElementwiseOpsJump) {
   int tried = 0;
   for (int i = 0; i < TensorOpCount(); ++i) {
     const TensorOpInfo& row = TensorOpRow(i);
-    if (row.family != OpFamily::kElementwise || row.min_inputs > 2) continue;
+    // Casts to the tested dtype itself change nothing.
+    if (row.family != OpFamily::kElementwise || row.min_inputs > 2 || row.op == TensorOp::kCast) continue;
     const std::vector<double> values(static_cast<size_t>(row.min_inputs), 1.5);
     if (!Apply(row, values)) continue;  // of bools or integers
     ++tried;

@@ -34,8 +34,6 @@ struct Jump {
 
 TEST(OutputsBehindDecisions, EveryOpThatJumpsIsOneAndItsContinuousOutputsAreNot) {
   const Jump jumps[] = {
-      {"TopK", "    %k : i64[1] = Constant {value = 0}\n    %v : f32[n, 2], %i : i64[n, 2] = TopK(%e, %k)\n", "%v, %i",
-       {false, true}},
       {"Round", "    %r : f32[n, 4] = Round(%e)\n", "%r", {true}},
       {"Floor", "    %r : f32[n, 4] = Floor(%e)\n", "%r", {true}},
       {"Ceil", "    %r : f32[n, 4] = Ceil(%e)\n", "%r", {true}},
@@ -46,7 +44,9 @@ TEST(OutputsBehindDecisions, EveryOpThatJumpsIsOneAndItsContinuousOutputsAreNot)
       {"Relu", "    %r : f32[n, 4] = Relu(%e)\n", "%r", {false}},
       {"Round of an input", "    %r : f32[n, 4] = Round(%x)\n    %s : f32[n, 4] = Add(%r, %e)\n", "%s", {false}},
       {"what quantised values become",
-       "    %r : f32[n, 4] = Round(%e)\n    %s : f32[n, 4] = Mul(%r, %x)\n", "%s", {true}},
+       "    %r : f32[n, 4] = Round(%e)\n    %s : f32[n, 4] = Mul(%r, %x)\n",
+       "%s",
+       {true}},
   };
   for (const Jump& jump : jumps) {
     SCOPED_TRACE(jump.name);
@@ -68,6 +68,21 @@ TEST(OutputsBehindDecisions, SamplingJumpsByItsPositions) {
             std::vector<bool>{true});
   EXPECT_EQ(of("%e : f32[1, 1, 4, 4] = Tanh(%x)\n%y : f32[1, 1, n, 4] = GridSample(%e, %g) {mode = \"nearest\"}\n"),
             std::vector<bool>{false});
+}
+
+TEST(OutputsBehindDecisions, TheIndicesOfTopKJumpAndItsValuesDoNot) {
+  auto program = ParseProgram(R"(program "p" {
+    symbol n in [1, 64]
+    constant two : i64[1] = [2]
+    func main(%x: f32[n, 4]) -> (%v, %i) {
+      %k : i64[1] = Constant() {value = @two}
+      %e : f32[n, 4] = Exp(%x)
+      %v : f32[n, 2], %i : i64[n, 2] = TopK(%e, %k)
+    }
+  })");
+  ASSERT_TRUE(program.has_value()) << ToString(program.error());
+  EXPECT_EQ(OutputsBehindDecisions(CanonicalSegment(*program, FindSegments(*program).at(0)).value()),
+            (std::vector<bool>{false, true}));
 }
 
 TEST(OutputsBehindDecisions, TheIndicesOfMaxPoolJumpAndItsValuesDoNot) {
