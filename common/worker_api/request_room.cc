@@ -16,10 +16,11 @@ Result<MemoryCharge> ChargeRequest(MemoryBudget* budget, int64_t bytes) {
   if (budget->used(MemoryUse::kRequests) <= share - bytes)
     charge = MemoryCharge::Take(budget, MemoryUse::kRequests, bytes, WithoutRoom::kGoWithout);
   if (charge.has_value()) return charge;
-  return Fail(ErrorCode::kBusy,
-              fmt::format("no memory for {} bytes of a request now; the worker's {} bytes (--memory-bytes) are used by: "
-                          "{}; retry later",
-                          bytes, budget->limit(), budget->Text()));
+  return Fail(
+      ErrorCode::kBusy,
+      fmt::format("no memory for {} bytes of a request now; the worker's {} bytes (--memory-bytes) are used by: "
+                  "{}; retry later",
+                  bytes, budget->limit(), budget->Text()));
 }
 
 }  // namespace kiln

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/transient.h"
 #include "vm-worker/tiering/tier_controller.h"
 
 namespace kiln {
@@ -11,11 +12,6 @@ namespace {
 
 constexpr int64_t kBackoffFirstMs = 500;
 constexpr int64_t kBackoffMaxMs = 60'000;
-
-bool IsUnreachable(ErrorCode code) {
-  return code == ErrorCode::kUnavailable || code == ErrorCode::kDeadlineExceeded || code == ErrorCode::kCancelled ||
-         code == ErrorCode::kBusy;
-}
 
 }  // namespace
 
@@ -83,7 +79,7 @@ void TierController::OnCompiled(ModelState& state, Group& group, const Result<Co
   group.request.reset();
   if (!reply.has_value()) {
     ++stats_.compile_failures;
-    return BackOff(group, IsUnreachable(reply.error().code) ? MissReason::kNoService : MissReason::kCompileFailed,
+    return BackOff(group, IsTransient(reply.error().code) ? MissReason::kNoService : MissReason::kCompileFailed,
                    reply.error());
   }
   group.backoff_ms = 0;
@@ -106,9 +102,8 @@ void TierController::OnCompiled(ModelState& state, Group& group, const Result<Co
 }
 
 void TierController::BackOff(Group& group, MissReason reason, const Error& error) {
-  // A store whose disk is full, or a host without memory, may have room again at any time.
-  const bool permanent = !IsUnreachable(error.code) && error.code != ErrorCode::kResourceExhausted;
-  group.backoff_ms = permanent ? kBackoffMaxMs : std::clamp(group.backoff_ms * 2, kBackoffFirstMs, kBackoffMaxMs);
+  group.backoff_ms =
+      !IsTransient(error.code) ? kBackoffMaxMs : std::clamp(group.backoff_ms * 2, kBackoffFirstMs, kBackoffMaxMs);
   group.retry_ns = Now() + group.backoff_ms * 1'000'000;
   group.reason = reason;
   group.detail = ToString(error);

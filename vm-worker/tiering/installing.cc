@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "common/base/caught.h"
+#include "common/base/transient.h"
 #include "vm-worker/dispatch/gdb_symbols.h"
 #include "vm-worker/tiering/tier_controller.h"
 
@@ -12,12 +13,6 @@ namespace {
 
 // How long a plan may stand in front of the dispatchers without a call that it admits while another waits.
 constexpr int64_t kShadowTurnNs = 1'000'000'000;
-
-// Says nothing about the record itself.
-bool MayPass(ErrorCode code) {
-  return code == ErrorCode::kUnavailable || code == ErrorCode::kDeadlineExceeded || code == ErrorCode::kCancelled ||
-         code == ErrorCode::kBusy || code == ErrorCode::kResourceExhausted;
-}
 
 }  // namespace
 
@@ -89,7 +84,7 @@ void TierController::OnFetched(ModelState& state, Group& group, Fetched& fetched
   if (!under_way.empty() && under_way.mapped().overtaken) return group.AskAgain();
   if (!fetched.status.has_value()) {
     const Error& error = fetched.status.error();
-    if (MayPass(error.code)) {
+    if (IsTransient(error.code)) {
       group.ListAgain();  // so that it is met again
       return BackOff(group, MissReason::kNoService, error);
     }
