@@ -19,6 +19,19 @@ class ManualClock final : public Clock {
   std::atomic<int64_t> now_ns{1'000'000'000};
 };
 
+// The time of a ManualClock, which it moves on by `reading_ns` whenever it is read: what a call by plan takes is one
+// reading.
+class CallClock final : public Clock {
+ public:
+  explicit CallClock(ManualClock& clock) : clock_(clock) {}
+  int64_t NowNs() const override { return clock_.now_ns.fetch_add(reading_ns); }
+  int64_t WallMs() const override { return clock_.WallMs(); }
+  int64_t reading_ns = 0;
+
+ private:
+  ManualClock& clock_;
+};
+
 // Answers at once, unless `hung` (never, until released) or `down` (Unavailable).
 class FakeFleet final : public PlanServices {
  public:
@@ -217,13 +230,15 @@ struct SteppedWorker {
   uint64_t ByPlan() const { return model->SumCounters(0).plan_calls; }
 
   ManualClock clock;
+  CallClock call_clock{clock};
   FakeFleet fleet;
   EpochDomain epochs;
   TierController tiers;
   std::shared_ptr<Model> model = std::make_shared<Model>("m", Relu(), epochs);
   ModelThread& thread = model->AddThread();
   std::unique_ptr<CallObserver> observer = tiers.MakeObserver(model, thread);
-  Dispatcher dispatcher{model->runtimes(), thread.counters, *observer, {.budget = tiers.options().budget}};
+  Dispatcher dispatcher{
+      model->runtimes(), thread.counters, *observer, {.budget = tiers.options().budget, .clock = &call_clock}};
   VmContext context;
   int reader = epochs.RegisterReader();
   uint64_t wrong_answers = 0;
