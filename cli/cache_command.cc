@@ -49,6 +49,17 @@ Result<Connection> Connect(const CacheFlags& flags) {
   return connection;
 }
 
+std::string_view ValidationKindName(ValidationKind kind) {
+  switch (kind) {
+#define KILN_VALIDATION(value, name, text, doc) \
+  case ValidationKind::k##name:                 \
+    return text;
+#include "common/artifact/validation.def"
+#undef KILN_VALIDATION
+  }
+  return "unknown";
+}
+
 std::string Marks(const cache::PlanSummary& plan) {
   std::string marks;
   if (plan.pinned) marks += " pinned";
@@ -83,14 +94,16 @@ Result<int> List(const CacheFlags& flags) {
                         {"bytes", plan.bytes},
                         {"uses", plan.uses},
                         {"compile_us", plan.compile_us},
+                        {"validation", ValidationKindName(plan.evidence.validation)},
                         {"shadow_runs", plan.evidence.shadow_runs},
                         {"pinned", plan.pinned},
                         {"quarantined", plan.quarantined}});
         continue;
       }
-      fmt::print("{:<14}{:<14}{:<22}{:<9}{:>8}{:>11}{:>8}{:>12.1f}  {} shadow runs{}\n", plan.plan_key.ShortHex(),
+      fmt::print("{:<14}{:<14}{:<22}{:<9}{:>8}{:>11}{:>8}{:>12.1f}  {}, {} shadow runs{}\n", plan.plan_key.ShortHex(),
                  plan.segment.ShortHex(), plan.target, tier, plan.kernels, plan.bytes, plan.uses,
-                 static_cast<double>(plan.compile_us) / 1000, plan.evidence.shadow_runs, Marks(plan));
+                 static_cast<double>(plan.compile_us) / 1000, ValidationKindName(plan.evidence.validation),
+                 plan.evidence.shadow_runs, Marks(plan));
     }
     if (reply.plans.size() < kPageSize) break;
   }

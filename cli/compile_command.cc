@@ -28,6 +28,7 @@ Result<int> PrintStats(const CompileFlags& flags) {
                                                    {"plans", stats.plans},
                                                    {"kernels", stats.kernels},
                                                    {"kernels_reused", stats.kernels_reused},
+                                                   {"kernels_refused", stats.kernels_refused},
                                                    {"child_crashes", stats.child_crashes},
                                                    {"queued", stats.queued},
                                                    {"running", stats.running}};

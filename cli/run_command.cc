@@ -300,8 +300,10 @@ void AddRunCommand(CLI::App& app, Action& action) {
   flags->inputs.AddOptions(*command);
   command->add_option("--worker", flags->workers,
                       "worker endpoints, or tcp://NAME:PORT whose name resolves to several; requests take turns");
-  command->add_option("--keys", flags->keys,
-                      "key directory; without one the connection is plaintext (loopback and ipc only)");
+  command
+      ->add_option("--keys", flags->keys,
+                   "key directory, with --worker; without one the connection is plaintext (loopback and ipc only)")
+      ->needs("--worker");
   command->add_option("--plugin", flags->plugins,
                       "library with operators of your own, for the embedded worker, --check and --compare");
   command->add_option("--name", flags->name, "name of the model on the workers (default: the file's)");
@@ -326,7 +328,12 @@ void AddRunCommand(CLI::App& app, Action& action) {
                  "an embedded fleet")
       ->excludes("--worker")
       ->excludes("--check")
-      ->excludes("--stream");
+      ->excludes("--stream")
+      ->excludes("--repeat")
+      ->excludes("--seconds")
+      ->excludes("--json")
+      ->excludes("--name")
+      ->excludes("--deadline-ms");
   command->add_option("--replay", flags->comparing.replay, "with --compare: where a call that differs is written")
       ->needs("--compare")
       ->capture_default_str();

@@ -38,7 +38,7 @@ void Catalog::PutPlan(const Digest& key, PlanInfo info, PlanState state, int64_t
   RemovePlan(key, now_ns);
   bytes_ += info.record_bytes;
   segments_[info.segment].insert(key);
-  plans_.emplace(key, CatalogPlan{.info = std::move(info), .state = state, .reporters = {}, .clean_runs = {}});
+  plans_.emplace(key, CatalogPlan{.info = std::move(info), .state = state, .witnesses = {}, .contents = {}});
 }
 
 void Catalog::RemovePlan(const Digest& key, int64_t now_ns) {

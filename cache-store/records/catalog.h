@@ -15,9 +15,9 @@ namespace kiln::store {
 struct CatalogPlan {
   PlanInfo info;
   PlanState state;
-  bool state_dirty = false;                    // not written since it changed
-  std::set<std::string> reporters;             // machines that reported a mismatch or fault
-  std::map<std::string, uint32_t> clean_runs;  // by machine, as counted since the store was opened
+  bool state_dirty = false;  // not written since it changed
+  Witnesses witnesses;
+  Digest contents;  // hash of the plan's bytes; zero: not asked for yet
 };
 
 struct CatalogKernel {

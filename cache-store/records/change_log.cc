@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/base/limits.h"
+
 namespace kiln::store {
 
 void ChangeLog::Reset(uint64_t epoch) {
@@ -21,14 +23,15 @@ void ChangeLog::Prepare(cache::ChangeKind kind, const Digest& plan_key, const Pl
   prepared_.push_back({sequence, kind, plan_key, info.segment, info.target});
   const std::string key = SequenceKey(sequence);
   batch.Put(Space::kChangeLog, key, Seal(Space::kChangeLog, key, EncodeChange(prepared_.back())));
-  if (sequence > kChangeLogEntriesMax) batch.Delete(Space::kChangeLog, SequenceKey(sequence - kChangeLogEntriesMax));
+  if (sequence > limits::kChangeLogEntriesMax)
+    batch.Delete(Space::kChangeLog, SequenceKey(sequence - limits::kChangeLogEntriesMax));
 }
 
 void ChangeLog::Commit() {
   for (cache::ChangeEntry& entry : prepared_) {
     head_ = entry.sequence;
     entries_.push_back(std::move(entry));
-    if (entries_.size() > kChangeLogEntriesMax) entries_.pop_front();
+    if (entries_.size() > limits::kChangeLogEntriesMax) entries_.pop_front();
   }
   prepared_.clear();
 }

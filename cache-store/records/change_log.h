@@ -8,7 +8,6 @@
 namespace kiln::store {
 
 // Changes that are kept. A reader that fell further behind reads everything again.
-inline constexpr size_t kChangeLogEntriesMax = 10'000;
 inline constexpr uint32_t kChangeReplyEntriesMax = 1000;
 
 class ChangeLog {

@@ -15,25 +15,6 @@ Digest SealOf(Space space, std::string_view key, std::span<const uint8_t> value)
   return FieldHasher("kiln.store.entry.v1").Text(SpaceName(space)).Text(key).Bytes(value).Finish();
 }
 
-void WriteDigest(ByteWriter& writer, const Digest& digest) {
-  for (uint8_t byte : digest.bytes) writer.U8(byte);
-}
-
-Digest ReadDigest(ByteReader& reader) {
-  Digest digest;
-  for (uint8_t& byte : digest.bytes) byte = reader.U8();
-  return digest;
-}
-
-void WriteBytes(ByteWriter& writer, const Bytes& bytes) {
-  writer.Text({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-}
-
-Bytes ReadBytes(ByteReader& reader) {
-  const std::string text = reader.Text(kBlobTextMax);
-  return Bytes(text.begin(), text.end());
-}
-
 // The value, if the reader consumed all of its input without a fault.
 template <class Value>
 Result<Value> Complete(const ByteReader& reader, Value value, const char* what) {
@@ -85,12 +66,21 @@ std::string KernelSizeKey(const Digest& kernel_id) {
 std::string QuarantineKey(const Digest& plan_key) {
   return std::string(kQuarantinePrefix) + DigestKey(plan_key);
 }
+std::string WitnessKey(const Digest& plan_key) {
+  return std::string(kWitnessPrefix) + DigestKey(plan_key);
+}
 
 std::optional<Digest> DigestAfter(std::string_view key, std::string_view prefix) {
   if (key.size() != prefix.size() + kDigestBytes || !key.starts_with(prefix)) return std::nullopt;
   Digest digest;
   std::memcpy(digest.bytes.data(), key.data() + prefix.size(), kDigestBytes);
   return digest;
+}
+
+uint64_t BytesOf(const PlanInfo& info) {
+  uint64_t bytes = info.record_bytes;
+  for (const KernelRef& kernel : info.kernels) bytes += kernel.size;
+  return bytes;
 }
 
 PlanInfo InfoOf(const PlanRecord& record, uint64_t record_bytes) {
@@ -107,20 +97,20 @@ PlanInfo InfoOf(const PlanRecord& record, uint64_t record_bytes) {
 
 Bytes EncodeInfo(const PlanInfo& info) {
   ByteWriter writer;
-  WriteDigest(writer, info.segment);
+  writer.Id(info.segment);
   writer.Text(info.target);
   writer.U32(info.abi);
   writer.U8(info.numeric_mode);
-  WriteBytes(writer, info.guard);
+  writer.Bytes(info.guard);
   writer.U8(static_cast<uint8_t>(info.evidence.validation));
   writer.U32(info.evidence.shadow_runs);
-  WriteDigest(writer, info.provenance.codegen_id);
+  writer.Id(info.provenance.codegen_id);
   writer.U64(info.provenance.compile_us);
   writer.I64(info.provenance.created_wall_ms);
   writer.U8(info.provenance.tier);
   writer.U32(static_cast<uint32_t>(info.kernels.size()));
   for (const KernelRef& kernel : info.kernels) {
-    WriteDigest(writer, kernel.id);
+    writer.Id(kernel.id);
     writer.U64(kernel.size);
   }
   writer.U64(info.record_bytes);
@@ -130,20 +120,20 @@ Bytes EncodeInfo(const PlanInfo& info) {
 Result<PlanInfo> DecodeInfo(std::span<const uint8_t> bytes) {
   ByteReader reader(bytes);
   PlanInfo info;
-  info.segment = ReadDigest(reader);
+  info.segment = reader.Id();
   info.target = reader.Text(kTextMax);
   info.abi = reader.U32();
   info.numeric_mode = reader.U8();
-  info.guard = ReadBytes(reader);
+  info.guard = reader.Bytes(kBlobTextMax);
   info.evidence.validation = static_cast<ValidationKind>(reader.U8());
   info.evidence.shadow_runs = reader.U32();
-  info.provenance.codegen_id = ReadDigest(reader);
+  info.provenance.codegen_id = reader.Id();
   info.provenance.compile_us = reader.U64();
   info.provenance.created_wall_ms = reader.I64();
   info.provenance.tier = reader.U8();
   info.kernels.resize(reader.Count(kDigestBytes + 8, limits::kPlanKernelsMax));
   for (KernelRef& kernel : info.kernels) {
-    kernel.id = ReadDigest(reader);
+    kernel.id = reader.Id();
     kernel.size = reader.U64();
   }
   info.record_bytes = reader.U64();
@@ -188,8 +178,8 @@ Bytes EncodeChange(const cache::ChangeEntry& entry) {
   ByteWriter writer;
   writer.U64(entry.sequence);
   writer.U8(static_cast<uint8_t>(entry.kind));
-  WriteDigest(writer, entry.plan_key);
-  WriteDigest(writer, entry.segment);
+  writer.Id(entry.plan_key);
+  writer.Id(entry.segment);
   writer.Text(entry.target);
   return writer.Take();
 }
@@ -199,37 +189,39 @@ Result<cache::ChangeEntry> DecodeChange(std::span<const uint8_t> bytes) {
   cache::ChangeEntry entry;
   entry.sequence = reader.U64();
   entry.kind = static_cast<cache::ChangeKind>(reader.U8());
-  entry.plan_key = ReadDigest(reader);
-  entry.segment = ReadDigest(reader);
+  entry.plan_key = reader.Id();
+  entry.segment = reader.Id();
   entry.target = reader.Text(kTextMax);
   return Complete(reader, std::move(entry), "change");
 }
 
-Bytes EncodeProfile(const std::vector<cache::ProfileEntry>& entries) {
+Bytes EncodeWitnesses(const Witnesses& witnesses) {
   ByteWriter writer;
-  writer.U32(static_cast<uint32_t>(entries.size()));
-  for (const cache::ProfileEntry& entry : entries) {
-    WriteBytes(writer, entry.signature);
-    writer.U64(entry.count);
-    writer.U64(entry.total_ns);
+  writer.U32(static_cast<uint32_t>(witnesses.reporters.size()));
+  for (const std::string& machine : witnesses.reporters) writer.Text(machine);
+  writer.U32(static_cast<uint32_t>(witnesses.clean_runs.size()));
+  for (const auto& [machine, runs] : witnesses.clean_runs) {
+    writer.Text(machine);
+    writer.U32(runs);
   }
   return writer.Take();
 }
 
-Result<std::vector<cache::ProfileEntry>> DecodeProfile(std::span<const uint8_t> bytes) {
+Result<Witnesses> DecodeWitnesses(std::span<const uint8_t> bytes) {
   ByteReader reader(bytes);
-  std::vector<cache::ProfileEntry> entries(reader.Count(20, size_t{1} << 16));
-  for (cache::ProfileEntry& entry : entries) {
-    entry.signature = ReadBytes(reader);
-    entry.count = reader.U64();
-    entry.total_ns = reader.U64();
+  Witnesses witnesses;
+  for (size_t left = reader.Count(4, limits::kMachinesKeptMax); left > 0; --left)
+    witnesses.reporters.insert(reader.Text(kTextMax));
+  for (size_t left = reader.Count(8, limits::kMachinesKeptMax); left > 0; --left) {
+    std::string machine = reader.Text(kTextMax);
+    witnesses.clean_runs[std::move(machine)] = reader.U32();
   }
-  return Complete(reader, std::move(entries), "profile");
+  return Complete(reader, std::move(witnesses), "witnesses");
 }
 
 Bytes EncodeBinding(const KernelBinding& binding) {
   ByteWriter writer;
-  WriteDigest(writer, binding.id);
+  writer.Id(binding.id);
   writer.U8(static_cast<uint8_t>(binding.validation));
   for (uint8_t byte : binding.signer.bytes) writer.U8(byte);
   for (uint8_t byte : binding.signature) writer.U8(byte);
@@ -238,7 +230,7 @@ Bytes EncodeBinding(const KernelBinding& binding) {
 
 Result<KernelBinding> DecodeBinding(const Digest& key, std::span<const uint8_t> bytes) {
   ByteReader reader(bytes);
-  KernelBinding binding{.key = key, .id = ReadDigest(reader)};
+  KernelBinding binding{.key = key, .id = reader.Id()};
   if (reader.AtEnd()) return binding;
   const uint8_t validation = reader.U8();
   if (validation > static_cast<uint8_t>(ValidationKind::kExecuted))
@@ -251,13 +243,13 @@ Result<KernelBinding> DecodeBinding(const Digest& key, std::span<const uint8_t> 
 
 Bytes EncodeDigest(const Digest& digest) {
   ByteWriter writer;
-  WriteDigest(writer, digest);
+  writer.Id(digest);
   return writer.Take();
 }
 
 Result<Digest> DecodeDigest(std::span<const uint8_t> bytes) {
   ByteReader reader(bytes);
-  const Digest digest = ReadDigest(reader);
+  const Digest digest = reader.Id();
   return Complete(reader, digest, "digest");
 }
 

@@ -2,7 +2,9 @@
 // value, so that a damaged or misplaced entry is never read as a good one. And the keys.
 #pragma once
 
+#include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,8 +29,9 @@ std::string LeaseKey(cache::ClaimKind kind, const Digest& key);
 std::string StateKey(const Digest& plan_key);
 std::string KernelSizeKey(const Digest& kernel_id);
 std::string QuarantineKey(const Digest& plan_key);
-inline constexpr std::string_view kStatePrefix = "s", kKernelPrefix = "k", kQuarantinePrefix = "q", kEpochKey = "epoch",
-                                  kCleanKey = "clean";
+std::string WitnessKey(const Digest& plan_key);
+inline constexpr std::string_view kStatePrefix = "s", kKernelPrefix = "k", kQuarantinePrefix = "q",
+                                  kWitnessPrefix = "w", kEpochKey = "epoch", kCleanKey = "clean";
 
 // The digest that follows `prefix` in a key; nothing if the key has another form.
 std::optional<Digest> DigestAfter(std::string_view key, std::string_view prefix);
@@ -47,6 +50,8 @@ struct PlanInfo {
   std::vector<KernelRef> kernels;
   uint64_t record_bytes = 0;
 };
+// Record and kernels; kernels that other plans share are counted in full.
+uint64_t BytesOf(const PlanInfo& info);
 PlanInfo InfoOf(const PlanRecord& record, uint64_t record_bytes);
 
 // What changes about a plan while it is stored.
@@ -55,6 +60,12 @@ struct PlanState {
   int64_t use_wall_ms = 0;
   uint32_t shadow_runs = 0;
   bool pinned = false;
+};
+
+// Which machines reported what about the plan's record.
+struct Witnesses {
+  std::set<std::string> reporters;             // of a mismatch or fault
+  std::map<std::string, uint32_t> clean_runs;  // as counted
 };
 
 struct Lease {
@@ -70,8 +81,8 @@ Bytes EncodeLease(const Lease& lease);
 Result<Lease> DecodeLease(std::span<const uint8_t> bytes);
 Bytes EncodeChange(const cache::ChangeEntry& entry);
 Result<cache::ChangeEntry> DecodeChange(std::span<const uint8_t> bytes);
-Bytes EncodeProfile(const std::vector<cache::ProfileEntry>& entries);
-Result<std::vector<cache::ProfileEntry>> DecodeProfile(std::span<const uint8_t> bytes);
+Bytes EncodeWitnesses(const Witnesses& witnesses);
+Result<Witnesses> DecodeWitnesses(std::span<const uint8_t> bytes);
 // Of the kernel index; the key is the entry's own. An entry of the first version, an id alone, is read as unsigned.
 Bytes EncodeBinding(const KernelBinding& binding);
 Result<KernelBinding> DecodeBinding(const Digest& key, std::span<const uint8_t> bytes);

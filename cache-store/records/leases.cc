@@ -2,10 +2,13 @@
 
 #include <algorithm>
 
+#include "common/base/limits.h"
+
 namespace kiln::store {
 namespace {
 
 constexpr int64_t kNsPerMs = 1'000'000;
+constexpr uint32_t kFullRetryMs = 1'000;
 
 }  // namespace
 
@@ -14,8 +17,7 @@ void Leases::Load(const std::string& key, const Lease& lease) {
   leases_[key] = {lease.holder, clock_.NowNs() + left_ms * kNsPerMs};
 }
 
-Result<Leases::Outcome> Leases::Claim(const std::string& key, const std::string& holder, uint32_t lease_ms,
-                                      KvBatch& batch) {
+Leases::Outcome Leases::Claim(const std::string& key, const std::string& holder, uint32_t lease_ms, KvBatch& batch) {
   const int64_t now = clock_.NowNs();
   const auto held = leases_.find(key);
   Outcome outcome{.granted = true};
@@ -25,8 +27,8 @@ Result<Leases::Outcome> Leases::Claim(const std::string& key, const std::string&
                      .holder = held->second.holder};
     outcome.taken_over = true;
   }
-  if (held == leases_.end() && leases_.size() >= kLeasesMax)
-    return Fail(ErrorCode::kLimitExceeded, std::to_string(kLeasesMax) + " leases are out; retry when some expired");
+  if (held == leases_.end() && leases_.size() >= limits::kLeasesMax)
+    return Outcome{.remaining_ms = kFullRetryMs, .holder = {}};
   const int64_t length_ms = std::clamp(lease_ms, kLeaseMsMin, kLeaseMsMax);
   leases_[key] = {holder, now + length_ms * kNsPerMs};
   batch.Put(Space::kLeases, key, Seal(Space::kLeases, key, EncodeLease({holder, clock_.WallMs() + length_ms})));

@@ -12,7 +12,6 @@ namespace kiln::store {
 
 inline constexpr uint32_t kLeaseMsMin = 100;
 inline constexpr uint32_t kLeaseMsMax = 600'000;
-inline constexpr size_t kLeasesMax = 65'536;
 
 class Leases {
  public:
@@ -26,8 +25,9 @@ class Leases {
     uint32_t remaining_ms = 0;  // not granted
     std::string holder;         // not granted
   };
-  // Grants or extends, and writes into `batch`. LimitExceeded when too many leases are out.
-  Result<Outcome> Claim(const std::string& key, const std::string& holder, uint32_t lease_ms, KvBatch& batch);
+  // Grants or extends, and writes into `batch`. When too many leases are out, the key is as one that is held for a
+  // while.
+  Outcome Claim(const std::string& key, const std::string& holder, uint32_t lease_ms, KvBatch& batch);
   // Only the holder's own.
   void Release(const std::string& key, const std::string& holder, KvBatch& batch);
   // Whoever holds it: the work is done.

@@ -26,7 +26,7 @@ class Loader {
     RETURN_IF_ERROR(LoadPlans());
     RETURN_IF_ERROR(LoadChangeLog());
     RETURN_IF_ERROR(LoadLeases());
-    RETURN_IF_ERROR(CountProfiles());
+    RETURN_IF_ERROR(EmptyRetired());
     for (const auto& [plan_key, info] : lost_plans_)
       records_.log_.Prepare(cache::ChangeKind::kDamaged, plan_key, info, cleanup_);
     RETURN_IF_ERROR(records_.Commit(cleanup_));
@@ -67,6 +67,12 @@ class Loader {
       const auto state = DecodeState(value);
       if (plan_key && state) states_[*plan_key] = *state;
       return plan_key && state;
+    }));
+    RETURN_IF_ERROR(ForEach(Space::kMeta, kWitnessPrefix, [&](std::string_view key, std::span<const uint8_t> value) {
+      const auto plan_key = DigestAfter(key, kWitnessPrefix);
+      auto witnesses = DecodeWitnesses(value);
+      if (plan_key && witnesses) witnesses_[*plan_key] = *std::move(witnesses);
+      return plan_key && witnesses;
     }));
     return ForEach(Space::kMeta, kQuarantinePrefix, [&](std::string_view key, std::span<const uint8_t> value) {
       const auto plan_key = DigestAfter(key, kQuarantinePrefix);
@@ -114,14 +120,18 @@ class Loader {
     }
     if (good) {
       const auto state = states_.find(plan_key);
-      return records_.catalog_.PutPlan(plan_key, std::move(info), state == states_.end() ? PlanState{} : state->second,
-                                       records_.NowNs());
+      records_.catalog_.PutPlan(plan_key, std::move(info), state == states_.end() ? PlanState{} : state->second,
+                                records_.NowNs());
+      if (const auto witnesses = witnesses_.find(plan_key); witnesses != witnesses_.end())
+        records_.catalog_.FindPlan(plan_key)->witnesses = std::move(witnesses->second);
+      return;
     }
     records_.Add(Counter::entries_damaged);
     spdlog::warn("dropped plan {}: its index entry is damaged or a kernel is missing", plan_key.ShortHex());
     cleanup_.Delete(Space::kSegmentIndex, key);
     cleanup_.Delete(Space::kPlans, DigestKey(plan_key));
     cleanup_.Delete(Space::kMeta, StateKey(plan_key));
+    cleanup_.Delete(Space::kMeta, WitnessKey(plan_key));
     info.segment = segment;
     lost_plans_.emplace_back(plan_key, std::move(info));
   }
@@ -172,9 +182,10 @@ class Loader {
     });
   }
 
-  Status CountProfiles() {
-    return ForEach(Space::kProfiles, "", [&](std::string_view, std::span<const uint8_t>) {
-      ++records_.profiles_;
+  // What earlier versions merged there and nobody read.
+  Status EmptyRetired() {
+    return kv_.Scan(Space::kRetiredProfiles, "", [&](std::string_view key, std::span<const uint8_t>) {
+      cleanup_.Delete(Space::kRetiredProfiles, key);
       return true;
     });
   }
@@ -183,6 +194,7 @@ class Loader {
   const KvStore& kv_;
   KvBatch cleanup_;
   std::unordered_map<Digest, PlanState, DigestHash> states_;
+  std::unordered_map<Digest, Witnesses, DigestHash> witnesses_;
   std::vector<std::pair<Digest, PlanInfo>> lost_plans_;
 };
 

@@ -3,17 +3,22 @@
 
 #include <algorithm>
 
-#include "cache-store/eviction/policy.h"
 #include "cache-store/records/records.h"
+#include "common/base/limits.h"
 
 namespace kiln::store {
 namespace {
 
 constexpr size_t kPlansPerBatch = 256;
 constexpr uint32_t kShadowRunsMax = 1'000'000;
-constexpr size_t kMachinesKept = 64;  // per plan
 
 }  // namespace
+
+void Records::PrepareRemoval(const Digest& id, const CatalogKernel& kernel, KvBatch& batch) {
+  batch.Delete(Space::kBlobs, DigestKey(id));
+  batch.Delete(Space::kMeta, KernelSizeKey(id));
+  for (const Digest& key : kernel.keys) batch.Delete(Space::kKernelIndex, DigestKey(key));
+}
 
 Status Records::RemovePlans(const std::vector<Digest>& plan_keys, cache::ChangeKind kind, const KernelSet& keep) {
   for (size_t begin = 0; begin < plan_keys.size(); begin += kPlansPerBatch) {
@@ -26,6 +31,7 @@ Status Records::RemovePlans(const std::vector<Digest>& plan_keys, cache::ChangeK
       batch.Delete(Space::kPlans, DigestKey(plan_keys[i]));
       batch.Delete(Space::kSegmentIndex, SegmentIndexKey(plan->info.segment, plan_keys[i]));
       batch.Delete(Space::kMeta, StateKey(plan_keys[i]));
+      batch.Delete(Space::kMeta, WitnessKey(plan_keys[i]));
       log_.Prepare(kind, plan_keys[i], plan->info, batch);
       for (const KernelRef& kernel : plan->info.kernels) ++released[kernel.id];
     }
@@ -33,9 +39,7 @@ Status Records::RemovePlans(const std::vector<Digest>& plan_keys, cache::ChangeK
     for (const auto& [id, count] : released) {
       const CatalogKernel& kernel = *catalog_.FindKernel(id);
       if (kernel.references != count || keep.contains(id)) continue;
-      batch.Delete(Space::kBlobs, DigestKey(id));
-      batch.Delete(Space::kMeta, KernelSizeKey(id));
-      for (const Digest& key : kernel.keys) batch.Delete(Space::kKernelIndex, DigestKey(key));
+      PrepareRemoval(id, kernel, batch);
       unneeded.push_back(id);
     }
     RETURN_IF_ERROR(Commit(batch));
@@ -50,9 +54,7 @@ Status Records::RemoveOrphans(int64_t older_than_ns, const KernelSet& keep) {
   std::vector<Digest> orphans;
   for (const auto& [id, kernel] : catalog_.kernels()) {
     if (kernel.references != 0 || kernel.unreferenced_since_ns > older_than_ns || keep.contains(id)) continue;
-    batch.Delete(Space::kBlobs, DigestKey(id));
-    batch.Delete(Space::kMeta, KernelSizeKey(id));
-    for (const Digest& key : kernel.keys) batch.Delete(Space::kKernelIndex, DigestKey(key));
+    PrepareRemoval(id, kernel, batch);
     orphans.push_back(id);
   }
   RETURN_IF_ERROR(Commit(batch));
@@ -61,20 +63,38 @@ Status Records::RemoveOrphans(int64_t older_than_ns, const KernelSet& keep) {
   return {};
 }
 
+EvictionCandidate Records::CandidateOf(const Digest& plan_key, const CatalogPlan& plan) const {
+  return {.plan_key = plan_key,
+          .compile_us = plan.info.provenance.compile_us,
+          .use = UseNow(plan.state),
+          .bytes = BytesOf(plan.info),
+          .pinned = plan.state.pinned,
+          .worthless = IsQuarantined(plan_key)};
+}
+
+Status Records::BoundSegment(const Digest& segment, const std::string& target, const KernelSet& keep) {
+  std::vector<EvictionCandidate> candidates;
+  for (const Digest& key : catalog_.PlansOf(segment))
+    if (const CatalogPlan& plan = *catalog_.FindPlan(key); plan.info.target == target)
+      candidates.push_back(CandidateOf(key, plan));
+  if (candidates.size() < limits::kPlansPerSegmentMax) return {};
+  std::vector<Digest> victims = EvictionOrder(candidates);
+  victims.resize(std::min(victims.size(), candidates.size() + 1 - limits::kPlansPerSegmentMax));
+  RETURN_IF_ERROR(RemovePlans(victims, cache::ChangeKind::kEvict, keep));
+  Add(Counter::plans_evicted, victims.size());
+  if (candidates.size() - victims.size() < limits::kPlansPerSegmentMax) return {};
+  return Fail(ErrorCode::kResourceExhausted, "segment " + segment.ShortHex() + " has " +
+                                                 std::to_string(candidates.size()) +
+                                                 " pinned plans for this target, the limit; unpin some");
+}
+
 Status Records::EnsureRoom(uint64_t bytes, const KernelSet& keep) {
   const auto level = [&](double part) { return static_cast<uint64_t>(static_cast<double>(options_.bytes_max) * part); };
   if (catalog_.bytes() + bytes <= level(kHighWatermark)) return {};
   RETURN_IF_ERROR(RemoveOrphans(NowNs() - kOrphanGraceMs * 1'000'000, keep));
   std::vector<EvictionCandidate> candidates;
   for (const auto& [key, plan] : catalog_.plans()) {
-    uint64_t size = plan.info.record_bytes;
-    for (const KernelRef& kernel : plan.info.kernels) size += kernel.size;
-    candidates.push_back({.plan_key = key,
-                          .compile_us = plan.info.provenance.compile_us,
-                          .use = UseNow(plan.state),
-                          .bytes = size,
-                          .pinned = plan.state.pinned,
-                          .worthless = IsQuarantined(key)});
+    candidates.push_back(CandidateOf(key, plan));
   }
   for (const Digest& victim : EvictionOrder(candidates)) {
     if (catalog_.bytes() + bytes <= level(kLowWatermark)) break;
@@ -107,9 +127,7 @@ void Records::DropDamagedKernel(const Digest& kernel_id) {
   const CatalogKernel* kernel = catalog_.FindKernel(kernel_id);
   if (kernel == nullptr) return;
   KvBatch batch;
-  batch.Delete(Space::kBlobs, DigestKey(kernel_id));
-  batch.Delete(Space::kMeta, KernelSizeKey(kernel_id));
-  for (const Digest& key : kernel->keys) batch.Delete(Space::kKernelIndex, DigestKey(key));
+  PrepareRemoval(kernel_id, *kernel, batch);
   if (Commit(batch)) catalog_.RemoveKernel(kernel_id);
 }
 
@@ -155,6 +173,21 @@ Result<cache::PinReply> Records::Handle(const cache::PinRequest& request, const 
   return cache::PinReply{};
 }
 
+// Marks outlive their plans; of those the first go when there are too many.
+void Records::DropOldMarks() {
+  KvBatch batch;
+  for (auto mark = quarantine_.begin();
+       mark != quarantine_.end() && quarantine_.size() > limits::kQuarantineMarksMax;) {
+    if (catalog_.FindPlan(mark->first) != nullptr) {
+      ++mark;
+      continue;
+    }
+    batch.Delete(Space::kMeta, QuarantineKey(mark->first));
+    mark = quarantine_.erase(mark);
+  }
+  (void)Commit(batch);  // one that stays on the disk is read again at the next start
+}
+
 Status Records::SetQuarantine(const Digest& plan_key, bool on) {
   const CatalogPlan* plan = catalog_.FindPlan(plan_key);
   if (plan == nullptr && !IsQuarantined(plan_key))
@@ -171,11 +204,15 @@ Status Records::SetQuarantine(const Digest& plan_key, bool on) {
   RETURN_IF_ERROR(Commit(batch));
   if (on) {
     quarantine_[plan_key] = info.provenance.codegen_id;
+    DropOldMarks();
     Add(Counter::plans_quarantined);
     spdlog::warn("plan {} is quarantined", plan_key.ShortHex());
   } else {
     quarantine_.erase(plan_key);
-    if (CatalogPlan* shown = catalog_.FindPlan(plan_key)) shown->reporters.clear();
+    if (CatalogPlan* shown = catalog_.FindPlan(plan_key)) {
+      shown->witnesses.reporters.clear();
+      WriteState(plan_key, *shown);
+    }
   }
   return {};
 }
@@ -191,38 +228,66 @@ void Records::WriteState(const Digest& plan_key, CatalogPlan& plan) {
   KvBatch batch;
   const std::string state_key = StateKey(plan_key);
   batch.Put(Space::kMeta, state_key, Seal(Space::kMeta, state_key, EncodeState(plan.state)));
+  const std::string witness_key = WitnessKey(plan_key);
+  batch.Put(Space::kMeta, witness_key, Seal(Space::kMeta, witness_key, EncodeWitnesses(plan.witnesses)));
   plan.state_dirty = !Commit(batch);
+}
+
+// Of the record that is stored now.
+Result<Digest> Records::ContentsOf(const Digest& plan_key, CatalogPlan& plan) {
+  if (plan.contents.IsZero()) {
+    ASSIGN_OR_RETURN(const auto bytes, kv_->Get(Space::kPlans, DigestKey(plan_key)));
+    if (!bytes) return Fail(ErrorCode::kNotFound, "plan " + plan_key.ShortHex() + " is not stored");
+    ASSIGN_OR_RETURN(const SignedRecord decoded, DecodeUnverified(*bytes));
+    plan.contents = HashBytes(decoded.record.plan);
+  }
+  return plan.contents;
+}
+
+void Records::CountClean(const cache::ReportRequest& request, const Caller& caller, CatalogPlan& plan) {
+  uint32_t runs = 0;
+  auto& clean_runs = plan.witnesses.clean_runs;
+  if (clean_runs.contains(caller.machine) || clean_runs.size() < limits::kMachinesKeptMax) {
+    uint32_t& counted = clean_runs[caller.machine];
+    runs = std::min(request.runs, kCleanRunsPerMachineMax - std::min(counted, kCleanRunsPerMachineMax));
+    counted += runs;
+  }
+  plan.state.shadow_runs += std::min(runs, kShadowRunsMax - plan.state.shadow_runs);
+  WriteState(request.plan_key, plan);
+  Add(Counter::reports_ok);
+}
+
+Status Records::CountBad(const cache::ReportRequest& request, const Caller& caller, CatalogPlan& plan) {
+  Add(Counter::reports_bad);
+  spdlog::warn("{} of plan {} reported by '{}' on {}: {}", cache::ReportKindName(request.kind),
+               request.plan_key.ShortHex(), request.reporter, caller.machine, request.detail);
+  // The word of others is taken back: who meets the plan now tries it first, where it can do no harm.
+  plan.witnesses.clean_runs.clear();
+  plan.state.shadow_runs = 0;
+  // The reporter's name is its own choice; a machine that restarts with another one is still one witness.
+  auto& reporters = plan.witnesses.reporters;
+  if (reporters.size() < limits::kMachinesKeptMax) reporters.insert(caller.machine);
+  const bool is_authority = (kCompileUp & RoleBit(caller.role)) != 0;
+  const bool enough = is_authority || reporters.size() >= kMachinesToQuarantine;
+  WriteState(request.plan_key, plan);
+  return enough ? SetQuarantine(request.plan_key, true) : Status();
 }
 
 Result<cache::ReportReply> Records::Handle(const cache::ReportRequest& request, const Caller& caller) {
   const std::lock_guard lock(mutex_);
   CatalogPlan* plan = catalog_.FindPlan(request.plan_key);
   if (plan == nullptr) return Fail(ErrorCode::kNotFound, "plan " + request.plan_key.ShortHex() + " is not stored");
-  if (request.kind == cache::ReportKind::kShadowOk) {
-    uint32_t runs = 0;
-    if (plan->clean_runs.contains(caller.machine) || plan->clean_runs.size() < kMachinesKept) {
-      uint32_t& counted = plan->clean_runs[caller.machine];
-      runs = std::min(request.runs, kCleanRunsPerMachineMax - counted);
-      counted += runs;
-    }
-    plan->state.shadow_runs += std::min(runs, kShadowRunsMax - plan->state.shadow_runs);
-    WriteState(request.plan_key, *plan);
-    Add(Counter::reports_ok);
+  bool about_stored = true;  // a report that names no contents is of a worker of the version before
+  if (!request.contents.IsZero()) {
+    ASSIGN_OR_RETURN(const Digest contents, ContentsOf(request.plan_key, *plan));
+    about_stored = contents == request.contents;
+  }
+  if (!about_stored) {
+    Add(Counter::reports_outdated);
+  } else if (request.kind == cache::ReportKind::kShadowOk) {
+    CountClean(request, caller, *plan);
   } else {
-    Add(Counter::reports_bad);
-    spdlog::warn("{} of plan {} reported by '{}' on {}: {}", cache::ReportKindName(request.kind),
-                 request.plan_key.ShortHex(), request.reporter, caller.machine, request.detail);
-    // The word of others is taken back: who meets the plan now tries it first, where it can do no harm.
-    plan->clean_runs.clear();
-    if (plan->state.shadow_runs > 0) {
-      plan->state.shadow_runs = 0;
-      WriteState(request.plan_key, *plan);
-    }
-    // The reporter's name is its own choice; a machine that restarts with another one is still one witness.
-    if (plan->reporters.size() < kMachinesKept) plan->reporters.insert(caller.machine);
-    const bool is_authority = (kCompileUp & RoleBit(caller.role)) != 0;
-    if (is_authority || plan->reporters.size() >= kMachinesToQuarantine)
-      RETURN_IF_ERROR(SetQuarantine(request.plan_key, true));
+    RETURN_IF_ERROR(CountBad(request, caller, *plan));
   }
   return cache::ReportReply{IsQuarantined(request.plan_key),
                             std::max(plan->info.evidence.shadow_runs, plan->state.shadow_runs)};

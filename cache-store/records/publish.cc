@@ -1,9 +1,8 @@
-// Publishing, claims and profiles: what the compile service and workers add.
+// Publishing and claims: what the compile service adds.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 
-#include "cache-store/records/profiles.h"
 #include "cache-store/records/records.h"
 #include "common/base/limits.h"
 
@@ -11,7 +10,6 @@ namespace kiln::store {
 namespace {
 
 constexpr size_t kMissingNamedMax = 4;  // ids spelled out in an error message
-constexpr size_t kProfilesMax = 100'000;
 constexpr size_t kHolderBytesMax = 256;
 
 }  // namespace
@@ -147,6 +145,7 @@ Status Records::StorePlan(const SignedRecord& decoded, const cache::PublishPlanR
   batch.Put(Space::kSegmentIndex, index_key, Seal(Space::kSegmentIndex, index_key, EncodeInfo(info)));
   batch.Put(Space::kMeta, state_key, Seal(Space::kMeta, state_key, EncodeState(state)));
   const std::vector<KernelBinding> taken = PrepareIndex(request.kernels, batch);
+  batch.Delete(Space::kMeta, WitnessKey(record.plan_key));
   leases_.Drop(LeaseKey(cache::ClaimKind::kPlan, record.plan_key), batch);
   if (IsQuarantined(record.plan_key)) batch.Delete(Space::kMeta, QuarantineKey(record.plan_key));
   log_.Prepare(cache::ChangeKind::kPublish, record.plan_key, info, batch);
@@ -182,6 +181,9 @@ Result<cache::PublishPlanReply> Records::Handle(const cache::PublishPlanRequest&
     Add(Counter::plans_known);
     return cache::PublishPlanReply{record.plan_key, false};
   }
+  if (catalog_.FindPlan(record.plan_key) == nullptr)
+    if (const Status status = BoundSegment(record.segment, record.target, kernels); !status)
+      return refuse(status.error());
   if (const Status status = EnsureRoom(request.record.size(), kernels); !status) return refuse(status.error());
   RETURN_IF_ERROR(StorePlan(*decoded, request));
   Add(Counter::plans_stored);
@@ -206,8 +208,8 @@ Result<cache::ClaimReply> Records::Handle(const cache::ClaimRequest& request, co
       entry.kernel_id = kernel_id;
       Add(Counter::claims_present);
     } else {
-      ASSIGN_OR_RETURN(const Leases::Outcome outcome,
-                       leases_.Claim(LeaseKey(request.kind, key), request.holder, request.lease_ms, batch));
+      const Leases::Outcome outcome =
+          leases_.Claim(LeaseKey(request.kind, key), request.holder, request.lease_ms, batch);
       entry.state = outcome.granted ? cache::ClaimState::kGranted : cache::ClaimState::kHeld;
       entry.remaining_ms = outcome.remaining_ms;
       entry.holder = outcome.holder;
@@ -227,26 +229,6 @@ Result<cache::ReleaseReply> Records::Handle(const cache::ReleaseRequest& request
   for (const Digest& key : request.keys) leases_.Release(LeaseKey(request.kind, key), request.holder, batch);
   (void)Commit(batch);
   return cache::ReleaseReply{};
-}
-
-Result<cache::MergeProfileReply> Records::Handle(const cache::MergeProfileRequest& request, const Caller&) {
-  const std::lock_guard lock(mutex_);
-  const std::string key = DigestKey(request.segment);
-  ASSIGN_OR_RETURN(const auto sealed, kv_->Get(Space::kProfiles, key));
-  std::vector<cache::ProfileEntry> merged;
-  if (sealed) {
-    if (const auto value = Unseal(Space::kProfiles, key, *sealed))
-      merged = DecodeProfile(*value).value_or(std::vector<cache::ProfileEntry>());
-  } else if (profiles_ >= kProfilesMax) {
-    return Fail(ErrorCode::kLimitExceeded,
-                "profiles of " + std::to_string(kProfilesMax) + " segments are stored; no more are taken");
-  }
-  MergeProfileEntries(merged, request.entries);
-  KvBatch batch;
-  batch.Put(Space::kProfiles, key, Seal(Space::kProfiles, key, EncodeProfile(merged)));
-  RETURN_IF_ERROR(Commit(batch));
-  if (!sealed) ++profiles_;
-  return cache::MergeProfileReply{};
 }
 
 }  // namespace kiln::store

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "cache-store/eviction/policy.h"
-#include "cache-store/records/profiles.h"
 #include "cache-store/records/records.h"
 #include "common/base/limits.h"
 
@@ -17,12 +16,6 @@ Evidence FleetEvidence(const CatalogPlan& plan) {
   return {plan.info.evidence.validation, std::max(plan.info.evidence.shadow_runs, plan.state.shadow_runs)};
 }
 
-uint64_t PlanBytes(const PlanInfo& info) {
-  uint64_t bytes = info.record_bytes;
-  for (const KernelRef& kernel : info.kernels) bytes += kernel.size;
-  return bytes;
-}
-
 }  // namespace
 
 Result<cache::PingReply> Records::Handle(const cache::PingRequest&, const Caller&) {
@@ -32,7 +25,7 @@ Result<cache::PingReply> Records::Handle(const cache::PingRequest&, const Caller
 Result<cache::VariantsReply> Records::Handle(const cache::VariantsRequest& request, const Caller&) {
   Add(Counter::variants_requests);
   const std::lock_guard lock(mutex_);
-  cache::VariantsReply reply;
+  std::vector<std::pair<double, cache::Variant>> found;  // by use
   for (const Digest& key : catalog_.PlansOf(request.segment)) {
     const CatalogPlan& plan = *catalog_.FindPlan(key);
     const PlanInfo& info = plan.info;
@@ -40,16 +33,26 @@ Result<cache::VariantsReply> Records::Handle(const cache::VariantsRequest& reque
     if (!request.targets.empty() &&
         std::find(request.targets.begin(), request.targets.end(), info.target) == request.targets.end())
       continue;
-    reply.variants.push_back({.plan_key = key,
-                              .target = info.target,
-                              .abi = info.abi,
-                              .numeric_mode = info.numeric_mode,
-                              .guard = info.guard,
-                              .evidence = FleetEvidence(plan),
-                              .codegen_id = info.provenance.codegen_id,
-                              .tier = info.provenance.tier,
-                              .created_wall_ms = info.provenance.created_wall_ms});
+    found.push_back({UseNow(plan.state),
+                     {.plan_key = key,
+                      .target = info.target,
+                      .abi = info.abi,
+                      .numeric_mode = info.numeric_mode,
+                      .guard = info.guard,
+                      .evidence = FleetEvidence(plan),
+                      .codegen_id = info.provenance.codegen_id,
+                      .tier = info.provenance.tier,
+                      .created_wall_ms = info.provenance.created_wall_ms}});
   }
+  // Where there are too many: those of the lower tiers, which serve most shapes, and of these the most used.
+  if (found.size() > limits::kVariantsMax) {
+    std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
+      return a.second.tier != b.second.tier ? a.second.tier < b.second.tier : a.first > b.first;
+    });
+    found.resize(limits::kVariantsMax);
+  }
+  cache::VariantsReply reply;
+  for (auto& [use, variant] : found) reply.variants.push_back(std::move(variant));
   return reply;
 }
 
@@ -58,7 +61,7 @@ Result<cache::GetPlanReply> Records::Handle(const cache::GetPlanRequest& request
   CatalogPlan* plan = catalog_.FindPlan(request.plan_key);
   if (plan == nullptr || IsQuarantined(request.plan_key)) {
     Add(Counter::plan_misses);
-    const bool hidden = plan != nullptr;
+    const bool hidden = IsQuarantined(request.plan_key);  // a mark outlives its plan
     return Fail(hidden ? ErrorCode::kQuarantined : ErrorCode::kNotFound,
                 "plan " + request.plan_key.ShortHex() + (hidden ? " is quarantined" : " is not stored"));
   }
@@ -163,26 +166,42 @@ Result<cache::ListReply> Records::Handle(const cache::ListRequest& request, cons
   const std::lock_guard lock(mutex_);
   const size_t limit = request.limit == 0 ? kListEntriesMax : std::min(request.limit, kListEntriesMax);
   cache::ListReply reply;
-  for (auto entry = request.after.IsZero() ? catalog_.plans().begin() : catalog_.plans().upper_bound(request.after);
-       entry != catalog_.plans().end() && reply.plans.size() < limit; ++entry) {
-    const auto& [key, plan] = *entry;
-    const PlanInfo& info = plan.info;
-    if (!request.segment.IsZero() && info.segment != request.segment) continue;
-    reply.plans.push_back({.plan_key = key,
-                           .segment = info.segment,
-                           .target = info.target,
-                           .tier = info.provenance.tier,
-                           .evidence = FleetEvidence(plan),
-                           .kernels = static_cast<uint32_t>(info.kernels.size()),
-                           .bytes = PlanBytes(info),
-                           .uses = static_cast<uint64_t>(UseNow(plan.state) + 0.5),
-                           .compile_us = info.provenance.compile_us,
-                           .created_wall_ms = info.provenance.created_wall_ms,
-                           .codegen_id = info.provenance.codegen_id,
-                           .pinned = plan.state.pinned,
-                           .quarantined = IsQuarantined(key)});
+  auto plan = request.after.IsZero() ? catalog_.plans().begin() : catalog_.plans().upper_bound(request.after);
+  auto mark = request.after.IsZero() ? quarantine_.begin() : quarantine_.upper_bound(request.after);
+  while (reply.plans.size() < limit) {
+    const bool plans_left = plan != catalog_.plans().end();
+    if (mark != quarantine_.end() && (!plans_left || mark->first < plan->first)) {
+      // Of a plan that is gone, and does not come back as long as the mark is there.
+      if (request.segment.IsZero())
+        reply.plans.push_back({.plan_key = mark->first, .codegen_id = mark->second, .quarantined = true});
+      ++mark;
+    } else if (plans_left) {
+      if (mark != quarantine_.end() && mark->first == plan->first) ++mark;
+      if (request.segment.IsZero() || plan->second.info.segment == request.segment)
+        reply.plans.push_back(SummaryOf(plan->first, plan->second));
+      ++plan;
+    } else {
+      break;
+    }
   }
   return reply;
+}
+
+cache::PlanSummary Records::SummaryOf(const Digest& plan_key, const CatalogPlan& plan) const {
+  const PlanInfo& info = plan.info;
+  return {.plan_key = plan_key,
+          .segment = info.segment,
+          .target = info.target,
+          .tier = info.provenance.tier,
+          .evidence = FleetEvidence(plan),
+          .kernels = static_cast<uint32_t>(info.kernels.size()),
+          .bytes = BytesOf(info),
+          .uses = static_cast<uint64_t>(UseNow(plan.state) + 0.5),
+          .compile_us = info.provenance.compile_us,
+          .created_wall_ms = info.provenance.created_wall_ms,
+          .codegen_id = info.provenance.codegen_id,
+          .pinned = plan.state.pinned,
+          .quarantined = IsQuarantined(plan_key)};
 }
 
 Result<cache::StatsReply> Records::Handle(const cache::StatsRequest&, const Caller&) {
@@ -194,24 +213,10 @@ Result<cache::StatsReply> Records::Handle(const cache::StatsRequest&, const Call
                            {"bytes_limit", options_.bytes_max},
                            {"quarantined", quarantine_.size()},
                            {"leases", leases_.size()},
-                           {"profiles", profiles_},
                            {"change_log_head", log_.head()}}};
 #define KILN_COUNTER(name, doc) reply.stats.push_back({#name, Count(Counter::name)});
 #include "cache-store/records/counters.def"
 #undef KILN_COUNTER
-  return reply;
-}
-
-Result<cache::GetProfileReply> Records::Handle(const cache::GetProfileRequest& request, const Caller&) {
-  const std::string key = DigestKey(request.segment);
-  ASSIGN_OR_RETURN(const auto sealed, kv_->Get(Space::kProfiles, key));
-  cache::GetProfileReply reply;
-  if (!sealed) return reply;
-  if (const auto value = Unseal(Space::kProfiles, key, *sealed)) {
-    if (auto entries = DecodeProfile(*value)) reply.entries = *std::move(entries);
-  } else {
-    Add(Counter::entries_damaged);  // the next merge starts it again
-  }
   return reply;
 }
 

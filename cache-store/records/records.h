@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cache-store/eviction/policy.h"
 #include "cache-store/records/catalog.h"
 #include "cache-store/records/change_log.h"
 #include "cache-store/records/leases.h"
@@ -26,7 +27,7 @@ struct RecordsOptions {
   uint64_t bytes_max = uint64_t{4} << 30;  // records and kernels
   bool verify_signatures = false;          // refuse records that nobody in `trusted` signed
   SignerList trusted;
-  std::string version = "0.1.0";  // what Ping answers
+  std::string version = KILN_VERSION;  // what Ping answers
   const Clock* clock = &SystemClock();
   // Called with the new head after each change, on the changing thread, with internal locks held: must only pass it on.
   std::function<void(uint64_t head)> on_change;
@@ -79,8 +80,6 @@ class Records {
   Result<cache::QuarantineReply> Handle(const cache::QuarantineRequest& request, const Caller& caller);
   Result<cache::StatsReply> Handle(const cache::StatsRequest& request, const Caller& caller);
   Result<cache::ListReply> Handle(const cache::ListRequest& request, const Caller& caller);
-  Result<cache::MergeProfileReply> Handle(const cache::MergeProfileRequest& request, const Caller& caller);
-  Result<cache::GetProfileReply> Handle(const cache::GetProfileRequest& request, const Caller& caller);
 
   // Housekeeping, every few seconds and before the end: writes use counts, sweeps expired leases and orphans.
   void Tick();
@@ -110,6 +109,16 @@ class Records {
   void DropDamagedPlan(const Digest& plan_key);
   void DropDamagedKernel(const Digest& kernel_id);
   void WriteState(const Digest& plan_key, CatalogPlan& plan);
+  // Takes what a kernel has in the store out of it; the catalog follows once that is committed.
+  static void PrepareRemoval(const Digest& id, const CatalogKernel& kernel, KvBatch& batch);
+  // Makes room for one more plan of the segment and target; the least worth leave.
+  Status BoundSegment(const Digest& segment, const std::string& target, const KernelSet& keep);
+  EvictionCandidate CandidateOf(const Digest& plan_key, const CatalogPlan& plan) const;
+  cache::PlanSummary SummaryOf(const Digest& plan_key, const CatalogPlan& plan) const;
+  void DropOldMarks();
+  void CountClean(const cache::ReportRequest& request, const Caller& caller, CatalogPlan& plan);
+  Status CountBad(const cache::ReportRequest& request, const Caller& caller, CatalogPlan& plan);
+  Result<Digest> ContentsOf(const Digest& plan_key, CatalogPlan& plan);
   Status SetQuarantine(const Digest& plan_key, bool on);
   Result<std::optional<Bytes>> ReadBlob(const Digest& id);  // needs no lock; IntegrityFailure if damaged
   Result<std::shared_ptr<const Bytes>> ReadBlobForChunk(const Digest& id, uint64_t offset);  // the same; null: absent
@@ -131,8 +140,7 @@ class Records {
   Catalog catalog_;
   ChangeLog log_;
   Leases leases_;
-  std::unordered_map<Digest, Digest, DigestHash> quarantine_;  // plan key → code generator that made it
-  size_t profiles_ = 0;
+  std::map<Digest, Digest> quarantine_;  // plan key → code generator that made it
   bool opened_ = false;
   // The last kernel that takes several chunks, verified: its further chunks come from here.
   std::mutex large_mutex_;

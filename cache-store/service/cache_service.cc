@@ -29,8 +29,15 @@ bool IsBlobMethod(cache::Method method) {
   return method == cache::Method::kGetBlobs || method == cache::Method::kPublishBlobs;
 }
 
-// Whose answer means that the change survives the end of the machine.
-bool IsDurableMethod(cache::Method method) {
+// Answered however many requests wait for the disk.
+Admission AdmissionOf(cache::Method method) {
+  return method == cache::Method::kPing || method == cache::Method::kStats ? Admission::kImmediate : Admission::kQueued;
+}
+
+// Whether the answer means that the change survives the end of the machine.
+template <class Reply>
+bool IsDurable(cache::Method method, const Reply& reply) {
+  if constexpr (std::is_same_v<Reply, cache::ReportReply>) return reply.quarantined;
   return method == cache::Method::kPublishPlan || method == cache::Method::kPurge || method == cache::Method::kPin ||
          method == cache::Method::kQuarantine;
 }
@@ -42,7 +49,7 @@ void Serve(Records& records, Loop& sync_loop, const RequestContext& context, Mes
   if (Status status = cache::Decode(std::move(message), request); !status) return replier.Fail(status.error());
   auto reply = records.Handle(request, Caller{context.role, context.machine});
   if (!reply) return replier.Fail(reply.error());
-  if (!IsDurableMethod(cache::MethodOf<Request>::kMethod)) return replier.Ok(cache::Encode(*reply));
+  if (!IsDurable(cache::MethodOf<Request>::kMethod, *reply)) return replier.Ok(cache::Encode(*reply));
   sync_loop.Post([&records, replier, answer = cache::Encode(*reply)] {
     if (Status status = records.Sync(); !status) return replier.Fail(status.error());
     replier.Ok(answer);
@@ -54,7 +61,8 @@ void Serve(Records& records, Loop& sync_loop, const RequestContext& context, Mes
 void CacheService::Register(RpcServer& server, bool blobs, bool others) {
   const auto add = [&](cache::Method method, RpcHandler handler) {
     if (IsBlobMethod(method) ? blobs : others)
-      server.Register(static_cast<uint16_t>(method), cache::MethodRoles(method), std::move(handler));
+      server.Register(static_cast<uint16_t>(method), cache::MethodRoles(method), std::move(handler),
+                      AdmissionOf(method));
   };
 #define KILN_CACHE_METHOD(value, name, roles, doc)                                                      \
   add(cache::Method::k##name, [this](const RequestContext& context, Message message, Replier replier) { \
@@ -115,7 +123,10 @@ MetricsSnapshot CacheService::Snapshot() {
 
 CacheService::~CacheService() {
   if (server_) server_->Drain();
-  if (loop_ && timer_ != 0) loop_->RunSync([this] { loop_->Cancel(timer_); });
+  if (loop_)
+    loop_->RunSync([this] {
+      if (timer_ != 0) loop_->Cancel(timer_);
+    });
   // The servers' handlers post to the sync loop, whose answers post back to the servers' loops.
   blob_server_.reset();
   server_.reset();

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/hash.h"
 #include "common/base/result.h"
 
 namespace kiln {
@@ -26,6 +27,11 @@ class ByteWriter {
     U32(static_cast<uint32_t>(text.size()));
     bytes_.insert(bytes_.end(), text.begin(), text.end());
   }
+  void Bytes(std::span<const uint8_t> bytes) {
+    U32(static_cast<uint32_t>(bytes.size()));
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+  }
+  void Id(const Digest& digest) { bytes_.insert(bytes_.end(), digest.bytes.begin(), digest.bytes.end()); }
   void Int64s(std::span<const int64_t> values) {
     U32(static_cast<uint32_t>(values.size()));
     for (int64_t value : values) I64(value);
@@ -63,6 +69,17 @@ class ByteReader {
     std::string text(reinterpret_cast<const char*>(bytes_.data() + offset_), size);
     offset_ += size;
     return text;
+  }
+  std::vector<uint8_t> Bytes(size_t max) {
+    const size_t size = Count(1, max);
+    const auto first = bytes_.begin() + static_cast<std::ptrdiff_t>(offset_);
+    offset_ += size;
+    return {first, first + static_cast<std::ptrdiff_t>(size)};
+  }
+  Digest Id() {
+    Digest digest;
+    for (uint8_t& byte : digest.bytes) byte = U8();
+    return digest;
   }
   std::vector<int64_t> Int64s(size_t max) {
     std::vector<int64_t> values(Count(8, max));

@@ -41,4 +41,23 @@ inline constexpr size_t kRequestQueueDefault = 256;
 inline constexpr size_t kCompileQueueDefault = 256;
 inline constexpr size_t kPendingRpcMax = 4096;
 
+// --- compile service ---
+inline constexpr size_t kTrialsPerKernelMax = 8;                  // calls with different dims
+inline constexpr size_t kChildJobsQueuedMax = 4096;               // jobs that wait for a child
+inline constexpr size_t kChildFrameBytesMax = size_t{256} << 20;  // between front and child
+inline constexpr size_t kReplayFilesMax = 64;                     // of jobs that went wrong; the oldest go first
+inline constexpr size_t kReplayBytesMax = size_t{128} << 20;      // of all of them
+inline constexpr size_t kFailuresRememberedMax = 4096;            // requests
+inline constexpr size_t kCompileBytesMax = size_t{256} << 20;     // requests that wait or are in work, together
+inline constexpr size_t kCompileWaitersMax =
+    16 * kCompileQueueDefault;  // callers, of whom many may wait for one request
+
+// --- cache store ---
+inline constexpr size_t kPlansPerSegmentMax = 1024;  // stored, per target
+inline constexpr size_t kVariantsMax = 4096;         // in one reply, of all targets
+inline constexpr size_t kLeasesMax = 65'536;
+inline constexpr size_t kChangeLogEntriesMax = 10'000;
+inline constexpr size_t kMachinesKeptMax = 64;  // witnesses of one plan
+inline constexpr size_t kQuarantineMarksMax = 65'536;
+
 }  // namespace kiln::limits

@@ -1,4 +1,5 @@
 // Plans, kernels, claims: what workers and the compile service exchange with the store.
+#include "common/base/limits.h"
 #include "common/cache_api/codec_parts.h"
 
 namespace kiln::cache {
@@ -39,8 +40,9 @@ Message Encode(const VariantsReply& reply) {
 Status Decode(Message message, VariantsReply& out) {
   ASSIGN_OR_RETURN(const auto* table, VerifiedRoot<wire::VariantsReply>(message.payload, "Variants reply"));
   if (table->variants() == nullptr) return {};
-  RETURN_IF_ERROR(CheckCount(table->variants()->size(), kKeysMax, "Variants reply"));
   for (const wire::VariantEntry* entry : *table->variants()) {
+    if (out.variants.size() == limits::kVariantsMax) break;  // the best come first; no segment is lost for the rest
+
     Variant variant{.plan_key = ReadDigest(entry->plan_key()),
                     .target = ReadText(entry->target()),
                     .abi = entry->abi(),
@@ -275,11 +277,11 @@ Status Decode(Message message, PublishPlanReply& out) {
 
 Message Encode(const ReportRequest& request) {
   Builder builder;
-  const wire::Digest32 plan_key = ToWire(request.plan_key);
+  const wire::Digest32 plan_key = ToWire(request.plan_key), contents = ToWire(request.contents);
   const auto reporter = builder.CreateString(request.reporter);
   const auto detail = builder.CreateString(request.detail.substr(0, kTextBytesMax));
   return Finish(builder, wire::CreateReportRequest(builder, &plan_key, static_cast<uint8_t>(request.kind), request.runs,
-                                                   reporter, detail));
+                                                   reporter, detail, &contents));
 }
 
 Status Decode(Message message, ReportRequest& out) {
@@ -288,6 +290,7 @@ Status Decode(Message message, ReportRequest& out) {
   out.runs = table->runs();
   out.reporter = ReadText(table->reporter());
   out.detail = ReadText(table->detail());
+  out.contents = ReadDigest(table->contents());
   return ReadKind(table->kind(), out.kind, ReportKindName, "Report request");
 }
 

@@ -11,8 +11,6 @@ namespace kiln::cache {
 inline constexpr size_t kKeysMax = 4096;  // digests in one message
 inline constexpr size_t kTargetsMax = 64;
 inline constexpr size_t kTextBytesMax = 1024;
-inline constexpr size_t kProfileEntriesMax = 4096;
-inline constexpr size_t kSignatureBytesMax = 64 << 10;
 
 // Encode(request), Encode(reply), Decode(message, request), Decode(message, reply) for each method of the table.
 #define KILN_CACHE_METHOD(value, name, roles, doc)    \

@@ -17,31 +17,6 @@ Status DecodeMark(const Message& message, Digest& key, bool& on, const char* wha
   return {};
 }
 
-Message EncodeProfile(const Digest& key, const std::vector<ProfileEntry>& profile) {
-  Builder builder;
-  std::vector<flatbuffers::Offset<wire::ProfileEntry>> entries;
-  for (const ProfileEntry& entry : profile) {
-    const auto signature = builder.CreateVector(entry.signature);
-    entries.push_back(wire::CreateProfileEntry(builder, signature, entry.count, entry.total_ns));
-  }
-  const wire::Digest32 segment = ToWire(key);
-  return Finish(builder, wire::CreateProfile(builder, &segment, builder.CreateVector(entries)));
-}
-
-Status DecodeProfile(const Message& message, Digest& key, std::vector<ProfileEntry>& out, const char* what) {
-  ASSIGN_OR_RETURN(const auto* table, VerifiedRoot<wire::Profile>(message.payload, what));
-  key = ReadDigest(table->segment());
-  if (table->entries() == nullptr) return {};
-  RETURN_IF_ERROR(CheckCount(table->entries()->size(), kProfileEntriesMax, what));
-  for (const wire::ProfileEntry* entry : *table->entries()) {
-    ProfileEntry read{ReadBytes(entry->signature()), entry->count(), entry->total_ns()};
-    if (read.signature.size() > kSignatureBytesMax)
-      return Fail(ErrorCode::kLimitExceeded, std::string(what) + ": a signature is too large");
-    out.push_back(std::move(read));
-  }
-  return {};
-}
-
 }  // namespace
 
 // --- Ping ---
@@ -237,42 +212,6 @@ Status Decode(Message message, ListReply& out) {
     out.plans.push_back(std::move(summary));
   }
   return {};
-}
-
-// --- profiles ---
-
-Message Encode(const MergeProfileRequest& request) {
-  return EncodeProfile(request.segment, request.entries);
-}
-Status Decode(Message message, MergeProfileRequest& out) {
-  return DecodeProfile(message, out.segment, out.entries, "MergeProfile request");
-}
-Message Encode(const MergeProfileReply&) {
-  return {};
-}
-Status Decode(Message message, MergeProfileReply&) {
-  return DecodeEmpty(message);
-}
-
-Message Encode(const GetProfileRequest& request) {
-  return EncodeDigestList({request.segment});
-}
-
-Status Decode(Message message, GetProfileRequest& out) {
-  std::vector<Digest> digests;
-  RETURN_IF_ERROR(DecodeDigestList(message, digests, "GetProfile request"));
-  if (digests.size() != 1) return Fail(ErrorCode::kMalformed, "GetProfile request does not name one segment");
-  out.segment = digests[0];
-  return {};
-}
-
-Message Encode(const GetProfileReply& reply) {
-  return EncodeProfile({}, reply.entries);
-}
-
-Status Decode(Message message, GetProfileReply& out) {
-  Digest segment;
-  return DecodeProfile(message, segment, out.entries, "GetProfile reply");
 }
 
 }  // namespace kiln::cache

@@ -151,6 +151,7 @@ struct ReportRequest {
   uint32_t runs = 1;
   std::string reporter;  // for people; the store counts machines, not names
   std::string detail;
+  Digest contents = {};  // of the plan that ran (hash of PlanRecord::plan); zero: whichever is stored
 };
 struct ReportReply {
   bool quarantined = false;
@@ -226,23 +227,6 @@ struct PlanSummary {
 };
 struct ListReply {
   std::vector<PlanSummary> plans;
-};
-
-struct ProfileEntry {
-  Bytes signature;  // canonical, opaque here
-  uint64_t count = 0;
-  uint64_t total_ns = 0;
-};
-struct MergeProfileRequest {
-  Digest segment;
-  std::vector<ProfileEntry> entries;
-};
-struct MergeProfileReply {};
-struct GetProfileRequest {
-  Digest segment;
-};
-struct GetProfileReply {
-  std::vector<ProfileEntry> entries;  // most frequent first
 };
 
 struct PingRequest {};

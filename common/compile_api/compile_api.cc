@@ -2,6 +2,7 @@
 
 #include "common/base/flatbuffer.h"
 #include "common/messaging/rpc_client.h"
+#include "common/messaging/rpc_server.h"
 #include "schemas/compile_generated.h"
 
 namespace kiln {
@@ -13,13 +14,24 @@ constexpr int64_t kCancelDeadlineMs = 1'000;
 
 RoleSet MethodRoles(CompileMethod method) {
   switch (method) {
-#define KILN_COMPILE_METHOD(value, name, roles, doc) \
-  case CompileMethod::k##name:                       \
+#define KILN_COMPILE_METHOD(value, name, roles, admission, doc) \
+  case CompileMethod::k##name:                                  \
     return roles;
 #include "common/compile_api/compile_methods.def"
 #undef KILN_COMPILE_METHOD
   }
   return 0;
+}
+
+Admission MethodAdmission(CompileMethod method) {
+  switch (method) {
+#define KILN_COMPILE_METHOD(value, name, roles, admission, doc) \
+  case CompileMethod::k##name:                                  \
+    return Admission::admission;
+#include "common/compile_api/compile_methods.def"
+#undef KILN_COMPILE_METHOD
+  }
+  return Admission::kQueued;
 }
 
 Digest CompileRequest::Key() const {
@@ -94,15 +106,17 @@ Result<CompileReply> DecodeCompileReply(const Message& message) {
 Message EncodeCompileStats(const CompileStats& s) {
   flatbuffers::FlatBufferBuilder builder(256);
   builder.Finish(fbs::CreateCompileStatsReply(builder, s.requests, s.joined, s.plans, s.kernels, s.kernels_reused,
-                                              s.failures, s.child_crashes, s.queued, s.running, s.cancelled));
+                                              s.failures, s.child_crashes, s.queued, s.running, s.cancelled,
+                                              s.kernels_refused));
   return {FinishedBytes(builder), {}};
 }
 
 Result<CompileStats> DecodeCompileStats(const Message& message) {
   ASSIGN_OR_RETURN(const fbs::CompileStatsReply* root,
                    VerifiedRoot<fbs::CompileStatsReply>(message.payload, "compile stats"));
-  return CompileStats{root->requests(), root->joined(),        root->plans(),  root->kernels(), root->kernels_reused(),
-                      root->failures(), root->child_crashes(), root->queued(), root->running(), root->cancelled()};
+  return CompileStats{root->requests(),       root->joined(),    root->plans(),          root->kernels(),
+                      root->kernels_reused(), root->failures(),  root->child_crashes(),  root->queued(),
+                      root->running(),        root->cancelled(), root->kernels_refused()};
 }
 
 Message EncodeCancelRequest(const Digest& key) {

@@ -14,13 +14,15 @@
 namespace kiln {
 
 class RpcClient;
+enum class Admission : uint8_t;
 
 enum class CompileMethod : uint16_t {
-#define KILN_COMPILE_METHOD(value, name, roles, doc) k##name = value,
+#define KILN_COMPILE_METHOD(value, name, roles, admission, doc) k##name = value,
 #include "common/compile_api/compile_methods.def"
 #undef KILN_COMPILE_METHOD
 };
 RoleSet MethodRoles(CompileMethod method);
+Admission MethodAdmission(CompileMethod method);
 
 // "Bake this segment." Self-contained: any replica can answer it without asking back.
 struct CompileRequest {
@@ -45,7 +47,7 @@ struct CompileReply {
 
 struct CompileStats {
   uint64_t requests = 0, joined = 0, plans = 0, kernels = 0, kernels_reused = 0, failures = 0, child_crashes = 0,
-           queued = 0, running = 0, cancelled = 0;
+           queued = 0, running = 0, cancelled = 0, kernels_refused = 0;
 };
 
 Message EncodeCompileRequest(const CompileRequest& request);

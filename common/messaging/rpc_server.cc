@@ -3,6 +3,8 @@
 #include <zmq.h>
 
 #include <atomic>
+#include <chrono>
+#include <thread>
 #include <unordered_map>
 
 #include "common/base/check.h"
@@ -16,6 +18,7 @@ namespace {
 constexpr int kPeerRequestsQueued = 256;
 
 constexpr int64_t kNsPerMs = 1'000'000;
+constexpr int kSettlePollMs = 5;
 constexpr int64_t kSweepIntervalMs = 250;
 constexpr uint32_t kDrainRetryAfterMs = 1000;
 constexpr uint32_t kDeadlineMsMax = 24 * 3600 * 1000;
@@ -38,6 +41,7 @@ struct RpcServer::Core : std::enable_shared_from_this<RpcServer::Core> {
   struct Method {
     RoleSet roles;
     RpcHandler handler;
+    Admission admission;
   };
   enum class Phase : uint8_t { kStarting, kServing, kDraining };
 
@@ -170,7 +174,7 @@ Result<const RpcServer::Core::Method*> RpcServer::Core::Admit(const Envelope& re
                                                    " rows) contradicts this service's (" +
                                                    std::to_string(options.table.rows) +
                                                    " rows): one must be a prefix of the other; run builds of one line");
-  if (pending.size() >= options.pending_max)
+  if (method->second.admission == Admission::kQueued && pending.size() >= options.pending_max)
     return kiln::Fail(ErrorCode::kBusy,
                       "all " + std::to_string(options.pending_max) + " request slots are taken; retry later");
   return &method->second;
@@ -295,9 +299,9 @@ RpcServer::~RpcServer() {
   });
 }
 
-void RpcServer::Register(uint16_t method, RoleSet roles, RpcHandler handler) {
+void RpcServer::Register(uint16_t method, RoleSet roles, RpcHandler handler, Admission admission) {
   core_->loop.RunSync([&] {
-    const bool inserted = core_->methods.emplace(method, Core::Method{roles, std::move(handler)}).second;
+    const bool inserted = core_->methods.emplace(method, Core::Method{roles, std::move(handler), admission}).second;
     KILN_CHECK(inserted && core_->phase == Core::Phase::kStarting);
   });
 }
@@ -308,6 +312,17 @@ void RpcServer::Serve() {
 
 void RpcServer::Drain() {
   core_->loop.RunSync([this] { core_->phase = Core::Phase::kDraining; });
+}
+
+bool RpcServer::Settle(int64_t ms) const {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
+  for (;;) {
+    core_->loop.RunSync([] {});  // answers that were posted are sent
+    const RpcServerStats stats = Stats();
+    if (stats.pending == 0 && stats.unread_bytes == 0) return true;
+    if (std::chrono::steady_clock::now() >= end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(kSettlePollMs));
+  }
 }
 
 const std::vector<std::string>& RpcServer::endpoints() const {

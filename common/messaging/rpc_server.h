@@ -48,6 +48,10 @@ class Replier {
   std::shared_ptr<State> state_;
 };
 
+// kImmediate: the handler answers before it returns. Such a request needs no slot: it is taken however many others
+// wait.
+enum class Admission : uint8_t { kQueued, kImmediate };
+
 // Runs on the loop thread: must not block. Long work goes to a pool, with the Replier.
 using RpcHandler = std::function<void(const RequestContext&, Message request, Replier reply)>;
 
@@ -83,10 +87,12 @@ class RpcServer {
   ~RpcServer();
 
   // Before Serve(). `roles` is the set of roles that may call the method.
-  void Register(uint16_t method, RoleSet roles, RpcHandler handler);
+  void Register(uint16_t method, RoleSet roles, RpcHandler handler, Admission admission = Admission::kQueued);
   void Serve();
   // New requests are answered with Unavailable; those in work still get their replies.
   void Drain();
+  // Waits until every request is answered and every peer has taken its answers, at most `ms`. Not on the loop thread.
+  bool Settle(int64_t ms) const;
 
   // Real addresses, wildcard ports resolved.
   const std::vector<std::string>& endpoints() const;

@@ -3,25 +3,17 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 
-#include "common/base/clock.h"
-#include "common/base/hash.h"
+#include "common/base/limits.h"
+#include "compile-service/jobs/job_codec.h"
+#include "compile-service/jobs/replay_files.h"
 
 namespace kiln {
-namespace {
-
-constexpr char kReplaySuffix[] = ".job";
-
-}  // namespace
-
 Result<std::unique_ptr<ChildPool>> ChildPool::Start(ChildPoolOptions options) {
   std::unique_ptr<ChildPool> pool(new ChildPool(std::move(options)));
   std::vector<std::unique_ptr<ChildProcess>> children;
   for (int i = 0; i < pool->options_.children; ++i) {
-    ASSIGN_OR_RETURN(auto child,
-                     ChildProcess::Spawn(pool->options_.binary, pool->options_.arguments, pool->options_.limits));
+    ASSIGN_OR_RETURN(auto child, pool->Spawn());
     children.push_back(std::move(child));
   }
   for (auto& child : children)
@@ -33,7 +25,7 @@ Result<std::unique_ptr<ChildPool>> ChildPool::Start(ChildPoolOptions options) {
 ChildPool::~ChildPool() {
   {
     std::lock_guard lock(mutex_);
-    stopping_ = true;
+    stopping_.store(true);
     for (auto& [priority, job] : jobs_)
       job.answer.set_value(Fail(ErrorCode::kCancelled, "the compile service is stopping"));
     jobs_.clear();
@@ -48,9 +40,9 @@ ChildAnswer ChildPool::Submit(Frame job, uint32_t priority, std::shared_ptr<cons
   ChildAnswer answer(entry.answer.get_future(), entry.dropped);
   if (stopping_) {
     entry.answer.set_value(Fail(ErrorCode::kCancelled, "the compile service is stopping"));
-  } else if (jobs_.size() >= kChildJobsQueuedMax) {
-    entry.answer.set_value(Fail(
-        ErrorCode::kBusy, std::to_string(kChildJobsQueuedMax) + " jobs wait for a child, as many as may; retry later"));
+  } else if (jobs_.size() >= limits::kChildJobsQueuedMax) {
+    entry.answer.set_value(Fail(ErrorCode::kBusy, std::to_string(limits::kChildJobsQueuedMax) +
+                                                      " jobs wait for a child, as many as may; retry later"));
   } else {
     jobs_.emplace(priority, std::move(entry));
     wake_.notify_one();
@@ -58,13 +50,13 @@ ChildAnswer ChildPool::Submit(Frame job, uint32_t priority, std::shared_ptr<cons
   return answer;
 }
 
-Status ChildPool::Job::Wanted() const {
-  return control == nullptr ? Status() : control->Check(SystemClock().NowNs());
+Status ChildPool::Wanted(const Job& job) const {
+  if (stopping_.load()) return Fail(ErrorCode::kCancelled, "the compile service is stopping");
+  return job.control == nullptr ? Status() : job.control->Check(options_.clock->NowNs());
 }
 
-uint64_t ChildPool::crashes() const {
-  std::lock_guard lock(mutex_);
-  return crashes_;
+Result<std::unique_ptr<ChildProcess>> ChildPool::Spawn() const {
+  return ChildProcess::Spawn(options_.binary, options_.arguments, options_.limits);
 }
 
 bool ChildPool::Next(Job& job) {
@@ -80,7 +72,7 @@ bool ChildPool::Next(Job& job) {
 void ChildPool::Feed(std::unique_ptr<ChildProcess> child) {
   for (Job job; Next(job);) {
     if (job.dropped->load()) continue;
-    if (const Status wanted = job.Wanted(); !wanted.has_value()) {
+    if (const Status wanted = Wanted(job); !wanted.has_value()) {
       job.answer.set_value(std::unexpected(wanted.error()));
       continue;
     }
@@ -94,53 +86,36 @@ Result<Frame> ChildPool::Work(std::unique_ptr<ChildProcess>& child, const Job& j
     child.reset();
   }
   if (child == nullptr) {
-    ASSIGN_OR_RETURN(child, ChildProcess::Spawn(options_.binary, options_.arguments, options_.limits));
+    auto spawned = Spawn();
+    if (!spawned.has_value())  // of this host now, not of the job
+      return Fail(ErrorCode::kUnavailable, "no child could be started: " + ToString(spawned.error()));
+    child = *std::move(spawned);
   }
-  Result<Frame> answer =
-      child->Exchange(job.frame, options_.job_deadline_ms, [&job] { return job.Wanted().has_value(); });
-  if (answer.has_value()) return answer;
+  Result<Frame> answer = child->Exchange(job.frame, options_.job_deadline_ms, [&] { return Wanted(job).has_value(); });
+  if (answer.has_value()) {
+    if (options_.one_job_each) child.reset();
+    if (const std::optional<Error> error = ReportedError(*answer);
+        options_.keeps_refused && error && error->code == ErrorCode::kCompileFailed) {
+      refused_.fetch_add(1);
+      Keep(job.frame, *error);
+    }
+    return answer;
+  }
+  if (answer.error().code == ErrorCode::kLimitExceeded) return answer;  // it never reached the child
   child.reset();
   // Ended because nobody wants the result: no fault of the job.
-  if (const Status wanted = job.Wanted(); !wanted.has_value() && answer.error().code == ErrorCode::kCancelled)
+  if (const Status wanted = Wanted(job); !wanted.has_value() && answer.error().code == ErrorCode::kCancelled)
     return std::unexpected(wanted.error());
-  {
-    std::lock_guard lock(mutex_);
-    ++crashes_;
-  }
-  WriteReplay(job.frame, answer.error());
+  crashes_.fetch_add(1);
+  Keep(job.frame, answer.error());
   return answer;
 }
 
-namespace {
-
-// Makes room for one more.
-void RemoveOldReplays(const std::string& directory) {
-  std::vector<std::pair<std::filesystem::file_time_type, std::filesystem::path>> files;
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (entry->path().extension() != kReplaySuffix) continue;
-    std::error_code unreadable;
-    const auto written = entry->last_write_time(unreadable);
-    if (!unreadable) files.emplace_back(written, entry->path());
-  }
-  std::sort(files.begin(), files.end());
-  for (size_t i = 0; i + kReplayFilesMax <= files.size(); ++i) std::filesystem::remove(files[i].second, error);
-}
-
-}  // namespace
-
-void ChildPool::WriteReplay(const Frame& job, const Error& error) {
+void ChildPool::Keep(const Frame& job, const Error& error) const {
   spdlog::warn("{}: job of kind {} failed: {}", options_.binary, job.kind, error.message);
   if (options_.replay_directory.empty()) return;
-  std::error_code ignored;
-  std::filesystem::create_directories(options_.replay_directory, ignored);
-  RemoveOldReplays(options_.replay_directory);
-  const std::string path = options_.replay_directory + "/" + HashBytes(job.payload).ShortHex() + "." +
-                           std::to_string(job.kind) + kReplaySuffix;
-  std::ofstream file(path, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(job.payload.data()), static_cast<std::streamsize>(job.payload.size()));
-  spdlog::warn("the job is kept in {}", path);
+  if (const Status status = WriteReplay(options_.replay_directory, job); !status.has_value())
+    spdlog::warn("the job is not kept: {}", ToString(status.error()));
 }
 
 }  // namespace kiln

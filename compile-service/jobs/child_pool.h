@@ -15,13 +15,11 @@
 #include <thread>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "compile-service/jobs/child_process.h"
 #include "compile-service/jobs/job_control.h"
 
 namespace kiln {
-
-inline constexpr size_t kChildJobsQueuedMax = 4096;  // jobs that wait for a child
-inline constexpr size_t kReplayFilesMax = 64;        // of jobs that ended a child; the oldest go first
 
 struct ChildPoolOptions {
   std::string binary;  // absolute path
@@ -29,7 +27,10 @@ struct ChildPoolOptions {
   int children = 1;
   int64_t job_deadline_ms = 20'000;
   ChildLimits limits;
-  std::string replay_directory;  // empty: no replay files; at most kReplayFilesMax, the newest
+  std::string replay_directory;         // empty: no replay files (replay_files.h)
+  bool one_job_each = false;            // a child ends after its job: what one does to it, the next does not meet
+  bool keeps_refused = false;           // an answer that is CompileFailed is counted and kept like a crash
+  const Clock* clock = &SystemClock();  // of the deadlines of requests
 };
 
 // What a submitted job will answer. Destroying it drops the job, unless a child works on it already: so a failure among
@@ -59,13 +60,15 @@ class ChildAnswer {
 class ChildPool {
  public:
   static Result<std::unique_ptr<ChildPool>> Start(ChildPoolOptions options);
-  ~ChildPool();  // jobs not begun end with Cancelled
+  ~ChildPool();  // jobs not done end with Cancelled
 
   // The answer of a child, or why there is none: the child's end, its deadline, Busy when the queue is full, and what
   // `control` says once it ends the request (a child that works on it then is ended too). Higher priority first, then
   // first come.
   ChildAnswer Submit(Frame job, uint32_t priority, std::shared_ptr<const JobControl> control = nullptr);
-  uint64_t crashes() const;
+  uint64_t crashes() const { return crashes_.load(); }
+  uint64_t refused() const { return refused_.load(); }
+  int64_t job_deadline_ms() const { return options_.job_deadline_ms; }
 
  private:
   explicit ChildPool(ChildPoolOptions options) : options_(std::move(options)) {}
@@ -74,19 +77,20 @@ class ChildPool {
     std::promise<Result<Frame>> answer;
     std::shared_ptr<const JobControl> control;  // null: the deadline of jobs alone
     std::shared_ptr<std::atomic<bool>> dropped;
-    Status Wanted() const;
   };
   bool Next(Job& job);  // waits; false when the pool stops
   Result<Frame> Work(std::unique_ptr<ChildProcess>& child, const Job& job);
   void Feed(std::unique_ptr<ChildProcess> child);
-  void WriteReplay(const Frame& job, const Error& error);
+  Status Wanted(const Job& job) const;  // why nobody waits for it any more
+  Result<std::unique_ptr<ChildProcess>> Spawn() const;
+  void Keep(const Frame& job, const Error& error) const;
 
   const ChildPoolOptions options_;
-  mutable std::mutex mutex_;  // guards what follows
+  std::atomic<bool> stopping_{false};  // changes with mutex_ held
+  std::atomic<uint64_t> crashes_{0}, refused_{0};
+  std::mutex mutex_;  // guards what follows
   std::condition_variable wake_;
   std::multimap<uint32_t, Job, std::greater<>> jobs_;
-  bool stopping_ = false;
-  uint64_t crashes_ = 0;
   std::vector<std::thread> feeders_;
 };
 

@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "common/base/clock.h"
+#include "common/base/limits.h"
 
 namespace kiln {
 namespace {
@@ -90,9 +91,9 @@ Status ReadAll(int socket, uint8_t* data, size_t size, int64_t deadline_ns) {
 }  // namespace
 
 Status WriteFrame(int socket, const Frame& frame, int64_t deadline_ms) {
-  if (frame.payload.size() > kFrameBytesMax)
+  if (frame.payload.size() > limits::kChildFrameBytesMax)
     return Fail(ErrorCode::kLimitExceeded, "frame of " + std::to_string(frame.payload.size()) +
-                                               " bytes; the limit is " + std::to_string(kFrameBytesMax));
+                                               " bytes; the limit is " + std::to_string(limits::kChildFrameBytesMax));
   const auto size = static_cast<uint32_t>(frame.payload.size());
   const uint8_t head[5] = {static_cast<uint8_t>(size), static_cast<uint8_t>(size >> 8),
                            static_cast<uint8_t>(size >> 16), static_cast<uint8_t>(size >> 24), frame.kind};
@@ -106,7 +107,8 @@ Result<Frame> ReadFrame(int socket, int64_t deadline_ms) {
   uint8_t head[5];
   RETURN_IF_ERROR(ReadAll(socket, head, sizeof head, deadline_ns));
   const size_t size = size_t{head[0]} | size_t{head[1]} << 8 | size_t{head[2]} << 16 | size_t{head[3]} << 24;
-  if (size > kFrameBytesMax) return Fail(ErrorCode::kMalformed, "frame announces " + std::to_string(size) + " bytes");
+  if (size > limits::kChildFrameBytesMax)
+    return Fail(ErrorCode::kMalformed, "frame announces " + std::to_string(size) + " bytes");
   Frame frame;
   frame.kind = head[4];
   frame.payload.resize(size);
@@ -174,6 +176,7 @@ Result<Frame> ChildProcess::Exchange(const Frame& job, int64_t deadline_ms, cons
   const int64_t end_ns = SystemClock().NowNs() + deadline_ms * 1'000'000;
   const auto left_ms = [end_ns] { return std::max<int64_t>(0, (end_ns - SystemClock().NowNs()) / 1'000'000); };
   Status ready = WriteFrame(socket_, job, deadline_ms);
+  if (!ready.has_value() && ready.error().code == ErrorCode::kLimitExceeded) return std::unexpected(ready.error());
   // The answer's first byte, and in between whether anybody still waits for it.
   while (ready.has_value()) {
     const int64_t slice_ms = std::min(left_ms(), kWantedPollMs);
@@ -192,6 +195,10 @@ Result<Frame> ChildProcess::Exchange(const Frame& job, int64_t deadline_ms, cons
     Reap(false);
     return Fail(ErrorCode::kDeadlineExceeded,
                 "the job took longer than " + std::to_string(deadline_ms) + " ms and was ended");
+  }
+  if (answer.error().code == ErrorCode::kMalformed) {
+    Reap(false);
+    return Fail(ErrorCode::kMalformed, "the child's answer is none: " + answer.error().message);
   }
   return Fail(ErrorCode::kCompileFailed, "the child " + Reap(true));
 }

@@ -22,7 +22,6 @@ struct Frame {
   uint8_t kind = 0;
   std::vector<uint8_t> payload;
 };
-inline constexpr size_t kFrameBytesMax = size_t{256} << 20;
 // The descriptor on which a child finds its end of the pair.
 inline constexpr int kChildSocket = 3;
 
@@ -57,8 +56,9 @@ class ChildProcess {
   // False once it has ended by itself; it is reaped then. Between jobs that is no job's fault.
   bool Alive();
   // Sends a job and waits for its answer. CompileFailed when the child dies (the message tells the signal or status),
-  // DeadlineExceeded when it takes too long, Cancelled when `wanted` says no meanwhile (it is killed in both cases).
-  // After any failure the child is gone: spawn another.
+  // DeadlineExceeded when it takes too long, Cancelled when `wanted` says no meanwhile, Malformed when it announces an
+  // impossible answer (it is killed in these cases), LimitExceeded when the job is too large to be sent (nothing was).
+  // After any other failure the child is gone: spawn another.
   Result<Frame> Exchange(const Frame& job, int64_t deadline_ms, const std::function<bool()>& wanted);
   pid_t pid() const { return pid_; }
 

@@ -2,14 +2,18 @@
 // but its parent.
 #include <malloc.h>
 
+#include <cstdio>
+#include <cstring>
 #include <map>
 #include <memory>
 
 #include "common/compile_api/compile_api.h"
 #include "common/segment/segment.h"
 #include "compile-service/codegen/disassembler/disassembler.h"
+#include "compile-service/codegen/llvm/codegen_id.h"
 #include "compile-service/codegen/llvm/kernel_compiler.h"
 #include "compile-service/jobs/job_codec.h"
+#include "compile-service/jobs/replay_files.h"
 #include "compile-service/jobs/trial_dims.h"
 #include "compile-service/lower/lower_segment.h"
 
@@ -79,14 +83,27 @@ Result<Frame> Do(const Frame& job, Compilers& compilers) {
   return CompileKernel(job, compilers);
 }
 
-int Main() {
+// Does the job of a replay file again.
+int Replay(const char* path) {
+  Compilers compilers;
+  const Result<Frame> job = ReadReplay(path);
+  const Result<Frame> answer = job.has_value() ? Do(*job, compilers) : job;
+  if (answer.has_value()) {
+    std::printf("done: %zu bytes of answer\n", answer->payload.size());
+    return 0;
+  }
+  std::fprintf(stderr, "%s\n", ToString(answer.error()).c_str());
+  return ErrorExitCode(answer.error().code);
+}
+
+int Main(int argc, char** argv) {
+  if (argc == 3 && std::strcmp(argv[1], "--replay") == 0) return Replay(argv[2]);
+  const bool cold = argc == 2 && std::strcmp(argv[1], kColdChild) == 0;
   mallopt(M_MMAP_THRESHOLD, 64 << 20);
   mallopt(M_TRIM_THRESHOLD, 128 << 20);
   Compilers compilers;
-  for (const Target target : HostTargets()) {  // warm before the first job
-    auto ignored = compilers.For(target);
-    break;
-  }
+  if (const std::vector<Target> targets = HostTargets(); !cold && !targets.empty())
+    auto ignored = compilers.For(targets.front());  // warm before the first job
   for (;;) {
     Result<Frame> job = ReadFrame(kChildSocket, -1);
     if (!job.has_value()) return 0;  // the parent is gone or done with us
@@ -98,6 +115,6 @@ int Main() {
 }  // namespace
 }  // namespace kiln
 
-int main() {
-  return kiln::Main();
+int main(int argc, char** argv) {
+  return kiln::Main(argc, argv);
 }

@@ -8,7 +8,7 @@
 #include "common/artifact/plan.h"
 #include "common/artifact/record.h"
 #include "common/segment/segment.h"
-#include "compile-service/jobs/job_codec.h"
+#include "compile-service/jobs/check_lowered.h"
 
 namespace kiln {
 namespace {
@@ -40,7 +40,9 @@ struct CompileJob::State {
   std::vector<bool> hearsay;           // per kernel: the store has an entry that we do not believe
   std::vector<Bytes> fresh_code;       // per kernel; empty unless compiled here
   std::vector<Digest> kernel_leases;  // keys that we compile: ours in this process, and in the store where it gave them
-  bool plan_lease = false;
+  bool plan_begun = false;            // it is ours in this process
+  bool plan_lease = false;            // and in the store, or may be: an answer can be lost
+  CompileWait waits_for;
   int64_t leased_ns = 0;  // when the leases were taken or extended
 };
 
@@ -54,11 +56,25 @@ int64_t StoreMs(const State& job) {
   return std::clamp<int64_t>(left_ms, 1, kStoreDeadlineMs);
 }
 
+// What the store cannot do now is no fault of the request, which may be asked again at once; but for a plan that it
+// does not want.
+std::unexpected<Error> OfStore(const Error& error) {
+  if (error.code == ErrorCode::kQuarantined) return std::unexpected(error);
+  return Fail(ErrorCode::kUnavailable, "the cache store: " + ToString(error));
+}
+
+template <class Request>
+Result<typename cache::MethodOf<Request>::Reply> Store(State& job, const Request& request) {
+  auto reply = job.workshop.store.CallSync(request, StoreMs(job));
+  if (!reply.has_value()) return OfStore(reply.error());
+  return reply;
+}
+
 Result<cache::ClaimReply> Claim(State& job, cache::ClaimKind kind, const std::vector<Digest>& keys) {
   const cache::ClaimRequest claim{kind, keys, kLeaseMs, job.workshop.holder};
-  ASSIGN_OR_RETURN(cache::ClaimReply reply, job.workshop.store.CallSync(claim, StoreMs(job)));
+  ASSIGN_OR_RETURN(cache::ClaimReply reply, Store(job, claim));
   if (reply.entries.size() != keys.size())
-    return Fail(ErrorCode::kMalformed, "the cache store answered a claim with the wrong number of entries");
+    return OfStore({ErrorCode::kMalformed, "a claim was answered with the wrong number of entries", {}});
   return reply;
 }
 
@@ -109,6 +125,7 @@ Status Lower(State& job) {
   ASSIGN_OR_RETURN(Frame answer, Await(job, pending));
   ASSIGN_OR_RETURN(LowerAnswer lowered, LowerAnswerFrom(answer));
   ASSIGN_OR_RETURN(job.plan, DecodePlan(lowered.plan));
+  RETURN_IF_ERROR(CheckLowered(lowered, job.plan, job.request, job.segment));
   job.plan_key = ComputePlanKey(job.plan);
   job.kernels.resize(lowered.kernels.size());
   job.hearsay.resize(lowered.kernels.size());
@@ -122,24 +139,49 @@ Status Lower(State& job) {
   return {};
 }
 
-// Whether the store holds a record of this plan that we would accept ourselves.
+// Whether the mark on this plan is of our code generator: what we would make is not wanted.
+Result<bool> IsOurMark(State& job) {
+  cache::ListRequest list{.after = job.plan_key, .limit = 1, .segment = {}};
+  for (size_t i = kDigestBytes; i-- > 0 && list.after.bytes[i]-- == 0;) {  // the key before it
+  }
+  ASSIGN_OR_RETURN(const cache::ListReply reply, Store(job, list));
+  return !reply.plans.empty() && reply.plans[0].plan_key == job.plan_key &&
+         reply.plans[0].codegen_id == job.lowered->codegen_id;
+}
+
+// Whether the store holds a record of this plan that we would accept ourselves. A quarantined one of another code
+// generator may be replaced.
 Result<bool> IsPublished(State& job) {
   const auto reply = job.workshop.store.CallSync(cache::GetPlanRequest{job.plan_key}, StoreMs(job));
   if (!reply.has_value()) {
     if (reply.error().code == ErrorCode::kNotFound) return false;
-    return std::unexpected(reply.error());
+    if (reply.error().code != ErrorCode::kQuarantined) return OfStore(reply.error());
+    ASSIGN_OR_RETURN(const bool ours, IsOurMark(job));
+    if (ours) return std::unexpected(reply.error());
+    return false;
   }
   const auto decoded = DecodeAndVerify(reply->record, *job.workshop.trusted.Get());
   return decoded.has_value() && decoded->record.plan_key == job.plan_key;
 }
 
-// Takes or extends the lease on the plan. False while another replica has it.
+// Takes or extends the lease on the plan. False while another job or replica has it.
 Result<bool> ClaimPlan(State& job) {
+  if (!job.plan_begun && !job.workshop.in_work->Begin(job.plan_key)) {
+    job.waits_for = {job.plan_key};
+    return false;
+  }
+  job.plan_begun = true;
+  if (job.plan_lease && job.workshop.clock.NowNs() - job.leased_ns < kLeaseExtendNs) return true;
+  job.plan_lease = true;
   ASSIGN_OR_RETURN(const cache::ClaimReply reply, Claim(job, cache::ClaimKind::kPlan, {job.plan_key}));
-  job.plan_lease = reply.entries[0].state == cache::ClaimState::kGranted;
+  const cache::ClaimEntry& entry = reply.entries[0];
+  job.plan_lease = entry.state == cache::ClaimState::kGranted;
   job.leased_ns = job.workshop.clock.NowNs();
-  if (reply.entries[0].state == cache::ClaimState::kHeld) return false;
-  if (reply.entries[0].state == cache::ClaimState::kPresent) {
+  if (entry.state == cache::ClaimState::kHeld) {
+    job.waits_for = {{}, entry.remaining_ms};
+    return false;
+  }
+  if (entry.state == cache::ClaimState::kPresent) {
     // Published meanwhile; or a record of a signer that is not trusted, which is none for us.
     ASSIGN_OR_RETURN(job.outcome.reply.already_there, IsPublished(job));
   }
@@ -147,7 +189,8 @@ Result<bool> ClaimPlan(State& job) {
 }
 
 // Fills in what the store has and a trusted signer bound to the key that we asked for. What anybody else says about a
-// key is no better than nothing: the bytes may compute something else, or nobody may ever have run them.
+// key is no better than nothing: the bytes may compute something else, or nobody may ever have run them. A kernel that
+// a replica on another host could not run is made and tried here, if this host can run it.
 Status FindKnownKernels(State& job) {
   cache::LookupKernelsRequest lookup;
   std::vector<size_t> asked;
@@ -157,17 +200,21 @@ Status FindKnownKernels(State& job) {
     asked.push_back(i);
   }
   if (asked.empty()) return {};
-  ASSIGN_OR_RETURN(cache::LookupKernelsReply reply, job.workshop.store.CallSync(lookup, StoreMs(job)));
+  ASSIGN_OR_RETURN(cache::LookupKernelsReply reply, Store(job, lookup));
   if (reply.kernels.size() != asked.size())
-    return Fail(ErrorCode::kMalformed, "the cache store answered a kernel lookup with the wrong number of ids");
+    return OfStore({ErrorCode::kMalformed, "a kernel lookup was answered with the wrong number of ids", {}});
+  const std::vector<Target> host = HostTargets();
+  const bool runs_here = !host.empty() && CanRun(host.front(), job.target);
   const auto trusted = job.workshop.trusted.Get();
   for (size_t n = 0; n < asked.size(); ++n) {
     KernelBinding& known = reply.kernels[n];
     known.key = lookup.keys[n];
-    const bool believed = IsBoundBy(known, *trusted);
+    const bool believed =
+        IsBoundBy(known, *trusted) && (known.validation != ValidationKind::kNotExecuted || !runs_here);
     job.hearsay[asked[n]] = !known.id.IsZero() && !believed;
     if (job.hearsay[asked[n]])
-      spdlog::info("kernel {} is compiled again: no trusted signer vouches for the stored one", known.key.ShortHex());
+      spdlog::info("kernel {} is compiled again: no trusted signer says that the stored one was tried",
+                   known.key.ShortHex());
     if (!believed) continue;
     job.kernels[asked[n]] = known;
     ++job.outcome.kernels_reused;
@@ -180,7 +227,11 @@ Result<std::vector<size_t>> ClaimKernels(State& job) {
   std::vector<size_t> begun, mine;
   for (size_t i = 0; i < job.kernels.size(); ++i) {
     const Digest& key = job.lowered->kernels[i].key;
-    if (!job.kernels[i].id.IsZero() || !job.workshop.in_work->Begin(key)) continue;
+    if (!job.kernels[i].id.IsZero()) continue;
+    if (!job.workshop.in_work->Begin(key)) {
+      job.waits_for = {key};
+      continue;
+    }
     begun.push_back(i);
     job.kernel_leases.push_back(key);
   }
@@ -193,10 +244,16 @@ Result<std::vector<size_t>> ClaimKernels(State& job) {
       continue;
     }
     const Digest& key = job.lowered->kernels[begun[n]].key;
+    job.waits_for = {{}, reply.entries[n].remaining_ms};
     job.workshop.in_work->End(key);
     std::erase(job.kernel_leases, key);
   }
   return mine;
+}
+
+// The trials end before the front gives the child up, so that their end is told.
+uint32_t TrialsMs(const State& job) {
+  return static_cast<uint32_t>(job.workshop.validators.job_deadline_ms() * 9 / 10);
 }
 
 using Pending = std::vector<std::pair<size_t, ChildAnswer>>;  // by kernel
@@ -215,7 +272,8 @@ Result<Pending> CompileKernels(State& job, const std::vector<size_t>& mine) {
     job.fresh_code[i] = std::move(compiled.code);
     const LowerAnswer::Kernel& kernel = job.lowered->kernels[i];
     const KernelId id = KernelIdOf(job.fresh_code[i]);
-    const ValidateJob trials{job.target, kernel.spec, job.fresh_code[i], kernel.trial_dims, DigestHash{}(id)};
+    const ValidateJob trials{job.target,        kernel.spec,      job.fresh_code[i],
+                             kernel.trial_dims, DigestHash{}(id), TrialsMs(job)};
     trying.emplace_back(i, job.workshop.validators.Submit(ToFrame(trials), priority, job.control));
   }
   return trying;
@@ -244,8 +302,9 @@ Status PublishKernels(State& job, const std::vector<size_t>& mine) {
     blobs.push_back(job.fresh_code[i]);
     index.push_back(job.kernels[i]);
   }
-  ASSIGN_OR_RETURN([[maybe_unused]] std::vector<Digest> stored,
-                   job.workshop.store.PublishBlobsSync(std::move(blobs), StoreMs(job), std::move(index)));
+  if (const auto stored = job.workshop.store.PublishBlobsSync(std::move(blobs), StoreMs(job), std::move(index));
+      !stored.has_value())
+    return OfStore(stored.error());
   EndKernels(job);  // publishing ended the leases in the store
   return {};
 }
@@ -272,8 +331,9 @@ Status PublishPlan(State& job) {
                        static_cast<uint64_t>((job.workshop.clock.NowNs() - job.started_ns) / 1000),
                        job.workshop.clock.WallMs(), static_cast<uint8_t>(job.request.tier)};
   const cache::PublishPlanRequest publish{EncodeAndSign(record, job.workshop.signing_key), job.kernels};
-  ASSIGN_OR_RETURN([[maybe_unused]] cache::PublishPlanReply reply, job.workshop.store.CallSync(publish, StoreMs(job)));
-  job.plan_lease = false;  // publishing ended it
+  ASSIGN_OR_RETURN(const cache::PublishPlanReply reply, Store(job, publish));
+  job.outcome.reply.already_there = !reply.stored;  // as good a one was stored meanwhile
+  job.plan_lease = false;                           // publishing ended it
   return {};
 }
 
@@ -314,12 +374,22 @@ CompileJob::~CompileJob() {
   if (state_->plan_lease) Release(*state_, cache::ClaimKind::kPlan, {state_->plan_key});
   if (!state_->kernel_leases.empty()) Release(*state_, cache::ClaimKind::kKernel, state_->kernel_leases);
   EndKernels(*state_);
+  if (state_->plan_begun) state_->workshop.in_work->End(state_->plan_key);
+}
+
+const CompileWait& CompileJob::waits_for() const {
+  return state_->waits_for;
+}
+
+const CompileRequest& CompileJob::request() const {
+  return state_->request;
 }
 
 Result<std::optional<CompileOutcome>> CompileJob::Advance() {
   State& job = *state_;
   StageTimer timer(job.workshop.clock);
   RETURN_IF_ERROR(job.control->Check(job.workshop.clock.NowNs()));
+  job.waits_for = {};
   CompileOutcome& outcome = job.outcome;
   if (!job.lowered) {
     RETURN_IF_ERROR(Lower(job));

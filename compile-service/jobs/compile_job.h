@@ -13,9 +13,15 @@
 #include "common/security/signer_list.h"
 #include "compile-service/jobs/child_pool.h"
 #include "compile-service/jobs/job_control.h"
-#include "compile-service/jobs/kernels_in_work.h"
+#include "compile-service/jobs/keys_in_work.h"
 
 namespace kiln {
+
+// What a held job waits for, after Advance gave nothing.
+struct CompileWait {
+  Digest key;               // of a plan or kernel that another job of this process makes; zero: of another replica
+  uint32_t remaining_ms{};  // of that replica's lease
+};
 
 // What a job may use. Shared by all job threads.
 struct CompileWorkshop {
@@ -26,7 +32,8 @@ struct CompileWorkshop {
   SignerList trusted;  // whose records and kernels count as "already there"
   std::string holder;  // of leases: unique per process
   const Clock& clock = SystemClock();
-  std::shared_ptr<KernelsInWork> in_work = std::make_shared<KernelsInWork>();
+  std::shared_ptr<KeysInWork> in_work = std::make_shared<KeysInWork>();
+  ChildPool* disassemblers = nullptr;  // children of one job each; null: no listings
 };
 
 struct CompileOutcome {
@@ -46,10 +53,12 @@ class CompileJob {
   ~CompileJob();
 
   // Does all that can be done now, blocking. Nothing: others compile the plan or some of its kernels; call again a
-  // little later, the thread is free until then. Errors: those of lowering (Unsupported, ShapeMismatch, Malformed…),
-  // CompileFailed (a child died or a kernel gave wrong results), Unavailable and DeadlineExceeded (the store), and what
-  // `control` says once the request has ended.
+  // little later, or when waits_for() ends; the thread is free until then. Errors: those of lowering (Unsupported,
+  // ShapeMismatch, Malformed…), CompileFailed (a child died or lied, or a kernel gave wrong results), Quarantined,
+  // Unavailable (whatever the store said), and what `control` says once the request has ended.
   Result<std::optional<CompileOutcome>> Advance();
+  const CompileWait& waits_for() const;
+  const CompileRequest& request() const;
 
   struct State;
 

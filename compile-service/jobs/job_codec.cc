@@ -1,6 +1,7 @@
 #include "compile-service/jobs/job_codec.h"
 
 #include "common/base/byte_io.h"
+#include "common/base/limits.h"
 
 namespace kiln {
 namespace {
@@ -10,23 +11,8 @@ constexpr size_t kKernelsMax = 1 << 14;
 constexpr size_t kTrialsMax = 256;
 constexpr size_t kDimsMax = 1 << 12;
 
-void Put(ByteWriter& writer, const std::vector<uint8_t>& bytes) {
-  writer.Text({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-}
-
 std::vector<uint8_t> Get(ByteReader& reader) {
-  const std::string bytes = reader.Text(kFrameBytesMax);
-  return {bytes.begin(), bytes.end()};
-}
-
-void PutDigest(ByteWriter& writer, const Digest& digest) {
-  for (uint8_t byte : digest.bytes) writer.U8(byte);
-}
-
-Digest GetDigest(ByteReader& reader) {
-  Digest digest;
-  for (uint8_t& byte : digest.bytes) byte = reader.U8();
-  return digest;
+  return reader.Bytes(limits::kChildFrameBytesMax);
 }
 
 void PutTrials(ByteWriter& writer, const std::vector<std::vector<int64_t>>& trials) {
@@ -47,12 +33,9 @@ Frame MakeFrame(JobKind kind, ByteWriter& writer) {
 // The frame has the kind, or carries the error that the other end reports.
 Status Expect(const Frame& frame, JobKind kind) {
   if (frame.kind == static_cast<uint8_t>(kind)) return {};
-  if (frame.kind != static_cast<uint8_t>(JobKind::kFailed))
-    return Fail(ErrorCode::kMalformed, "child frame has kind " + std::to_string(frame.kind) + ", not " +
-                                           std::to_string(static_cast<int>(kind)));
-  ByteReader reader(frame.payload);
-  const ErrorCode code = ErrorCodeFromWire(reader.U8());
-  return Fail(code, reader.Text(kMessageMax));
+  if (std::optional<Error> error = ReportedError(frame)) return std::unexpected(std::move(*error));
+  return Fail(ErrorCode::kMalformed,
+              "child frame has kind " + std::to_string(frame.kind) + ", not " + std::to_string(static_cast<int>(kind)));
 }
 
 template <class T>
@@ -75,6 +58,13 @@ Frame FailedFrame(const Error& error) {
   return MakeFrame(JobKind::kFailed, writer);
 }
 
+std::optional<Error> ReportedError(const Frame& frame) {
+  if (frame.kind != static_cast<uint8_t>(JobKind::kFailed)) return std::nullopt;
+  ByteReader reader(frame.payload);
+  const ErrorCode code = ErrorCodeFromWire(reader.U8());
+  return Error{code, reader.Text(kMessageMax), {}};
+}
+
 Frame LowerFrame(std::vector<uint8_t> compile_request) {
   return {static_cast<uint8_t>(JobKind::kLower), std::move(compile_request)};
 }
@@ -92,17 +82,17 @@ Frame ListingFrame(std::string_view text) {
 Result<std::string> ListingFrom(const Frame& frame) {
   RETURN_IF_ERROR(Expect(frame, JobKind::kDisassemble));
   ByteReader reader(frame.payload);
-  return Finish(reader, reader.Text(kFrameBytesMax));
+  return Finish(reader, reader.Text(limits::kChildFrameBytesMax));
 }
 
 Frame ToFrame(const LowerAnswer& answer) {
   ByteWriter writer;
-  PutDigest(writer, answer.codegen_id);
-  Put(writer, answer.plan);
+  writer.Id(answer.codegen_id);
+  writer.Bytes(answer.plan);
   writer.U32(static_cast<uint32_t>(answer.kernels.size()));
   for (const LowerAnswer::Kernel& kernel : answer.kernels) {
-    PutDigest(writer, kernel.key);
-    Put(writer, kernel.spec);
+    writer.Id(kernel.key);
+    writer.Bytes(kernel.spec);
     PutTrials(writer, kernel.trial_dims);
   }
   writer.U32(answer.generated_nodes);
@@ -114,11 +104,11 @@ Result<LowerAnswer> LowerAnswerFrom(const Frame& frame) {
   RETURN_IF_ERROR(Expect(frame, JobKind::kLower));
   ByteReader reader(frame.payload);
   LowerAnswer answer;
-  answer.codegen_id = GetDigest(reader);
+  answer.codegen_id = reader.Id();
   answer.plan = Get(reader);
   answer.kernels.resize(reader.Count(kDigestBytes + 8, kKernelsMax));
   for (LowerAnswer::Kernel& kernel : answer.kernels) {
-    kernel.key = GetDigest(reader);
+    kernel.key = reader.Id();
     kernel.spec = Get(reader);
     kernel.trial_dims = GetTrials(reader);
   }
@@ -130,7 +120,7 @@ Result<LowerAnswer> LowerAnswerFrom(const Frame& frame) {
 Frame ToFrame(const CompileKernelJob& job) {
   ByteWriter writer;
   writer.U8(static_cast<uint8_t>(job.target));
-  Put(writer, job.spec);
+  writer.Bytes(job.spec);
   return MakeFrame(JobKind::kCompileKernel, writer);
 }
 
@@ -145,7 +135,7 @@ Result<CompileKernelJob> CompileKernelJobFrom(const Frame& frame) {
 
 Frame ToFrame(const CompileKernelAnswer& answer) {
   ByteWriter writer;
-  Put(writer, answer.code);
+  writer.Bytes(answer.code);
   return MakeFrame(JobKind::kCompileKernel, writer);
 }
 
@@ -158,10 +148,11 @@ Result<CompileKernelAnswer> CompileKernelAnswerFrom(const Frame& frame) {
 Frame ToFrame(const ValidateJob& job) {
   ByteWriter writer;
   writer.U8(static_cast<uint8_t>(job.target));
-  Put(writer, job.spec);
-  Put(writer, job.code);
+  writer.Bytes(job.spec);
+  writer.Bytes(job.code);
   PutTrials(writer, job.trial_dims);
   writer.U64(job.seed);
+  writer.U32(job.deadline_ms);
   return MakeFrame(JobKind::kValidate, writer);
 }
 
@@ -174,6 +165,7 @@ Result<ValidateJob> ValidateJobFrom(const Frame& frame) {
   job.code = Get(reader);
   job.trial_dims = GetTrials(reader);
   job.seed = reader.U64();
+  job.deadline_ms = reader.U32();
   return Finish(reader, std::move(job));
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,9 @@ enum class JobKind : uint8_t {
 #include "compile-service/jobs/job_kinds.def"
 #undef KILN_JOB
 };
+
+// Argument of a compile child that makes no compiler ahead: for jobs without one.
+inline constexpr char kColdChild[] = "--cold";
 
 // kLower: the payload is an encoded CompileRequest. This is the answer.
 struct LowerAnswer {
@@ -46,6 +50,7 @@ struct ValidateJob {
   std::vector<uint8_t> code;
   std::vector<std::vector<int64_t>> trial_dims;
   uint64_t seed = 0;
+  uint32_t deadline_ms = 0;  // of all trials
 };
 struct ValidateAnswer {
   uint32_t trials = 0;  // calls compared; 0: nothing could be executed here
@@ -57,6 +62,7 @@ Frame ListingFrame(std::string_view text);
 Result<std::string> ListingFrom(const Frame& frame);
 
 Frame FailedFrame(const Error& error);
+std::optional<Error> ReportedError(const Frame& frame);  // of a FailedFrame
 Frame LowerFrame(std::vector<uint8_t> compile_request);
 Frame ToFrame(const LowerAnswer& answer);
 Frame ToFrame(const CompileKernelJob& job);

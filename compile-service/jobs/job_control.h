@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <limits>
+#include <optional>
 
 #include "common/base/result.h"
 
@@ -28,12 +29,22 @@ class JobControl {
   // Cancelled or DeadlineExceeded once the result is of no use.
   Status Check(int64_t now_ns) const {
     if (cancelled_.load()) return Fail(ErrorCode::kCancelled, "nobody waits for this request any more");
-    if (now_ns > deadline_ns_.load()) return Fail(ErrorCode::kDeadlineExceeded, "the request's deadline passed");
+    if (const int64_t deadline_ns = deadline_ns_.load(); now_ns > deadline_ns) {
+      missed_deadline_ns_.store(deadline_ns);
+      return Fail(ErrorCode::kDeadlineExceeded, "the request's deadline passed");
+    }
     return {};
+  }
+  // The deadline that a check found to have passed; a later one may have come since.
+  std::optional<int64_t> missed_deadline_ns() const {
+    const int64_t missed = missed_deadline_ns_.load();
+    return missed == kNone ? std::nullopt : std::optional(missed);
   }
 
  private:
+  static constexpr int64_t kNone = std::numeric_limits<int64_t>::min();
   std::atomic<int64_t> deadline_ns_;
+  mutable std::atomic<int64_t> missed_deadline_ns_{kNone};
   std::atomic<bool> cancelled_{false};
 };
 

@@ -5,6 +5,8 @@
 #include <optional>
 #include <random>
 
+#include "common/base/limits.h"
+
 namespace kiln {
 namespace {
 
@@ -80,7 +82,7 @@ std::vector<std::vector<std::vector<int64_t>>> TrialDims(const Plan& plan, size_
       const auto* kernel = std::get_if<KernelStep>(&step.step);
       if (kernel == nullptr) continue;
       auto& list = trials[static_cast<size_t>(kernel->kernel)];
-      if (list.size() >= kTrialsPerKernelMax) continue;
+      if (list.size() >= limits::kTrialsPerKernelMax) continue;
       std::vector<int64_t> dims;
       for (Dim dim : kernel->dims) {
         const Result<int64_t> value = plan.symbols.Evaluate(dim, values);

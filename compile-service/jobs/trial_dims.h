@@ -11,9 +11,7 @@
 
 namespace kiln {
 
-inline constexpr size_t kTrialsPerKernelMax = 8;
-
-// Per kernel of the plan, at most kTrialsPerKernelMax distinct argument lists.
+// Per kernel of the plan, at most limits::kTrialsPerKernelMax distinct argument lists.
 std::vector<std::vector<std::vector<int64_t>>> TrialDims(const Plan& plan, size_t kernels,
                                                          std::span<const int64_t> hints);
 

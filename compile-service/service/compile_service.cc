@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "common/artifact/kernel_blob.h"
@@ -12,8 +13,13 @@ namespace kiln {
 namespace {
 
 constexpr uint32_t kBusyRetryMs = 250;
-constexpr size_t kFailuresMax = 4096;
-constexpr int64_t kHeldPollNs = 50'000'000;
+constexpr int64_t kListingPollMs = 50;
+// Held work is looked at again after this long, then twice as long, up to the most.
+constexpr int64_t kHoldNs = 50'000'000, kHoldMaxNs = 2'000'000'000;
+
+Error Stopping() {
+  return {ErrorCode::kUnavailable, "the compile service is stopping; ask another replica or retry", {}};
+}
 
 // Errors of the request itself: the same bytes fail again, so they are remembered.
 bool IsPermanent(ErrorCode code) {
@@ -24,36 +30,57 @@ bool IsPermanent(ErrorCode code) {
 
 CompileService::CompileService(CompileWorkshop workshop, CompileServiceOptions options)
     : workshop_(std::move(workshop)), options_(options) {
+  workshop_.in_work->OnEnd([this](const Digest& key) { LookAgain(key); });
   for (int i = 0; i < options_.job_threads; ++i) threads_.emplace_back([this] { RunJobs(); });
 }
 
 CompileService::~CompileService() {
-  const Error stopping{ErrorCode::kUnavailable, "the compile service is stopping; ask another replica or retry", {}};
+  Stop(0);
+  workshop_.in_work->OnEnd({});
+}
+
+void CompileService::Stop(int64_t grace_ms) {
+  const auto answer = [](const std::vector<Waiter>& waiting) {
+    for (const Waiter& waiter : waiting) waiter.reply.Fail(Stopping(), kBusyRetryMs);
+  };
+  std::vector<std::shared_ptr<Work>> dropped;  // their leases are given back without the lock
   {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     stopping_ = true;
     for (auto& [client, queue] : queues_)
-      for (auto& [priority, work] : queue)
-        for (const Waiter& waiter : work->waiting) waiter.reply.Fail(stopping, kBusyRetryMs);
+      for (auto& [priority, work] : queue) dropped.push_back(work);
+    for (auto& [when, work] : held_) dropped.push_back(work);
     queues_.clear();
     turns_.clear();
+    held_.clear();
+    queued_ = 0;
+    for (const auto& work : dropped) {
+      in_flight_.erase(work->key);
+      answer(std::exchange(work->waiting, {}));
+    }
+    wake_.notify_all();
+    idle_.wait_for(lock, std::chrono::milliseconds(grace_ms), [this] { return running_.empty(); });
+    for (const auto& work : running_) {
+      answer(std::exchange(work->waiting, {}));
+      work->control->Cancel();
+    }
   }
-  wake_.notify_all();
+  dropped.clear();
   for (std::thread& thread : threads_) thread.join();
-  for (auto& [when, work] : held_)
-    for (const Waiter& waiter : work->waiting) waiter.reply.Fail(stopping, kBusyRetryMs);
-  held_.clear();  // gives their leases back
+  threads_.clear();
 }
 
 void CompileService::RegisterOn(RpcServer& server) {
   const auto on = [&server](CompileMethod method, RpcHandler handler) {
-    server.Register(static_cast<uint16_t>(method), MethodRoles(method), std::move(handler));
+    server.Register(static_cast<uint16_t>(method), MethodRoles(method), std::move(handler), MethodAdmission(method));
   };
   on(CompileMethod::kCompile, [this](const RequestContext& context, Message message, Replier reply) {
     Result<CompileRequest> request = DecodeCompileRequest(message);
     if (!request.has_value()) return reply.Fail(request.error());
     const Digest key = request->Key();
-    Enqueue(context, {std::move(*request), {}, key}, reply);
+    const uint32_t priority = request->priority;
+    const size_t bytes = request->segment.size();
+    Enqueue(context, {std::move(*request), {}, key, priority, bytes}, reply);
   });
   on(CompileMethod::kCancel, [this](const RequestContext& context, Message message, Replier reply) {
     const Result<Digest> key = DecodeCancelRequest(message);
@@ -64,9 +91,12 @@ void CompileService::RegisterOn(RpcServer& server) {
   on(CompileMethod::kDisassemble, [this](const RequestContext& context, Message message, Replier reply) {
     Result<std::vector<uint8_t>> code = DecodeDisassembleRequest(message);
     if (!code.has_value()) return reply.Fail(code.error());
+    if (workshop_.disassemblers == nullptr)
+      return reply.Fail({ErrorCode::kUnsupported, "this compile service makes no listings", {}});
     if (const auto blob = ParseKernelBlob(*code); !blob.has_value()) return reply.Fail(blob.error());
     const Digest key = FieldHasher("kiln.disassemble-request.v1").Bytes(*code).Finish();
-    Enqueue(context, {{}, std::move(*code), key}, reply);
+    const size_t bytes = code->size();
+    Enqueue(context, {{}, std::move(*code), key, 0, bytes}, reply);
   });
   on(CompileMethod::kStats,
      [this](const RequestContext&, Message, Replier reply) { reply.Ok(EncodeCompileStats(Stats())); });
@@ -77,15 +107,17 @@ CompileStats CompileService::Stats() const {
   std::lock_guard lock(mutex_);
   CompileStats stats = stats_;
   stats.child_crashes = workshop_.compilers.crashes() + workshop_.validators.crashes();
+  stats.kernels_refused = workshop_.validators.refused();
   stats.queued = queued_;
-  stats.running = running_;
+  stats.running = running_.size();
   return stats;
 }
 
 void CompileService::Enqueue(const RequestContext& context, Work asked, const Replier& reply) {
   const Digest key = asked.key;
   std::lock_guard lock(mutex_);
-  ++stats_.requests;
+  if (stopping_) return reply.Fail(Stopping(), kBusyRetryMs);
+  if (asked.code.empty()) ++stats_.requests;
   if (auto failure = failures_.find(key); failure != failures_.end()) {
     if (failure->second.until_ns > workshop_.clock.NowNs())
       return reply.Fail(failure->second.error, options_.failure_backoff_ms);
@@ -102,12 +134,20 @@ void CompileService::Enqueue(const RequestContext& context, Work asked, const Re
                        "the compile queue holds " + std::to_string(queued_) + " requests, its limit; retry later",
                        {}},
                       kBusyRetryMs);
+  if (bytes_ + asked.bytes > options_.bytes_max)
+    return reply.Fail({ErrorCode::kBusy,
+                       "the requests that wait or are in work have " + std::to_string(bytes_) + " bytes, " +
+                           std::to_string(asked.bytes) + " more are above the limit of " +
+                           std::to_string(options_.bytes_max) + "; retry later",
+                       {}},
+                      kBusyRetryMs);
   auto work = std::make_shared<Work>(std::move(asked));
   work->control = std::make_shared<JobControl>(context.deadline_ns);
   work->peer = context.peer;
   work->waiting.push_back({reply, context.peer});
   in_flight_[key] = work;
   ++queued_;
+  bytes_ += work->bytes;
   Queue(work);
 }
 
@@ -130,7 +170,7 @@ void CompileService::Cancel(const RequestContext& context, const Digest& key) {
 void CompileService::Queue(const std::shared_ptr<Work>& work) {
   auto& queue = queues_[work->peer];
   if (queue.empty()) turns_.push_back(work->peer);
-  queue.emplace(work->request.priority, work);
+  queue.emplace(work->priority, work);
   wake_.notify_one();
 }
 
@@ -146,7 +186,7 @@ std::shared_ptr<CompileService::Work> CompileService::NextWork() {
     turns_.push_back(client);
   }
   --queued_;
-  ++running_;
+  running_.insert(work);
   return work;
 }
 
@@ -179,23 +219,65 @@ void CompileService::RunJobs() {
 }
 
 void CompileService::Compile(const std::shared_ptr<Work>& work) {
-  if (work->job == nullptr) work->job = std::make_unique<CompileJob>(work->request, workshop_, work->control);
+  if (work->job == nullptr)
+    work->job = std::make_unique<CompileJob>(std::move(work->request), workshop_, work->control);
   const Result<std::optional<CompileOutcome>> outcome = work->job->Advance();
-  if (outcome.has_value() && !outcome->has_value()) {
-    std::lock_guard lock(mutex_);
-    --running_;
-    ++queued_;
-    held_.emplace(workshop_.clock.NowNs() + kHeldPollNs, work);
-    wake_.notify_one();
-    return;
-  }
+  if (outcome.has_value() && !outcome->has_value()) return Hold(work);
+  if (!outcome.has_value()) work->request = work->job->request();  // for a renewal
   work->job.reset();  // gives leases back before anybody hears of a failure
+  if (!outcome.has_value() && Renew(work)) return;
   Finish(work, outcome.has_value() ? Result<CompileOutcome>(**outcome) : std::unexpected(outcome.error()));
 }
 
+void CompileService::Hold(const std::shared_ptr<Work>& work) {
+  const CompileWait wait = work->job->waits_for();
+  work->held_for = wait.key;
+  work->hold_ns = work->hold_ns == 0 ? kHoldNs : std::min(2 * work->hold_ns, kHoldMaxNs);
+  int64_t after_ns = work->hold_ns;
+  if (wait.remaining_ms > 0) after_ns = std::clamp(int64_t{wait.remaining_ms} * 1'000'000, kHoldNs, after_ns);
+  std::lock_guard lock(mutex_);
+  running_.erase(work);
+  idle_.notify_all();
+  if (stopping_) {
+    for (const Waiter& waiter : std::exchange(work->waiting, {})) waiter.reply.Fail(Stopping(), kBusyRetryMs);
+    return;
+  }
+  ++queued_;
+  held_.emplace(workshop_.clock.NowNs() + after_ns, work);
+  wake_.notify_one();
+}
+
+void CompileService::LookAgain(const Digest& key) {
+  std::lock_guard lock(mutex_);
+  for (auto held = held_.begin(); held != held_.end();) {
+    if (held->second->held_for != key) {
+      ++held;
+      continue;
+    }
+    held->second->hold_ns = 0;
+    Queue(held->second);
+    held = held_.erase(held);
+  }
+}
+
+// Somebody with a later deadline may have joined while the request was given up at an earlier one.
+bool CompileService::Renew(const std::shared_ptr<Work>& work) {
+  std::lock_guard lock(mutex_);
+  const std::optional<int64_t> missed = work->control->missed_deadline_ns();
+  if (stopping_ || !missed || work->control->deadline_ns() <= *missed || work->waiting.empty()) return false;
+  work->control = std::make_shared<JobControl>(work->control->deadline_ns());
+  running_.erase(work);
+  ++queued_;
+  Queue(work);
+  return true;
+}
+
 void CompileService::Disassemble(const std::shared_ptr<Work>& work) {
-  const Result<Frame> frame =
-      workshop_.compilers.Submit(DisassembleFrame(std::move(work->code)), work->request.priority, work->control).get();
+  ChildAnswer answer = workshop_.disassemblers->Submit(DisassembleFrame(std::move(work->code)), 0, work->control);
+  Status wanted;
+  while (wanted.has_value() && !answer.IsThereWithin(kListingPollMs))
+    wanted = work->control->Check(workshop_.clock.NowNs());
+  const Result<Frame> frame = wanted.has_value() ? answer.get() : std::unexpected(wanted.error());
   const Result<std::string> listing = frame.has_value() ? ListingFrom(*frame) : std::unexpected(frame.error());
   std::vector<Waiter> waiting;
   {
@@ -212,7 +294,9 @@ void CompileService::Disassemble(const std::shared_ptr<Work>& work) {
 }
 
 std::vector<CompileService::Waiter> CompileService::Leave(const std::shared_ptr<Work>& work) {
-  --running_;
+  running_.erase(work);
+  bytes_ -= work->bytes;
+  idle_.notify_all();
   if (const auto found = in_flight_.find(work->key); found != in_flight_.end() && found->second == work)
     in_flight_.erase(found);
   return std::exchange(work->waiting, {});
@@ -227,10 +311,14 @@ void CompileService::Finish(const std::shared_ptr<Work>& work, const Result<Comp
       stats_.plans += outcome->reply.already_there ? 0 : 1;
       stats_.kernels += outcome->reply.kernels_compiled;
       stats_.kernels_reused += outcome->kernels_reused;
-    } else if (outcome.error().code != ErrorCode::kCancelled) {
+    } else if (outcome.error().code == ErrorCode::kCancelled) {
+      // counted when it was cancelled
+    } else if (work->control->missed_deadline_ns().has_value()) {
+      ++stats_.cancelled;  // all who waited have given up
+    } else {
       ++stats_.failures;
       if (IsPermanent(outcome.error().code)) {
-        if (failures_.size() >= kFailuresMax) failures_.clear();
+        if (failures_.size() >= limits::kFailuresRememberedMax) failures_.clear();
         failures_.insert_or_assign(
             work->key,
             Failure{outcome.error(), workshop_.clock.NowNs() + int64_t{options_.failure_backoff_ms} * 1'000'000});

@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "common/messaging/rpc_server.h"
@@ -18,6 +19,7 @@ namespace kiln {
 
 struct CompileServiceOptions {
   size_t queue_max = limits::kCompileQueueDefault;
+  size_t bytes_max = limits::kCompileBytesMax;  // of requests that wait or are in work
   int job_threads = 2;
   uint32_t failure_backoff_ms = 30'000;  // a request that failed is not tried again for so long
 };
@@ -28,7 +30,12 @@ struct CompileServiceOptions {
 class CompileService {
  public:
   CompileService(CompileWorkshop workshop, CompileServiceOptions options);
-  ~CompileService();  // waits for the running jobs; waiting requests are answered with Unavailable
+  ~CompileService();  // Stop without a grace
+
+  // Answers what waits with Unavailable, and so what comes from now on; lets running requests finish for `grace_ms`,
+  // then answers them so too, and ends their jobs. Returns when no job runs. The server must live until then, or nobody
+  // hears.
+  void Stop(int64_t grace_ms);
 
   // Registers the methods; call before server.Serve().
   void RegisterOn(RpcServer& server);
@@ -40,13 +47,17 @@ class CompileService {
     std::string peer;
   };
   struct Work {
-    CompileRequest request;
+    CompileRequest request;     // until it is begun, then the job has it
     std::vector<uint8_t> code;  // a kernel to disassemble; empty: `request` is to be compiled
     Digest key;
+    uint32_t priority = 0;
+    size_t bytes = 0;
     std::string peer = {};  // who asked first: in whose turn it is done
     std::shared_ptr<JobControl> control = {};
     std::vector<Waiter> waiting = {};
     std::unique_ptr<CompileJob> job = {};  // once it was begun
+    int64_t hold_ns = 0;                   // how long it was held the last time
+    Digest held_for = {};                  // a key of this process; zero: another replica's
   };
   struct Failure {
     Error error;
@@ -62,21 +73,25 @@ class CompileService {
   std::vector<Waiter> Leave(const std::shared_ptr<Work>& work);  // who waited for it
   void Compile(const std::shared_ptr<Work>& work);
   void Disassemble(const std::shared_ptr<Work>& work);
+  void Hold(const std::shared_ptr<Work>& work);
+  void LookAgain(const Digest& key);  // at what waits for it
+  bool Renew(const std::shared_ptr<Work>& work);
   void Finish(const std::shared_ptr<Work>& work, const Result<CompileOutcome>& outcome);
   void Answer(const std::shared_ptr<Work>& work, const Result<std::string>& listing);
 
   CompileWorkshop workshop_;
   const CompileServiceOptions options_;
-  mutable std::mutex mutex_;  // guards what follows
-  std::condition_variable wake_;
+  mutable std::mutex mutex_;             // guards what follows
+  std::condition_variable wake_, idle_;  // of job threads; of Stop
   // Per client (connection), its waiting work by priority; `turns_` holds the clients that have work, next first.
   std::unordered_map<std::string, std::multimap<uint32_t, std::shared_ptr<Work>, std::greater<>>> queues_;
   std::deque<std::string> turns_;
   std::multimap<int64_t, std::shared_ptr<Work>> held_;  // by when to look again, ns
   std::unordered_map<Digest, std::shared_ptr<Work>, DigestHash> in_flight_;
   std::unordered_map<Digest, Failure, DigestHash> failures_;
+  std::unordered_set<std::shared_ptr<Work>> running_;
   size_t queued_ = 0;  // in queues_ and held_
-  size_t running_ = 0;
+  size_t bytes_ = 0;   // of those and the running ones
   bool stopping_ = false;
   CompileStats stats_;
   std::vector<std::thread> threads_;

@@ -10,6 +10,7 @@
 #include "common/process/process.h"
 #include "common/security/key_directory.h"
 #include "common/telemetry/metrics.h"
+#include "compile-service/jobs/job_codec.h"
 #include "compile-service/service/compile_service.h"
 
 namespace kiln {
@@ -39,6 +40,52 @@ Result<std::string> BinaryDirectory() {
   return self.parent_path().string();
 }
 
+// Running requests have this long to finish once the process is asked to end, and peers to take their answers. Both,
+// and a call of the store that is under way, fit into the grace of the manifests.
+constexpr int64_t kStopGraceMs = 5'000, kSettleMs = 1'000;
+
+struct Children {
+  std::unique_ptr<ChildPool> compilers, validators, disassemblers;
+};
+
+Result<Children> StartChildren(const Flags& flags) {
+  ASSIGN_OR_RETURN(const std::string directory, BinaryDirectory());
+  ChildPoolOptions options;
+  options.job_deadline_ms = flags.job_deadline_ms;
+  options.replay_directory = flags.replay_directory;
+  options.binary = directory + "/kiln-compile-child";
+  options.children = flags.compile_children;
+  Children children;
+  ASSIGN_OR_RETURN(children.compilers, ChildPool::Start(options));
+  options.arguments = {kColdChild};
+  options.children = 1;
+  options.one_job_each = true;  // it reads code that anybody sent
+  ASSIGN_OR_RETURN(children.disassemblers, ChildPool::Start(options));
+  options.binary = directory + "/kiln-validate-child";
+  options.arguments = {};
+  options.children = flags.validate_children;
+  options.one_job_each = false;
+  options.keeps_refused = true;
+  ASSIGN_OR_RETURN(children.validators, ChildPool::Start(options));
+  return children;
+}
+
+MetricsSnapshot Snapshot(const CompileStats& stats) {
+  return {{{"requests", stats.requests, ""},
+           {"joined", stats.joined, ""},
+           {"plans", stats.plans, ""},
+           {"kernels", stats.kernels, ""},
+           {"kernels_reused", stats.kernels_reused, ""},
+           {"kernels_refused", stats.kernels_refused, ""},
+           {"failures", stats.failures, ""},
+           {"cancelled", stats.cancelled, ""},
+           {"child_crashes", stats.child_crashes, ""},
+           {"queued", stats.queued, ""},
+           {"running", stats.running, ""},
+           ResidentBytes()},
+          {}};
+}
+
 Status Serve(const Flags& flags) {
   RETURN_IF_ERROR(InitProcess({"kiln-compile", flags.log_level, flags.die_with_parent}));
   RETURN_IF_ERROR(CheckTargetLimit());
@@ -54,19 +101,7 @@ Status Serve(const Flags& flags) {
     ASSIGN_OR_RETURN(client_security, keys.ClientFor("compile", "cache"));
   }
 
-  ASSIGN_OR_RETURN(std::string directory, BinaryDirectory());
-  ASSIGN_OR_RETURN(auto compilers, ChildPool::Start({directory + "/kiln-compile-child",
-                                                     {},
-                                                     flags.compile_children,
-                                                     flags.job_deadline_ms,
-                                                     {},
-                                                     flags.replay_directory}));
-  ASSIGN_OR_RETURN(auto validators, ChildPool::Start({directory + "/kiln-validate-child",
-                                                      {},
-                                                      flags.validate_children,
-                                                      flags.job_deadline_ms,
-                                                      {},
-                                                      flags.replay_directory}));
+  ASSIGN_OR_RETURN(const Children children, StartChildren(flags));
   ASSIGN_OR_RETURN(auto loop, Loop::Start("compile-loop"));
   cache::CacheClientOptions store_options;
   store_options.endpoint = flags.store;
@@ -77,11 +112,13 @@ Status Serve(const Flags& flags) {
   const std::string holder = "compile-" + std::to_string(getpid()) + "-" + std::to_string(SystemClock().NowNs());
   CompileServiceOptions service_options;
   service_options.job_threads = flags.job_threads;
-  CompileService service({*compilers, *validators, *store, signing_key, trusted, holder}, service_options);
+  CompileWorkshop workshop{*children.compilers, *children.validators, *store, signing_key, trusted, holder};
+  workshop.disassemblers = children.disassemblers.get();
+  CompileService service(workshop, service_options);
   RpcServerOptions server_options;
   server_options.endpoints = flags.listen;
   server_options.security = server_security;
-  server_options.part_bytes_max = limits::kEnvelopeBytesMax;
+  server_options.pending_max = limits::kCompileWaitersMax;
   server_options.table = OwnOpTable();
   server_options.table_compatible = IsOpTableCompatible;
   ASSIGN_OR_RETURN(auto server, RpcServer::Listen(*loop, std::move(server_options)));
@@ -91,27 +128,16 @@ Status Serve(const Flags& flags) {
   for (const std::string& endpoint : server->endpoints()) addresses += (addresses.empty() ? "listen=" : ",") + endpoint;
   std::unique_ptr<MetricsEndpoint> metrics;
   if (!flags.metrics.empty()) {
-    ASSIGN_OR_RETURN(metrics, MetricsEndpoint::Start(MetricService::kCompile, flags.metrics, [&service] {
-                       const CompileStats stats = service.Stats();
-                       return MetricsSnapshot{{{"requests", stats.requests, ""},
-                                               {"joined", stats.joined, ""},
-                                               {"plans", stats.plans, ""},
-                                               {"kernels", stats.kernels, ""},
-                                               {"kernels_reused", stats.kernels_reused, ""},
-                                               {"failures", stats.failures, ""},
-                                               {"cancelled", stats.cancelled, ""},
-                                               {"child_crashes", stats.child_crashes, ""},
-                                               {"queued", stats.queued, ""},
-                                               {"running", stats.running, ""},
-                                               ResidentBytes()},
-                                              {}};
-                     }));
+    ASSIGN_OR_RETURN(metrics, MetricsEndpoint::Start(MetricService::kCompile, flags.metrics,
+                                                     [&service] { return Snapshot(service.Stats()); }));
     addresses += " metrics=" + metrics->address();
   }
   AnnounceReady(addresses);
   while (WaitForStop() == StopWait::kReload) LogReload(keys.Reload(server_security, &trusted));
   metrics.reset();
   server->Drain();
+  service.Stop(kStopGraceMs);  // while the server can still tell
+  server->Settle(kSettleMs);
   return {};
 }
 
@@ -137,7 +163,8 @@ int Main(int argc, char** argv) {
   app.add_option("--job-deadline-ms", flags.job_deadline_ms, "a child that takes longer is ended")
       ->check(CLI::Range(100, 600'000))
       ->capture_default_str();
-  app.add_option("--replay-dir", flags.replay_directory, "where jobs that killed a child are kept, the newest of them");
+  app.add_option("--replay-dir", flags.replay_directory,
+                 "where jobs that ended a child, and kernels that failed their trials, are kept, the newest of them");
   app.add_option("--metrics", flags.metrics, "HOST:PORT that answers /metrics for Prometheus (plain HTTP)");
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error, off")->capture_default_str();
   app.add_flag("--die-with-parent", flags.die_with_parent, "end when the parent process ends");

@@ -10,12 +10,11 @@
 #include <cstring>
 
 #include "compile-service/jobs/job_codec.h"
+#include "compile-service/jobs/replay_files.h"
 #include "compile-service/validate/validate_kernel.h"
 
 namespace kiln {
 namespace {
-
-constexpr int64_t kJobDeadlineMs = 15'000;
 
 Result<Frame> Validate(const Frame& frame) {
   ASSIGN_OR_RETURN(ValidateJob job, ValidateJobFrom(frame));
@@ -41,6 +40,12 @@ void LogKernel(const Frame& frame) {
     std::fprintf(stderr, "  tried with dims %s\n", Numbers(dims).c_str());
 }
 
+// A frame that is none is answered at once.
+int64_t DeadlineMsOf(const Frame& frame) {
+  const Result<ValidateJob> job = ValidateJobFrom(frame);
+  return job.has_value() ? job->deadline_ms : 1'000;
+}
+
 // Runs the job in a fork and brings its answer back over a socket pair.
 Frame ValidateForked(const Frame& frame) {
   int pair[2];
@@ -55,8 +60,8 @@ Frame ValidateForked(const Frame& frame) {
     _exit(0);
   }
   close(pair[1]);
-  Result<Frame> answer =
-      pid < 0 ? Result<Frame>(Fail(ErrorCode::kResourceExhausted, "cannot fork")) : ReadFrame(pair[0], kJobDeadlineMs);
+  Result<Frame> answer = pid < 0 ? Result<Frame>(Fail(ErrorCode::kResourceExhausted, "cannot fork"))
+                                 : ReadFrame(pair[0], DeadlineMsOf(frame));
   close(pair[0]);
   if (pid < 0) return FailedFrame(answer.error());
   if (!answer.has_value()) kill(pid, SIGKILL);
@@ -70,7 +75,21 @@ Frame ValidateForked(const Frame& frame) {
   return FailedFrame({ErrorCode::kCompileFailed, "the kernel ended its process: " + end, {}});
 }
 
-int Main() {
+// Tries the kernel of a replay file again, and says what came of it.
+int Replay(const char* path) {
+  const Result<Frame> job = ReadReplay(path);
+  const Result<ValidateAnswer> answer =
+      job.has_value() ? ValidateAnswerFrom(ValidateForked(*job)) : Result<ValidateAnswer>(std::unexpected(job.error()));
+  if (answer.has_value()) {
+    std::printf("the kernel passed %u trials\n", answer->trials);
+    return 0;
+  }
+  std::fprintf(stderr, "%s\n", ToString(answer.error()).c_str());
+  return ErrorExitCode(answer.error().code);
+}
+
+int Main(int argc, char** argv) {
+  if (argc == 3 && std::strcmp(argv[1], "--replay") == 0) return Replay(argv[2]);
   for (;;) {
     Result<Frame> job = ReadFrame(kChildSocket, -1);
     if (!job.has_value()) return 0;
@@ -81,6 +100,6 @@ int Main() {
 }  // namespace
 }  // namespace kiln
 
-int main() {
-  return kiln::Main();
+int main(int argc, char** argv) {
+  return kiln::Main(argc, argv);
 }

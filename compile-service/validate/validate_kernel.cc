@@ -6,6 +6,7 @@
 #include <random>
 
 #include "common/base/checked_math.h"
+#include "common/base/limits.h"
 #include "common/native/code_mapping.h"
 #include "common/native/guarded_memory.h"
 #include "compile-service/validate/column_evaluator.h"
@@ -237,7 +238,7 @@ Result<uint32_t> ValidateKernel(const ir::KernelSpec& spec, std::span<const uint
   std::vector<std::vector<int64_t>> calls(trial_dims.begin(), trial_dims.end());
   if (!calls.empty())
     for (std::vector<int64_t>& edge : EdgeTrials(spec, calls.front(), lanes))
-      if (calls.size() < kCallsTriedMax && std::find(calls.begin(), calls.end(), edge) == calls.end())
+      if (calls.size() < limits::kTrialsPerKernelMax && std::find(calls.begin(), calls.end(), edge) == calls.end())
         calls.push_back(std::move(edge));
   KernelTrials trials(spec, mapping->entry(0), lanes, seed);
   uint32_t compared = 0;

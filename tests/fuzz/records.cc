@@ -178,7 +178,7 @@ constexpr RecordRow kRows[] = {
     {"state", CheckEntry<store::PlanState, store::EncodeState, store::DecodeState>},
     {"lease", CheckEntry<store::Lease, store::EncodeLease, store::DecodeLease>},
     {"change", CheckEntry<cache::ChangeEntry, store::EncodeChange, store::DecodeChange>},
-    {"profile", CheckEntry<std::vector<cache::ProfileEntry>, store::EncodeProfile, store::DecodeProfile>},
+    {"witnesses", CheckEntry<store::Witnesses, store::EncodeWitnesses, store::DecodeWitnesses>},
     {"lower_answer", CheckFrame<LowerAnswer, LowerAnswerFrom>},
     {"compile_kernel_job", CheckFrame<CompileKernelJob, CompileKernelJobFrom>},
     {"compile_kernel_answer", CheckFrame<CompileKernelAnswer, CompileKernelAnswerFrom>},

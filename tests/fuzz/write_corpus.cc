@@ -223,7 +223,7 @@ void WriteRecords(CorpusWriter& corpus) {
   corpus.WriteRow("records", "lease", "lease", store::EncodeLease({"holder", 99}));
   corpus.WriteRow("records", "change", "change",
                   store::EncodeChange({5, cache::ChangeKind::kPublish, {}, {}, "x86-64-v3"}));
-  corpus.WriteRow("records", "profile", "profile", store::EncodeProfile({{{1, 2, 3}, 4, 5}}));
+  corpus.WriteRow("records", "witnesses", "witnesses", store::EncodeWitnesses({{"a", "b"}, {{"c", 5}}}));
   const Bytes spec = FrozenBytes("kernel_spec"), blob = FrozenBytes("kernel_blob");
   LowerAnswer lowered;
   lowered.plan = FrozenBytes("plan");

@@ -13,7 +13,7 @@ constexpr size_t kAccusationsMax = 256;  // beyond them the store is away, and e
 void TierController::Accuse(const PlanKey& key, const Digest& contents, cache::ReportKind kind,
                             const std::string& detail) {
   fetch_lane_->Post([services = services_, mark = PlanServices::Mark{key, contents}] { services->Remember(mark); });
-  if (accusations_.size() < kAccusationsMax) accusations_.try_emplace(key, Accusation{kind, detail});
+  if (accusations_.size() < kAccusationsMax) accusations_.try_emplace(key, Accusation{kind, detail, contents, false});
   TellAccusations();
 }
 
@@ -21,7 +21,7 @@ void TierController::TellAccusations() {
   for (auto& [key, accusation] : accusations_) {
     if (accusation.under_way) continue;
     accusation.under_way = true;
-    services_->Report({key, accusation.kind, 1, options_.reporter, accusation.detail},
+    services_->Report({key, accusation.kind, 1, options_.reporter, accusation.detail, accusation.contents},
                       [this, mailbox = mailbox_, key = key](Result<cache::ReportReply> reply) {
                         // A store that has no such plan has nothing to hide.
                         const bool heard = reply.has_value() || reply.error().code == ErrorCode::kNotFound;

@@ -254,8 +254,9 @@ void TierController::OnClean(ModelState& state, Group& group, const PlanKey& key
   Publish(state, group, key, entry);
   spdlog::info("model {}: plan {} published for segment {} after {} clean shadow runs", state.model->name(),
                key.ShortHex(), group.id.ShortHex(), entry.clean);
-  services_->Report({key, cache::ReportKind::kShadowOk, static_cast<uint32_t>(entry.clean), options_.reporter, ""},
-                    [](Result<cache::ReportReply>) {});
+  services_->Report(
+      {key, cache::ReportKind::kShadowOk, static_cast<uint32_t>(entry.clean), options_.reporter, "", entry.contents},
+      [](Result<cache::ReportReply>) {});
   TurnShadow(state, group);
 }
 

@@ -189,6 +189,7 @@ class TierController {
   struct Accusation {
     cache::ReportKind kind;
     std::string detail;
+    Digest contents = {};  // of the plan that ran
     bool under_way = false;
   };
   std::map<PlanKey, Accusation> accusations_;  // that the store has not heard

@@ -7,7 +7,6 @@
 #include <chrono>
 
 #include "common/artifact/kernel_blob.h"
-#include "common/base/check.h"
 #include "common/base/limits.h"
 #include "compile-service/codegen/llvm/attention.h"
 #include "compile-service/codegen/llvm/contraction.h"
@@ -17,7 +16,6 @@
 #include "compile-service/codegen/llvm/mini_linker.h"
 #include "compile-service/codegen/llvm/recurrent.h"
 #include "compile-service/codegen/llvm/window.h"
-#include "generated_codegen_id.h"
 
 namespace kiln::codegen {
 
@@ -83,15 +81,6 @@ Result<KernelCode> KernelCompiler::Compile(const ir::KernelSpec& spec) {
 Result<std::string> KernelCompiler::EmitAssembly(const ir::KernelSpec& spec) {
   ASSIGN_OR_RETURN(std::unique_ptr<llvm::Module> module, impl_->EmitModule(spec));
   return impl_->target->Assembly(*module);
-}
-
-const Digest& CodegenId() {
-  static const Digest id = [] {
-    auto digest = DigestFromHex(kGeneratedCodegenId);
-    KILN_CHECK(digest.has_value());
-    return *digest;
-  }();
-  return id;
 }
 
 }  // namespace kiln::codegen

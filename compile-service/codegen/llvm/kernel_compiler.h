@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "common/artifact/target.h"
-#include "common/base/hash.h"
 #include "common/base/result.h"
 #include "compile-service/ir/kernel_spec.h"
 
@@ -39,8 +38,5 @@ class KernelCompiler {
   explicit KernelCompiler(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
-
-// Hash of the code generator's sources and the LLVM version, made by the build.
-const Digest& CodegenId();
 
 }  // namespace kiln::codegen

@@ -1,4 +1,5 @@
 // Quarantine, reports, purge, and the change log that carries them to the fleet.
+#include "common/base/limits.h"
 #include "tests/cache-store/records/fixture.h"
 
 namespace kiln::store {
@@ -35,6 +36,19 @@ TEST_F(RecordsTest, MarkOutlivesAPurgeSoThatTheSameBadPlanCannotComeBack) {
   ASSERT_TRUE(Do(cache::QuarantineRequest{D(1), true}));
   EXPECT_EQ(Do(cache::PurgeRequest{cache::PurgeKind::kPlan, D(1)})->plans, 1u);
   EXPECT_EQ(Publish(1, {10}).error().code, ErrorCode::kQuarantined);
+  // It is seen before anything is compiled, found in the list, and can be lifted.
+  EXPECT_EQ(Do(cache::GetPlanRequest{D(1)}).error().code, ErrorCode::kQuarantined);
+  ASSERT_TRUE(Publish(2, {10}));
+  const auto plans = Do(cache::ListRequest{})->plans;
+  ASSERT_EQ(plans.size(), 2u);
+  EXPECT_EQ(plans[0].plan_key, D(1));
+  EXPECT_TRUE(plans[0].quarantined);
+  EXPECT_EQ(plans[0].codegen_id, D(77));
+  EXPECT_EQ(Do(cache::ListRequest{.after = D(1)})->plans.size(), 1u);
+  EXPECT_EQ(Do(cache::ListRequest{.limit = 1})->plans.size(), 1u);
+  ASSERT_TRUE(Do(cache::QuarantineRequest{D(1), false}));
+  EXPECT_EQ(Do(cache::GetPlanRequest{D(1)}).error().code, ErrorCode::kNotFound);
+  EXPECT_TRUE(Publish(1, {10}));
 }
 
 TEST_F(RecordsTest, OneMachinesReportsAreNotEnoughTwoMachinesAreAndTheCompileServicesIs) {
@@ -51,6 +65,45 @@ TEST_F(RecordsTest, OneMachinesReportsAreNotEnoughTwoMachinesAreAndTheCompileSer
   EXPECT_TRUE(report(1, "w1", "key@10.0.0.2", Role::kWorker));
   EXPECT_TRUE(report(2, "c", "key@10.0.0.1", Role::kCompile));
   EXPECT_TRUE(VariantKeys().empty());
+}
+
+TEST_F(RecordsTest, WitnessesOutliveARestart) {
+  ASSERT_TRUE(Publish(1, {10}));
+  const auto report = [&](ReportKind kind, uint32_t runs, const std::string& machine) {
+    return *Do(cache::ReportRequest{D(1), kind, runs, "w", ""}, Role::kWorker, machine);
+  };
+  EXPECT_EQ(report(ReportKind::kShadowOk, 100, "a").shadow_runs, kCleanRunsPerMachineMax);
+  Open();
+  EXPECT_EQ(report(ReportKind::kShadowOk, 100, "a").shadow_runs, kCleanRunsPerMachineMax) << "counted before";
+  EXPECT_FALSE(report(ReportKind::kMismatch, 1, "a").quarantined);
+  Open();
+  EXPECT_FALSE(report(ReportKind::kMismatch, 1, "a").quarantined) << "the same machine";
+  EXPECT_TRUE(report(ReportKind::kMismatch, 1, "b").quarantined);
+}
+
+// Workers finish runs of a record after another has taken its place.
+TEST_F(RecordsTest, AReportAboutAReplacedRecordCountsForNothing) {
+  ASSERT_TRUE(Publish(1, {10}));
+  const Digest old_contents = HashBytes(Plan(1, {10}).plan);
+  const auto report = [&](ReportKind kind, const Digest& contents, const std::string& machine) {
+    return *Do(cache::ReportRequest{D(1), kind, 2, "w", "", contents}, Role::kWorker, machine);
+  };
+  for (const std::string machine : {"a", "b"}) report(ReportKind::kMismatch, old_contents, machine);
+  PlanRecord fixed = Plan(1, {10});
+  fixed.provenance.codegen_id = D(78);
+  fixed.plan = Bytes(50, 99);
+  ASSERT_TRUE(PublishRecord(fixed)->stored);
+  for (const std::string machine : {"a", "b", "c"}) {
+    EXPECT_FALSE(report(ReportKind::kMismatch, old_contents, machine).quarantined);
+    EXPECT_EQ(report(ReportKind::kShadowOk, old_contents, machine).shadow_runs, 1u) << "what the record itself says";
+  }
+  EXPECT_EQ(records_->Count(Counter::reports_outdated), 6u);
+  const Digest contents = HashBytes(fixed.plan);
+  Open();
+  EXPECT_EQ(report(ReportKind::kShadowOk, contents, "a").shadow_runs, 2u);
+  EXPECT_EQ(report(ReportKind::kShadowOk, {}, "b").shadow_runs, 4u) << "of a worker that names none";
+  report(ReportKind::kMismatch, contents, "a");
+  EXPECT_TRUE(report(ReportKind::kMismatch, contents, "b").quarantined);
 }
 
 TEST_F(RecordsTest, CleanShadowRunsAddUpAndAreKept) {
@@ -160,13 +213,13 @@ TEST_F(RecordsTest, AfterACrashEveryReaderSeesAGap) {
 TEST_F(RecordsTest, ChangeLogIsBounded) {
   ASSERT_TRUE(Publish(1, {10}));
   const uint64_t start = records_->head();
-  for (size_t i = 0; i < kChangeLogEntriesMax / 2 + 50; ++i) {
+  for (size_t i = 0; i < limits::kChangeLogEntriesMax / 2 + 50; ++i) {
     ASSERT_TRUE(Do(cache::QuarantineRequest{D(1), true}));
     ASSERT_TRUE(Do(cache::QuarantineRequest{D(1), false}));
   }
   EXPECT_TRUE(Do(cache::ChangeLogRequest{start, 0})->gap);
-  EXPECT_LE(Entries(Space::kChangeLog), kChangeLogEntriesMax);
-  EXPECT_FALSE(Do(cache::ChangeLogRequest{records_->head() - kChangeLogEntriesMax, 0})->gap);
+  EXPECT_LE(Entries(Space::kChangeLog), limits::kChangeLogEntriesMax);
+  EXPECT_FALSE(Do(cache::ChangeLogRequest{records_->head() - limits::kChangeLogEntriesMax, 0})->gap);
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+#include "common/base/limits.h"
 #include "tests/cache-store/records/fixture.h"
 
 namespace kiln::store {
@@ -185,21 +186,30 @@ TEST_F(RecordsTest, ListPagesThroughAllPlansInKeyOrder) {
   EXPECT_TRUE(Do(cache::ListRequest{.segment = D(3)})->plans.empty());
 }
 
-TEST_F(RecordsTest, ProfilesMergeAcrossWorkersAndStayBounded) {
-  ASSERT_TRUE(Do(cache::MergeProfileRequest{D(1), {{{1}, 5, 50}, {{2}, 1, 10}}}));
-  ASSERT_TRUE(Do(cache::MergeProfileRequest{D(1), {{{2}, 9, 90}}}));
+// Plans come one for each width that a worker sees; a segment's list must stay one that a reply can hold.
+TEST_F(RecordsTest, ASegmentHasABoundedNumberOfPlansPerTargetAndTheLeastWorthLeave) {
+  ASSERT_TRUE(Publish(1, {10}));
+  const auto publish = [&](size_t number, const std::string& target) {
+    PlanRecord record = Plan(1, {10});
+    record.plan_key = FieldHasher("plan").U64(number).Text(target).Finish();
+    record.target = target;
+    record.provenance.tier = 3;
+    return PublishRecord(record).has_value();
+  };
+  ASSERT_TRUE(Do(cache::PinRequest{D(1), true}));
+  for (size_t i = 0; i < limits::kPlansPerSegmentMax + 10; ++i) ASSERT_TRUE(publish(i, "x86-64-v3"));
+  ASSERT_TRUE(publish(0, "x86-64-v4"));
+  EXPECT_EQ(VariantKeys().size(), limits::kPlansPerSegmentMax + 1);
+  EXPECT_TRUE(HasPlan(1)) << "pinned";
+  EXPECT_EQ(records_->Count(Counter::plans_evicted), 11u);
+}
+
+TEST_F(RecordsTest, WhatEarlierVersionsMergedInProfilesIsEmptied) {
+  KvBatch batch;
+  batch.Put(Space::kRetiredProfiles, DigestKey(D(1)), Bytes(1000, 1));
+  ASSERT_TRUE(disk_.kv->Write(batch));
   Open();
-  const auto entries = Do(cache::GetProfileRequest{D(1)})->entries;
-  ASSERT_EQ(entries.size(), 2u);
-  EXPECT_EQ(entries[0].signature, Bytes{2});
-  EXPECT_EQ(entries[0].count, 10u);
-  EXPECT_EQ(entries[0].total_ns, 100u);
-  cache::MergeProfileRequest many{D(1), {}};
-  for (int i = 0; i < 1000; ++i)
-    many.entries.push_back({{static_cast<uint8_t>(i), static_cast<uint8_t>(i >> 8), 9}, 1, 1});
-  ASSERT_TRUE(Do(many));
-  EXPECT_EQ(Do(cache::GetProfileRequest{D(1)})->entries.size(), 256u);
-  EXPECT_TRUE(Do(cache::GetProfileRequest{D(2)})->entries.empty());
+  EXPECT_EQ(Entries(Space::kRetiredProfiles), 0u);
 }
 
 }  // namespace

@@ -100,7 +100,7 @@ TEST_F(CacheServiceTest, APlanTravelsFromPublisherToWorker) {
   EXPECT_EQ((*blobs)[2], kernels[1]);
   EXPECT_EQ((*blobs)[3], kernels[2]);
   EXPECT_EQ((*blobs)[4], kernels[3]);
-  EXPECT_EQ(client_->CallSync(cache::PingRequest{}, kWaitMs)->version, "0.1.0");
+  EXPECT_EQ(client_->CallSync(cache::PingRequest{}, kWaitMs)->version, KILN_VERSION);
   EXPECT_TRUE(client_->GetBlobsSync({}, kWaitMs)->empty());
 }
 

@@ -128,18 +128,6 @@ ListReply Sample() {
   return {{{D(1), D(2), "x86-64-v4", 1, {ValidationKind::kEmulated, 2}, 3, 4, 5, 6, 7, D(8), true, true}}};
 }
 template <>
-MergeProfileRequest Sample() {
-  return {D(1), {{{1, 2}, 3, 4}}};
-}
-template <>
-GetProfileRequest Sample() {
-  return {D(1)};
-}
-template <>
-GetProfileReply Sample() {
-  return {{{{1, 2}, 3, 4}}};
-}
-template <>
 PingReply Sample() {
   return {"0.1.0", 12};
 }

@@ -16,7 +16,7 @@
 
 namespace kiln {
 
-inline constexpr uint16_t kEcho = 1, kSilent = 2, kThrow = 3, kForget = 4, kAdminMethod = 5;
+inline constexpr uint16_t kEcho = 1, kSilent = 2, kThrow = 3, kForget = 4, kAdminMethod = 5, kAtOnce = 6;
 
 inline Bytes ToBytes(std::string_view text) {
   return Bytes(text.begin(), text.end());
@@ -63,6 +63,9 @@ class MessagingTest : public ::testing::Test {
     server.Register(kThrow, kAnyRole,
                     [](const RequestContext&, Message, Replier) { throw std::runtime_error("boom"); });
     server.Register(kForget, kAnyRole, [](const RequestContext&, Message, Replier) {});
+    server.Register(
+        kAtOnce, kAnyRole, [](const RequestContext&, Message request, Replier reply) { reply.Ok(std::move(request)); },
+        Admission::kImmediate);
     server.Register(kAdminMethod, kAdminOnly,
                     [](const RequestContext&, Message request, Replier reply) { reply.Ok(std::move(request)); });
     server.Serve();

@@ -178,11 +178,16 @@ TEST_F(MessagingTest, FullServerAnswersBusyWithATime) {
   });
   EXPECT_TRUE(Eventually([&] { return code.load() == static_cast<int>(ErrorCode::kBusy); }));
   EXPECT_EQ(retry.load(), 123u);
+  const auto at_once = client->CallSync(kAtOnce, {ToBytes("now"), {}}, 5000);
+  ASSERT_TRUE(at_once.has_value()) << ToString(at_once.error());
+  EXPECT_EQ(ToText(at_once->message.payload), "now");
+  EXPECT_FALSE(server->Settle(20)) << "two are not answered";
   server_loop_->RunSync([&] {
     for (const Replier& reply : held) reply.Ok({});
     held.clear();
   });
   EXPECT_TRUE(Eventually([&] { return Echo(*client, "x") == "x"; }));
+  EXPECT_TRUE(server->Settle(5000));
 }
 
 TEST_F(MessagingTest, EveryBadEndOfAHandlerIsAnError) {

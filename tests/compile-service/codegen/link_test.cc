@@ -3,6 +3,7 @@
 
 #include <random>
 
+#include "compile-service/codegen/llvm/codegen_id.h"
 #include "compile-service/codegen/llvm/kernel_compiler.h"
 #include "compile-service/codegen/llvm/mini_linker.h"
 #include "tests/support/random_loop_nest.h"

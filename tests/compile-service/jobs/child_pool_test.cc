@@ -10,6 +10,9 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/limits.h"
+#include "compile-service/jobs/job_codec.h"
+#include "compile-service/jobs/replay_files.h"
 
 namespace kiln {
 namespace {
@@ -102,9 +105,49 @@ TEST_F(ChildPoolTest, AHungChildIsEndedAtTheDeadline) {
 
 TEST_F(ChildPoolTest, AnEarlyExitAndALieAreOneJobEach) {
   EXPECT_NE(Do("exit").error().message.find("status 3"), std::string::npos);
-  EXPECT_FALSE(Do("lie").has_value());
+  EXPECT_EQ(Do("lie").error().code, ErrorCode::kMalformed);
   EXPECT_EQ(Text(Do("still here").value()), "still here");
   EXPECT_EQ(pool_->crashes(), 2u);
+}
+
+TEST_F(ChildPoolTest, AJobThatIsTooLargeCostsNoChild) {
+  const std::string first = Text(Do("pid").value());
+  const Result<Frame> large = pool_->Submit({7, std::vector<uint8_t>(limits::kChildFrameBytesMax + 1)}, 0).get();
+  EXPECT_EQ(large.error().code, ErrorCode::kLimitExceeded) << ToString(large.error());
+  EXPECT_EQ(Text(Do("pid").value()), first);
+  EXPECT_EQ(pool_->crashes(), 0u);
+}
+
+TEST_F(ChildPoolTest, WhatAChildRefusesIsCountedAndCanBeReplayed) {
+  const Frame refused = FailedFrame({ErrorCode::kCompileFailed, "wrong result", {}});  // comes back as it is
+  const Frame impossible = FailedFrame({ErrorCode::kUnsupported, "no such thing", {}});
+  for (const bool keeps : {false, true}) {
+    ChildPoolOptions options;
+    options.binary = ECHO_CHILD;
+    options.replay_directory = replay_;
+    options.keeps_refused = keeps;
+    pool_ = ChildPool::Start(options).value();
+    EXPECT_TRUE(pool_->Submit(refused, 0).get().has_value());
+    EXPECT_TRUE(pool_->Submit(impossible, 0).get().has_value());
+    EXPECT_EQ(pool_->refused(), keeps ? 1u : 0u);
+    EXPECT_EQ(pool_->crashes(), 0u);
+    EXPECT_EQ(Replays(), keeps ? 1u : 0u);
+  }
+  const Result<Frame> again = ReadReplay(std::filesystem::directory_iterator(replay_)->path().string());
+  ASSERT_TRUE(again.has_value()) << ToString(again.error());
+  EXPECT_EQ(again->kind, refused.kind);
+  EXPECT_EQ(again->payload, refused.payload);
+  EXPECT_FALSE(ReadReplay(replay_ + "/nothing").has_value());
+}
+
+TEST_F(ChildPoolTest, AChildOfOneJobDoesNoOther) {
+  ChildPoolOptions options;
+  options.binary = ECHO_CHILD;
+  options.one_job_each = true;
+  pool_ = ChildPool::Start(options).value();
+  const std::string first = Text(Do("pid").value());
+  EXPECT_NE(Text(Do("pid").value()), first);
+  EXPECT_EQ(pool_->crashes(), 0u);
 }
 
 TEST_F(ChildPoolTest, ExhaustedMemoryCostsOneJob) {
@@ -156,7 +199,7 @@ TEST_F(ChildPoolTest, TheQueueIsBounded) {
   auto blocker = pool_->Submit(Order("hang"), 9);
   usleep(100'000);
   std::vector<ChildAnswer> waiting;
-  for (size_t i = 0; i < kChildJobsQueuedMax; ++i) waiting.push_back(pool_->Submit(Order("x"), 0));
+  for (size_t i = 0; i < limits::kChildJobsQueuedMax; ++i) waiting.push_back(pool_->Submit(Order("x"), 0));
   EXPECT_EQ(Do("one too many").error().code, ErrorCode::kBusy);
   EXPECT_FALSE(blocker.get().has_value());
   for (ChildAnswer& answer : waiting) EXPECT_TRUE(answer.get().has_value());
@@ -164,16 +207,44 @@ TEST_F(ChildPoolTest, TheQueueIsBounded) {
 
 TEST_F(ChildPoolTest, TheNewestReplayFilesAreKept) {
   std::filesystem::create_directories(replay_);
-  for (size_t i = 0; i < kReplayFilesMax + 6; ++i) {
+  for (size_t i = 0; i < limits::kReplayFilesMax + 6; ++i) {
     const std::string path = replay_ + "/" + std::to_string(i) + ".job";
     std::ofstream(path) << "a job";
     std::filesystem::last_write_time(
         path, std::filesystem::file_time_type::clock::now() - std::chrono::hours(i < 7 ? 100 + i : 1));
   }
   EXPECT_FALSE(Do("crash").has_value());
-  EXPECT_EQ(Replays(), kReplayFilesMax);
+  EXPECT_EQ(Replays(), limits::kReplayFilesMax);
   EXPECT_FALSE(std::filesystem::exists(replay_ + "/6.job")) << "one of the oldest";
   EXPECT_TRUE(std::filesystem::exists(replay_ + "/7.job"));
+}
+
+TEST_F(ChildPoolTest, ReplayFilesAreBoundedInBytesToo) {
+  std::filesystem::create_directories(replay_);
+  for (int i = 0; i < 3; ++i) {
+    const std::string path = replay_ + "/" + std::to_string(i) + ".7.job";
+    std::ofstream(path) << "a job";
+    std::filesystem::resize_file(path, limits::kReplayBytesMax / 3);  // sparse
+    std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now() - std::chrono::hours(9 - i));
+  }
+  ASSERT_TRUE(WriteReplay(replay_, Order("one more")).has_value());
+  EXPECT_EQ(Replays(), 3u);
+  EXPECT_FALSE(std::filesystem::exists(replay_ + "/0.7.job")) << "the oldest";
+  EXPECT_FALSE(WriteReplay(replay_, {7, std::vector<uint8_t>(limits::kReplayBytesMax + 1)}).has_value());
+  EXPECT_EQ(Replays(), 3u);
+}
+
+TEST_F(ChildPoolTest, StoppingEndsAJobThatHangs) {
+  ChildPoolOptions options;
+  options.binary = ECHO_CHILD;
+  options.job_deadline_ms = 3'600'000;
+  options.replay_directory = replay_;
+  pool_ = ChildPool::Start(options).value();
+  auto busy = pool_->Submit(Order("hang"), 0);
+  usleep(100'000);
+  pool_.reset();
+  EXPECT_EQ(busy.get().error().code, ErrorCode::kCancelled);
+  EXPECT_EQ(Replays(), 0u);
 }
 
 TEST_F(ChildPoolTest, StoppingAnswersWhatWaits) {

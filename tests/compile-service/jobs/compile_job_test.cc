@@ -3,8 +3,10 @@
 #include "compile-service/jobs/compile_job.h"
 
 #include <atomic>
+#include <functional>
 #include <thread>
 
+#include "compile-service/jobs/check_lowered.h"
 #include "tests/compile-service/jobs/workshop_fixture.h"
 
 namespace kiln {
@@ -80,14 +82,123 @@ TEST_F(CompileJobTest, AReusedKernelBringsItsOwnEvidence) {
   const LowerAnswer lowered = Lowered();
   const Digest key = lowered.kernels.at(0).key;
   const Bytes code = Compile(lowered.kernels[0]);
-  for (const ValidationKind known : {ValidationKind::kNotExecuted, ValidationKind::kExecuted}) {
-    Put(code, BindKernel(key, KernelIdOf(code), known, key_));
-    const Result<CompileOutcome> outcome = Run(ECHO_CHILD);  // nothing is left to be tried
-    ASSERT_TRUE(outcome.has_value()) << ToString(outcome.error());
-    EXPECT_EQ(outcome->kernels_reused, 1u);
-    EXPECT_EQ(Record(outcome->reply.plan_key).evidence.validation, known);
-    ASSERT_TRUE(client_->CallSync(cache::PurgeRequest{cache::PurgeKind::kPlan, outcome->reply.plan_key}, kWaitMs));
+  Put(code, BindKernel(key, KernelIdOf(code), ValidationKind::kExecuted, key_));
+  const Result<CompileOutcome> outcome = Run(ECHO_CHILD);  // nothing is left to be tried
+  ASSERT_TRUE(outcome.has_value()) << ToString(outcome.error());
+  EXPECT_EQ(outcome->kernels_reused, 1u);
+  EXPECT_EQ(Record(outcome->reply.plan_key).evidence.validation, ValidationKind::kExecuted);
+}
+
+// A replica on a weaker host made it; this one can run it, and does.
+TEST_F(CompileJobTest, AKernelThatNobodyRanIsTriedWhereItCanBe) {
+  const LowerAnswer lowered = Lowered();
+  const Digest key = lowered.kernels.at(0).key;
+  const Bytes code = Compile(lowered.kernels[0]);
+  Put(code, BindKernel(key, KernelIdOf(code), ValidationKind::kNotExecuted, key_));
+  const Result<CompileOutcome> outcome = Run(KILN_BIN_DIR "/kiln-validate-child");
+  ASSERT_TRUE(outcome.has_value()) << ToString(outcome.error());
+  EXPECT_EQ(outcome->kernels_reused, 0u);
+  EXPECT_EQ(Record(outcome->reply.plan_key).evidence.validation, ValidationKind::kExecuted);
+  EXPECT_EQ(Bound(key).validation, ValidationKind::kExecuted);
+}
+
+// Whatever a child answers, nothing is signed that the request did not ask for.
+TEST_F(CompileJobTest, AnAnswerThatDoesNotFitTheRequestIsRefused) {
+  const LowerAnswer good = Lowered();
+  const CompileRequest request = Request();
+  const Segment segment = DecodeSegment(request.segment).value();
+  const Plan plan = DecodePlan(good.plan).value();
+  ASSERT_TRUE(CheckLowered(good, plan, request, segment).has_value());
+  const std::pair<const char*, std::function<void(LowerAnswer&, Plan&)>> lies[] = {
+      {"another kernel's key", [](LowerAnswer& answer, Plan&) { answer.kernels[0].key.bytes[0] ^= 1; }},
+      {"bytes that are no spec", [](LowerAnswer& answer, Plan&) { answer.kernels[0].spec.pop_back(); }},
+      {"another code generator", [](LowerAnswer& answer, Plan&) { answer.codegen_id.bytes[0] ^= 1; }},
+      {"another target", [](LowerAnswer&, Plan& made) { made.target = "x86-64-v3"; }},
+      {"another segment", [](LowerAnswer&, Plan& made) { made.segment.bytes[0] ^= 1; }},
+      {"another mode", [](LowerAnswer&, Plan& made) { made.numeric_mode = NumericMode::kFast; }},
+      {"another ABI", [](LowerAnswer&, Plan& made) { ++made.abi; }},
+      {"a wider guard", [](LowerAnswer&, Plan& made) { made.guard.symbols[0].max = 5000; }},
+      {"fewer symbols", [](LowerAnswer&, Plan& made) { made.guard.symbols.clear(); }}};
+  for (const auto& [name, lie] : lies) {
+    LowerAnswer answer = good;
+    Plan made = plan;
+    lie(answer, made);
+    EXPECT_FALSE(CheckLowered(answer, made, request, segment).has_value()) << name;
   }
+  Plan narrower = plan;
+  narrower.guard.symbols[0] = {8, 64, 8};
+  EXPECT_TRUE(CheckLowered(good, narrower, request, segment).has_value());
+}
+
+TEST_F(CompileJobTest, AQuarantinedPlanIsMadeAgainByAnotherCodeGeneratorOnly) {
+  const Result<CompileOutcome> first = Run(KILN_BIN_DIR "/kiln-validate-child");
+  ASSERT_TRUE(first.has_value()) << ToString(first.error());
+  const PlanKey key = first->reply.plan_key;
+  PlanRecord older = Record(key);
+  older.provenance.codegen_id.bytes[0] ^= 1;
+  older.provenance.created_wall_ms = 1;
+  const auto mark = [&] { ASSERT_TRUE(client_->CallSync(cache::QuarantineRequest{key, true}, kWaitMs).has_value()); };
+  const auto purge = [&] {
+    ASSERT_TRUE(client_->CallSync(cache::PurgeRequest{cache::PurgeKind::kPlan, key}, kWaitMs).has_value());
+  };
+  mark();
+  for (const bool stored : {true, false}) {
+    const Result<CompileOutcome> again = Run(ECHO_CHILD);  // nothing comes to be tried
+    ASSERT_FALSE(again.has_value());
+    EXPECT_EQ(again.error().code, ErrorCode::kQuarantined) << "its record is stored: " << stored;
+    purge();
+  }
+  ASSERT_TRUE(client_->CallSync(cache::QuarantineRequest{key, false}, kWaitMs).has_value());
+  ASSERT_TRUE(client_->PublishBlobsSync({Compile(Lowered().kernels.at(0))}, kWaitMs).has_value());
+  const auto published = client_->CallSync(cache::PublishPlanRequest{EncodeAndSign(older, key_), {}}, kWaitMs);
+  ASSERT_TRUE(published.has_value()) << ToString(published.error());
+  mark();
+  const Result<CompileOutcome> healed = Run(KILN_BIN_DIR "/kiln-validate-child");
+  ASSERT_TRUE(healed.has_value()) << ToString(healed.error());
+  EXPECT_FALSE(healed->reply.already_there);
+  EXPECT_EQ(Published(), std::vector<PlanKey>{key});
+}
+
+// The store is what fails here, not the request.
+TEST_F(CompileJobTest, WhatTheStoreRefusesIsUnavailable) {
+  UseValidator(KILN_BIN_DIR "/kiln-validate-child");
+  CompileWorkshop workshop = Workshop();
+  workshop.holder = std::string(1000, 'x');  // more than the store takes
+  CompileJob job(Request(), workshop, std::make_shared<JobControl>());
+  const auto outcome = job.Advance();
+  ASSERT_FALSE(outcome.has_value());
+  EXPECT_EQ(outcome.error().code, ErrorCode::kUnavailable) << ToString(outcome.error());
+}
+
+// Equal plans of different requests: the values seen are no part of a plan's key.
+TEST_F(CompileJobTest, OnePlanIsMadeByOneJobOfAProcess) {
+  UseValidator(KILN_BIN_DIR "/kiln-validate-child");
+  CompileWorkshop workshop = Workshop();
+  const PlanKey key = ComputePlanKey(DecodePlan(Lowered().plan).value());
+  ASSERT_TRUE(workshop.in_work->Begin(key));  // by another job of this process
+  {
+    CompileJob job(Request(), workshop, std::make_shared<JobControl>());
+    const auto outcome = job.Advance();
+    ASSERT_TRUE(outcome.has_value() && !outcome->has_value());
+    EXPECT_EQ(job.waits_for().key, key);
+  }
+  EXPECT_FALSE(workshop.in_work->Begin(key)) << "who did not begin it does not end it";
+  EXPECT_EQ(Stat("claims_granted"), 0u);
+  workshop.in_work->End(key);
+  CompileJob job(Request(), workshop, std::make_shared<JobControl>());
+  const auto outcome = job.Advance();
+  ASSERT_TRUE(outcome.has_value() && outcome->has_value());
+  EXPECT_FALSE((**outcome).reply.already_there);
+}
+
+TEST(JobControl, ADeadlineThatWasMissedIsKnownWhenALaterOneComes) {
+  JobControl control(1'000);
+  EXPECT_TRUE(control.Check(1'000).has_value());
+  EXPECT_FALSE(control.missed_deadline_ns().has_value());
+  EXPECT_EQ(control.Check(1'001).error().code, ErrorCode::kDeadlineExceeded);
+  control.Extend(5'000);
+  EXPECT_EQ(control.missed_deadline_ns(), 1'000);
+  EXPECT_TRUE(control.Check(1'001).has_value());
 }
 
 // Time that a test moves on.

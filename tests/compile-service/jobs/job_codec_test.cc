@@ -23,11 +23,12 @@ TEST(JobCodec, RoundTripKeepsEverything) {
   ASSERT_EQ(back.kernels.size(), 2u);
   EXPECT_EQ(back.kernels[0].trial_dims, Answer().kernels[0].trial_dims);
   EXPECT_EQ(back.generated_nodes, 7u);
-  const ValidateJob job{Target::kX86V3, {1}, {2, 3}, {{4}}, 5};
+  const ValidateJob job{Target::kX86V3, {1}, {2, 3}, {{4}}, 5, 600};
   const ValidateJob job_back = ValidateJobFrom(ToFrame(job)).value();
   EXPECT_EQ(job_back.target, Target::kX86V3);
   EXPECT_EQ(job_back.code, job.code);
   EXPECT_EQ(job_back.seed, 5u);
+  EXPECT_EQ(job_back.deadline_ms, 600u);
 }
 
 TEST(JobCodec, AFailureCarriesItsCodeAndMessage) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/base/limits.h"
+
 namespace kiln {
 namespace {
 
@@ -26,7 +28,7 @@ std::vector<std::vector<int64_t>> TrialsOf(const Plan& plan, std::vector<int64_t
 
 TEST(TrialDims, TheObservedCallComesFirstThenOnesAroundItTheSmallestAndOthers) {
   const auto trials = TrialsOf(PlanOf({1}, {1}), {2, 100});
-  EXPECT_EQ(trials.size(), kTrialsPerKernelMax);
+  EXPECT_EQ(trials.size(), limits::kTrialsPerKernelMax);
   EXPECT_EQ(trials[0], (std::vector<int64_t>{2, 100}));
   EXPECT_THAT(trials, Contains(ElementsAre(3, 101)));
   EXPECT_THAT(trials, Contains(ElementsAre(1, 99)));

@@ -80,8 +80,8 @@ class WorkshopTest : public ::testing::Test {
             {64}};
   }
   // What the compile child makes of the request.
-  LowerAnswer Lowered() {
-    Message message = EncodeCompileRequest(Request());
+  LowerAnswer Lowered(const std::string& op = "Neg") {
+    Message message = EncodeCompileRequest(Request(op));
     return LowerAnswerFrom(compilers_->Submit(LowerFrame(std::move(message.payload)), 0).get().value()).value();
   }
   Bytes Compile(const LowerAnswer::Kernel& kernel) {

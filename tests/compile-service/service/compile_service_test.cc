@@ -17,10 +17,15 @@ class CompileServiceTest : public WorkshopTest {
   void Serve(int job_threads) {
     CompileServiceOptions options;
     options.job_threads = job_threads;
+    Serve(options);
+  }
+  void Serve(const CompileServiceOptions& options) {
     compile_service_ = std::make_unique<CompileService>(Workshop(), options);
     server_loop_ = Loop::Start("server").value();
     const std::string endpoint = "ipc://" + directory_ + "/compile";
-    server_ = RpcServer::Listen(*server_loop_, {.endpoints = {endpoint}, .security = {.insecure = true}}).value();
+    server_ = RpcServer::Listen(*server_loop_,
+                                {.endpoints = {endpoint}, .security = {.insecure = true}, .pending_max = kSlots})
+                  .value();
     compile_service_->RegisterOn(*server_);
     server_->Serve();
     for (auto* client : {&first_, &second_})
@@ -41,6 +46,15 @@ class CompileServiceTest : public WorkshopTest {
     return answer->get_future();
   }
 
+  // Different requests for one plan.
+  static CompileRequest Seen(int64_t width) {
+    CompileRequest request = Request();
+    request.hints = {width};
+    return request;
+  }
+  Result<RpcReply> Call(CompileMethod method) { return second_->CallSync(static_cast<uint16_t>(method), {}, kWaitMs); }
+
+  static constexpr size_t kSlots = 64;
   std::unique_ptr<Loop> server_loop_;
   std::unique_ptr<RpcServer> server_;
   std::unique_ptr<CompileService> compile_service_;
@@ -87,6 +101,119 @@ TEST_F(CompileServiceTest, APlanThatAnotherReplicaCompilesHoldsUpNobodyElse) {
   const Result<CompileReply> reply = held.get();
   ASSERT_TRUE(reply.has_value()) << ToString(reply.error());
   EXPECT_EQ(reply->plan_key, key);
+}
+
+TEST_F(CompileServiceTest, PingStatsAndCancelAreAnsweredHoweverManyRequestsWait) {
+  UseHungValidator();
+  Serve(1);
+  std::vector<std::future<Result<CompileReply>>> waiting;
+  for (size_t i = 0; i < kSlots + 8; ++i) waiting.push_back(Ask(*first_, Seen(static_cast<int64_t>(i) + 1)));
+  ASSERT_TRUE(Soon([&] { return server_->Stats().pending == kSlots; }));
+  for (const CompileMethod method : {CompileMethod::kPing, CompileMethod::kStats}) {
+    const auto reply = Call(method);
+    EXPECT_TRUE(reply.has_value()) << ToString(reply.error());
+  }
+  CancelCompile(*first_, Seen(1).Key());
+  EXPECT_EQ(waiting[0].get().error().code, ErrorCode::kCancelled);
+}
+
+TEST_F(CompileServiceTest, TheQueueIsBoundedInRequestsAndInBytes) {
+  UseHungValidator();
+  CompileServiceOptions options{.queue_max = 2, .job_threads = 1};
+  Serve(options);
+  std::vector<std::future<Result<CompileReply>>> waiting;
+  const auto ask = [&](int64_t width) { waiting.push_back(Ask(*first_, Seen(width))); };
+  ask(1);
+  ASSERT_TRUE(Soon([&] { return compile_service_->Stats().running == 1; }));
+  ask(2);
+  ask(3);
+  ASSERT_TRUE(Soon([&] { return compile_service_->Stats().queued == 2; }));
+  EXPECT_EQ(Ask(*first_, Seen(4)).get().error().code, ErrorCode::kBusy);
+  compile_service_->Stop(0);
+  for (auto& answer : waiting) EXPECT_FALSE(answer.get().has_value());
+  first_.reset();
+  second_.reset();
+  server_.reset();
+  options = {.queue_max = 100, .bytes_max = 2 * Seen(1).segment.size(), .job_threads = 1};
+  Serve(options);
+  waiting.clear();
+  ask(1);
+  ask(2);
+  EXPECT_EQ(Ask(*first_, Seen(3)).get().error().code, ErrorCode::kBusy);
+}
+
+TEST_F(CompileServiceTest, StoppingAnswersWhatRunsWhatWaitsAndWhatIsHeld) {
+  UseHungValidator();
+  Serve(1);
+  ASSERT_TRUE(Claim(cache::ClaimKind::kPlan, ComputePlanKey(DecodePlan(Lowered("Abs").plan).value()), "another"));
+  std::vector<std::future<Result<CompileReply>>> waiting;
+  waiting.push_back(Ask(*first_, Request("Abs")));
+  ASSERT_TRUE(Soon([&] {
+    const CompileStats stats = compile_service_->Stats();
+    return stats.queued == 1 && stats.running == 0;
+  }));
+  waiting.push_back(Ask(*first_, Request()));
+  ASSERT_TRUE(Soon([&] { return compile_service_->Stats().running == 1 && Stat("leases") == 3; }));
+  waiting.push_back(Ask(*second_, Request("Exp")));
+  ASSERT_TRUE(Soon([&] { return compile_service_->Stats().queued == 2; }));
+  server_->Drain();
+  compile_service_->Stop(50);
+  for (auto& answer : waiting) EXPECT_EQ(answer.get().error().code, ErrorCode::kUnavailable);
+  EXPECT_TRUE(server_->Settle(kWaitMs));
+  EXPECT_EQ(Stat("leases"), 1u) << "of the other replica";
+}
+
+TEST_F(CompileServiceTest, ARunningRequestMayFinishWithinTheGrace) {
+  UseValidator(KILN_BIN_DIR "/kiln-validate-child");
+  Serve(1);
+  auto answer = Ask(*first_, Request());
+  ASSERT_TRUE(Soon([&] { return compile_service_->Stats().running == 1 || compile_service_->Stats().plans == 1; }));
+  compile_service_->Stop(kWaitMs);
+  const Result<CompileReply> reply = answer.get();
+  EXPECT_TRUE(reply.has_value()) << ToString(reply.error());
+}
+
+// The normal start of a fleet: workers saw different widths, and ask for one generic plan.
+TEST_F(CompileServiceTest, OnePlanIsCompiledOnceWhateverWidthsWereSeen) {
+  UseValidator(KILN_BIN_DIR "/kiln-validate-child");
+  Serve(3);
+  std::vector<std::future<Result<CompileReply>>> waiting;
+  for (const int64_t width : {64, 65, 100}) waiting.push_back(Ask(*first_, Seen(width)));
+  int made = 0;
+  for (auto& answer : waiting) {
+    const Result<CompileReply> reply = answer.get();
+    ASSERT_TRUE(reply.has_value()) << ToString(reply.error());
+    made += reply->already_there ? 0 : 1;
+  }
+  EXPECT_EQ(made, 1);
+  EXPECT_EQ(compile_service_->Stats().plans, 1u);
+  EXPECT_EQ(Stat("plans_known"), 0u) << "nothing was published twice";
+}
+
+TEST_F(CompileServiceTest, ARequestsOwnFailureIsRememberedTheStoresIsNot) {
+  UseValidator(KILN_BIN_DIR "/kiln-validate-child");
+  CompileServiceOptions options;
+  options.failure_backoff_ms = 3'600'000;
+  Serve(options);
+  CompileRequest impossible = Request();
+  impossible.target = "no-such-target";
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Ask(*first_, impossible).get().error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(compile_service_->Stats().failures, 1u) << "and twice from memory";
+  service_.reset();  // the store
+  for (uint64_t failures = 2; failures < 4; ++failures) {
+    const Result<CompileReply> reply = Ask(*first_, Request()).get();
+    ASSERT_FALSE(reply.has_value());
+    EXPECT_EQ(reply.error().code, ErrorCode::kUnavailable) << ToString(reply.error());
+    EXPECT_EQ(compile_service_->Stats().failures, failures) << "it was tried again";
+  }
+}
+
+TEST_F(CompileServiceTest, WhatADeadlineEndsIsNoFailure) {
+  UseHungValidator();
+  Serve(1);
+  EXPECT_FALSE(Ask(*first_, Request(), 300).get().has_value());
+  EXPECT_TRUE(Soon([&] { return compile_service_->Stats().cancelled == 1; }));
+  EXPECT_EQ(compile_service_->Stats().failures, 0u);
 }
 
 TEST(OpTable, PeersAgreeWhenOneTableIsAPrefixOfTheOther) {

@@ -1,0 +1,45 @@
+#include "compile-service/jobs/check_lowered.h"
+
+#include "common/artifact/kernel_abi.h"
+#include "compile-service/codegen/llvm/codegen_id.h"
+#include "compile-service/ir/kernel_spec.h"
+
+namespace kiln {
+namespace {
+
+std::unexpected<Error> Refuse(const std::string& what) {
+  return Fail(ErrorCode::kCompileFailed, "the compile child answered with " + what);
+}
+
+bool IsWithin(const SymbolGuard& made, const SymbolGuard& asked) {
+  return made.min >= asked.min && made.max <= asked.max &&
+         (asked.divisor <= 1 || made.divisor % asked.divisor == 0 ||
+          (made.min == made.max && made.min % asked.divisor == 0));
+}
+
+}  // namespace
+
+Status CheckLowered(const LowerAnswer& answer, const Plan& plan, const CompileRequest& request,
+                    const Segment& segment) {
+  if (plan.segment != segment.id) return Refuse("a plan of another segment, " + plan.segment.ShortHex());
+  if (plan.target != request.target) return Refuse("a plan for " + plan.target + ", not for " + request.target);
+  if (plan.numeric_mode != request.numeric_mode) return Refuse("a plan of another numeric mode");
+  if (plan.abi != KILN_KERNEL_ABI) return Refuse("a plan of kernel ABI " + std::to_string(plan.abi));
+  if (!request.symbols.empty() && plan.guard.symbols.size() != request.symbols.size())
+    return Refuse("a guard over " + std::to_string(plan.guard.symbols.size()) + " symbols, not " +
+                  std::to_string(request.symbols.size()));
+  for (size_t i = 0; i < request.symbols.size(); ++i)
+    if (!IsWithin(plan.guard.symbols[i], request.symbols[i]))
+      return Refuse("a guard that admits other values of symbol " + std::to_string(i) + " than were asked for");
+  if (answer.codegen_id != codegen::CodegenId())
+    return Refuse("code of another generator, " + answer.codegen_id.ShortHex() +
+                  "; front and children are to be of one build");
+  for (const LowerAnswer::Kernel& kernel : answer.kernels) {
+    ASSIGN_OR_RETURN(const ir::KernelSpec spec, ir::DecodeSpec(kernel.spec));
+    if (kernel.key != ir::ComputeKernelKey(spec, request.target, codegen::CodegenId()))
+      return Refuse("a kernel whose key " + kernel.key.ShortHex() + " is not that of its spec");
+  }
+  return {};
+}
+
+}  // namespace kiln
