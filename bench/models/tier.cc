@@ -18,7 +18,7 @@ int64_t ProcessCpuNs() {
 class SilentObserver final : public CallObserver {
  public:
   void Interpreted(int, const Signature&, int64_t) override {}
-  void ShadowCandidate(int, const SegmentEntry&, const LinkedPlan&) override {}
+  void ShadowCandidate(int, const SegmentEntry&, const LinkedPlan&, bool) override {}
 };
 
 }  // namespace

@@ -1,7 +1,11 @@
 // A worker answers whatever becomes of the other services, and uses them again when they are back.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gmock/gmock.h>
 #include <signal.h>
 
 #include "common/numeric/difference.h"
+#include "common/worker_api/explain.h"
 #include "tests/end_to_end/fleet_fixture.h"
 #include "tests/end_to_end/small_model.h"
 #include "vm-worker/onnx/importer.h"
@@ -40,6 +44,38 @@ TEST_F(ServicesTest, PlansArriveAndServeShapesNeverSeen) {
   EXPECT_FALSE(Ask(*worker, 3)) << "the first answer is interpreted";
   ASSERT_TRUE(AskUntilCompiled(*worker));
   for (const int64_t rows : {0, 1, 100, 257}) EXPECT_TRUE(Ask(*worker, rows)) << rows << " rows";
+}
+
+// Calls that the generic plan answers make a shape frequent; what that plan takes for it, and how often it comes, pays
+// for an exact one. Sizes that come seldom stay on the generic plan.
+TEST_F(ServicesTest, ADominantShapeEndsUpOnAnExactPlan) {
+  RpcClient* worker = StartWorker();
+  Load(*worker);
+  ASSERT_TRUE(AskUntilCompiled(*worker));
+  const auto plans = [&] {
+    const auto reply = CallExplain(*worker, {.model = "m"}, 10'000);
+    EXPECT_TRUE(reply.has_value()) << ToString(reply.error());
+    std::vector<std::string> guards;
+    if (!reply.has_value()) return guards;
+    for (const ExplainedPlan& plan : reply->segments.at(0).plans)
+      if (plan.state == "published") guards.push_back(fmt::format("{}", fmt::join(plan.guard, "; ")));
+    return guards;
+  };
+  ASSERT_EQ(plans().size(), 1u);
+  int64_t calls = 0;
+  EXPECT_TRUE(Eventually([&] {
+    for (int i = 0; i < 50; ++i) {
+      EXPECT_TRUE(Ask(*worker, 2000)) << "a plan answers while the exact one is made and checked";
+      if (++calls % 8 == 0) {
+        EXPECT_TRUE(Ask(*worker, 1 + calls % 9));
+      }
+    }
+    return plans().size() == 2;
+  })) << calls
+      << " calls";
+  EXPECT_THAT(plans(), ::testing::Contains(::testing::HasSubstr("2000")));
+  for (const int64_t rows : {2000, 3, 77, 2000}) EXPECT_TRUE(Ask(*worker, rows));
+  EXPECT_EQ(CallStats(*worker, {}, 5'000)->Value("compiled"), 2u);
 }
 
 TEST_F(ServicesTest, ASecondWorkerIsWarmWithoutTheCompileService) {

@@ -1,8 +1,7 @@
 #include "vm-worker/dispatch/dispatcher.h"
 
 #include <algorithm>
-
-#include "common/base/clock.h"
+#include <utility>
 
 namespace kiln {
 Dispatcher::Dispatcher(std::span<const std::unique_ptr<SegmentRuntime>> runtimes, std::span<SegmentCounters> counters,
@@ -20,10 +19,6 @@ SegmentVerdict Dispatcher::Enter(const SegmentEntry& entry) {
   const auto segment = static_cast<size_t>(entry.segment);
   SegmentRuntime& runtime = *runtimes_[segment];
   SegmentCounters& counters = counters_[segment];
-  if (runtime.shadow_wanted.load(std::memory_order_relaxed) > 0 && observer_.ShadowRoom()) {
-    const LinkedPlan* plan = nullptr;
-    if (ShadowAdmits(runtime, entry, &plan)) return SegmentVerdict::kInterpretAndTell;
-  }
   const PlanList* list = runtime.slot.Load();
   if (list == nullptr) return SegmentVerdict::kInterpretAndTell;
   Memo& memo = MemoFor(entry);
@@ -34,11 +29,12 @@ SegmentVerdict Dispatcher::Enter(const SegmentEntry& entry) {
     return SegmentVerdict::kInterpretAndTell;
   }
   // An error of a reference step (an index out of range) is reported by the interpreter, which names the node.
-  if (!RunPlan(entry, *memo.instance, counters).has_value()) return SegmentVerdict::kInterpretAndTell;
+  if (!RunPlan(entry, memo, counters).has_value()) return SegmentVerdict::kInterpretAndTell;
   const uint32_t every = runtime.sample_every.load(std::memory_order_relaxed);
   if (every > 0 && counters.plan_calls.load(std::memory_order_relaxed) % every == 0)
     observer_.AnsweredByPlan(entry.segment, entry, *memo.instance);
   Count(counters.plan_calls);
+  if (runtime.shadow_wanted.load(std::memory_order_relaxed) > 0) OfferShadow(runtime, entry, true);
   return SegmentVerdict::kExecuted;
 }
 
@@ -48,9 +44,13 @@ void Dispatcher::Leave(const SegmentEntry& entry, int64_t elapsed_ns) {
   Count(counters.interpreted_ns, static_cast<uint64_t>(elapsed_ns));
   observer_.Interpreted(entry.segment, *entry.signature, elapsed_ns);
   const SegmentRuntime& runtime = *runtimes_[static_cast<size_t>(entry.segment)];
+  if (runtime.shadow_wanted.load(std::memory_order_relaxed) > 0) OfferShadow(runtime, entry, false);
+}
+
+void Dispatcher::OfferShadow(const SegmentRuntime& runtime, const SegmentEntry& entry, bool by_plan) {
   const LinkedPlan* plan = nullptr;
-  if (runtime.shadow_wanted.load(std::memory_order_relaxed) > 0 && ShadowAdmits(runtime, entry, &plan))
-    observer_.ShadowCandidate(entry.segment, entry, *plan);
+  if (observer_.ShadowRoom() && ShadowAdmits(runtime, entry, &plan))
+    observer_.ShadowCandidate(entry.segment, entry, *plan, by_plan);
 }
 
 bool Dispatcher::ShadowAdmits(const SegmentRuntime& runtime, const SegmentEntry& entry, const LinkedPlan** plan) {
@@ -80,6 +80,7 @@ Dispatcher::Memo& Dispatcher::MemoFor(const SegmentEntry& entry) {
 }
 
 void Dispatcher::Resolve(const SegmentEntry& entry, const PlanList& list, Memo& memo) {
+  Tell(static_cast<size_t>(entry.segment), *entry.signature, memo);
   memo.version = list.version();
   memo.instance.reset();
   memo.charge = {};
@@ -103,17 +104,19 @@ void Dispatcher::Resolve(const SegmentEntry& entry, const PlanList& list, Memo& 
   if (!charge.has_value()) return;
   memo.charge = std::move(*charge);
   memo.instance = std::move(*instance);
+  memo.exact = (*plan)->exact();
 }
 
-Status Dispatcher::RunPlan(const SegmentEntry& entry, PlanInstance& instance, SegmentCounters& counters) {
+Status Dispatcher::RunPlan(const SegmentEntry& entry, Memo& memo, SegmentCounters& counters) {
+  PlanInstance& instance = *memo.instance;
   SegmentRuntime& runtime = *runtimes_[static_cast<size_t>(entry.segment)];
   const bool timed = runtime.timing_wanted.load(std::memory_order_relaxed) > 0;
   StepTiming timing;
   if (timed) timing.step_ns.assign(instance.linked().plan().steps.size(), 0);
-  const int64_t start = SystemClock().NowNs();
+  const int64_t start = options_.clock->NowNs();
   ASSIGN_OR_RETURN(const SegmentCallResult call,
                    RunOnEntry(instance, entry, tables_, timed ? &timing : nullptr, nullptr, options_.pool));
-  const int64_t total = SystemClock().NowNs() - start;
+  const int64_t total = options_.clock->NowNs() - start;
   if (timed) {
     runtime.timing_wanted.fetch_sub(1, std::memory_order_relaxed);
     observer_.Timed(entry.segment, entry, instance, timing);
@@ -121,7 +124,16 @@ Status Dispatcher::RunPlan(const SegmentEntry& entry, PlanInstance& instance, Se
   Count(counters.kernel_ns, static_cast<uint64_t>(total - call.reference_ns));
   Count(counters.reference_ns, static_cast<uint64_t>(call.reference_ns));
   if (call.input_copies > 0) Count(counters.input_copies, call.input_copies);
+  memo.untold_ns += total;
+  if (++memo.untold_calls >= kToldCalls || memo.untold_ns >= kToldNs)
+    Tell(static_cast<size_t>(entry.segment), *entry.signature, memo);
   return {};
+}
+
+void Dispatcher::Tell(size_t segment, const Signature& signature, Memo& memo) {
+  if (memo.untold_calls == 0) return;
+  observer_.Answered(static_cast<int>(segment), signature, memo.exact, std::exchange(memo.untold_calls, 0),
+                     std::exchange(memo.untold_ns, 0));
 }
 
 void Dispatcher::EvictOldest() {
@@ -136,6 +148,7 @@ void Dispatcher::EvictOldest() {
         found = true;
       }
   if (!found) return;
+  Tell(oldest_segment, oldest->first, oldest->second);
   recent_[oldest_segment] = {};
   memos_[oldest_segment].erase(oldest);
   --memo_count_;

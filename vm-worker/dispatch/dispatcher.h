@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "vm-worker/dispatch/segment_call.h"
 #include "vm-worker/dispatch/segment_runtime.h"
 #include "vm-worker/interp/segment_hook.h"
@@ -20,10 +21,15 @@ class CallObserver {
   virtual ~CallObserver() = default;
   // An interpreted call of segment `segment` with this signature.
   virtual void Interpreted(int segment, const Signature& signature, int64_t elapsed_ns) = 0;
-  // Whether a sample would be taken now; else no call is interpreted for the sake of one.
+  // `calls` more calls of one signature that a plan, an exact one or not, answered in `elapsed_ns` together. Told in
+  // bundles (kToldCalls, kToldNs); what is left when the dispatcher ends is not told.
+  virtual void Answered(int /*segment*/, const Signature& /*signature*/, bool /*exact*/, uint64_t /*calls*/,
+                        int64_t /*elapsed_ns*/) {}
+  // Whether a sample would be taken now.
   virtual bool ShadowRoom() const { return true; }
-  // The interpreter answered a call that the shadowed plan admits: inputs and outputs may be copied now.
-  virtual void ShadowCandidate(int segment, const SegmentEntry& entry, const LinkedPlan& plan) = 0;
+  // A call that the shadowed plan admits was answered, by the interpreter or by a published plan (`by_plan`): inputs
+  // and outputs may be copied now.
+  virtual void ShadowCandidate(int segment, const SegmentEntry& entry, const LinkedPlan& plan, bool by_plan) = 0;
   // A plan answered a call that is to be a sample (SegmentRuntime::sample_every).
   virtual void AnsweredByPlan(int /*segment*/, const SegmentEntry& /*entry*/, const PlanInstance& /*instance*/) {}
   // A call that explain asked to measure: time per step of the plan that answered it.
@@ -35,7 +41,13 @@ struct DispatcherOptions {
   size_t instances_max = 1024;     // memoised per thread, over all segments
   KernelPool* pool = nullptr;      // shared by the worker's threads; outlives the dispatcher
   MemoryBudget* budget = nullptr;  // where instances are booked; outlives the dispatcher
+  const Clock* clock = &SystemClock();
 };
+
+// Calls of one signature that plans answer are told when there are so many of them or they took so long together:
+// telling costs some hundred nanoseconds.
+inline constexpr uint64_t kToldCalls = 1024;
+inline constexpr int64_t kToldNs = 1'000'000;
 
 // One per worker thread and model. Not thread-safe; the caller is inside an EpochScope while the interpreter runs.
 class Dispatcher final : public SegmentHook {
@@ -56,13 +68,18 @@ class Dispatcher final : public SegmentHook {
     std::unique_ptr<PlanInstance> instance;
     MemoryCharge charge;
     uint64_t last_use = 0;
+    bool exact = false;  // the instance's plan
+    uint64_t untold_calls = 0;
+    int64_t untold_ns = 0;
   };
   using SegmentMemos = std::unordered_map<Signature, Memo, SignatureHash>;
 
   Memo& MemoFor(const SegmentEntry& entry);
   void Resolve(const SegmentEntry& entry, const PlanList& list, Memo& memo);
+  void OfferShadow(const SegmentRuntime& runtime, const SegmentEntry& entry, bool by_plan);
   bool ShadowAdmits(const SegmentRuntime& runtime, const SegmentEntry& entry, const LinkedPlan** plan);
-  Status RunPlan(const SegmentEntry& entry, PlanInstance& instance, SegmentCounters& counters);
+  Status RunPlan(const SegmentEntry& entry, Memo& memo, SegmentCounters& counters);
+  void Tell(size_t segment, const Signature& signature, Memo& memo);
   void EvictOldest();
 
   std::span<const std::unique_ptr<SegmentRuntime>> runtimes_;

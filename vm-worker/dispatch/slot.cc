@@ -11,7 +11,8 @@ uint64_t HashValues(std::span<const int64_t> values) {
   return FastHash({reinterpret_cast<const uint8_t*>(values.data()), values.size_bytes()});
 }
 
-// Symbol values of an exact guard; symbols known only inside the segment are written as the caller passes them.
+}  // namespace
+
 std::vector<int64_t> ExactValues(const LinkedPlan& plan) {
   std::vector<int64_t> values;
   const Guard& guard = plan.plan().guard;
@@ -21,8 +22,6 @@ std::vector<int64_t> ExactValues(const LinkedPlan& plan) {
   }
   return values;
 }
-
-}  // namespace
 
 PlanList::PlanList(std::vector<std::shared_ptr<const LinkedPlan>> plans, uint64_t version)
     : plans_(std::move(plans)), version_(version) {

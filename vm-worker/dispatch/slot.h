@@ -15,6 +15,9 @@
 
 namespace kiln {
 
+// The symbol values that an exact plan is for; -1 for symbols known only inside the segment.
+std::vector<int64_t> ExactValues(const LinkedPlan& plan);
+
 // The plans of a slot at one moment. Immutable, thread-safe.
 class PlanList {
  public:

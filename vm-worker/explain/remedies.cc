@@ -30,9 +30,19 @@ std::string MissText(const SegmentStatus& status, const TierPolicy& policy) {
         "{} calls were admitted by no plan, and the segment's budget of {} plans is used up: raise it (--plans)",
         status.totals.guard_misses, policy.plans_max);
   return fmt::format(
-      "{} calls were admitted by no plan; a shape with {} calls and {:.0f} % of the segment's gets an exact plan, up "
-      "to {} plans (--plans)",
-      status.totals.guard_misses, policy.exact_calls, 100 * policy.exact_share, policy.plans_max);
+      "{} calls were admitted by no plan; a shape with {} calls gets an exact plan when what that saves in {:.0f} s is "
+      "more than its compilation takes, up to {} plans (--plans)",
+      status.totals.guard_misses, policy.exact_calls, static_cast<double>(policy.horizon_ns) / 1e9, policy.plans_max);
+}
+
+// Why the most frequent shape has no plan of its own, while another plan answers it.
+std::string TopShapeText(const SegmentStatus& status, const TierPolicy& policy) {
+  if (!status.top_shape || status.top_shape->symbol_values.empty() || status.top_shape->times.exact.calls > 0 ||
+      status.top_shape->times.general.calls == 0)
+    return "";
+  return fmt::format(
+      "the most frequent shape ({}) has no exact plan yet: {}; it gets one from {} calls on when that pays",
+      fmt::join(status.top_shape->symbol_values, ", "), ForecastText(status.top_forecast), policy.exact_calls);
 }
 
 void AddReasonText(const SegmentStatus& status, const TierOptions& options, std::vector<std::string>& remedies) {
@@ -50,6 +60,7 @@ void AddReasonText(const SegmentStatus& status, const TierOptions& options, std:
       break;
     case MissReason::kGuardFailed:
       if (std::string text = MissText(status, options.policy); !text.empty()) remedies.push_back(std::move(text));
+      if (std::string text = TopShapeText(status, options.policy); !text.empty()) remedies.push_back(std::move(text));
       break;
     case MissReason::kCompileFailed:
       remedies.push_back(fmt::format(

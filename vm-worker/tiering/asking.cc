@@ -2,6 +2,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "vm-worker/tiering/tier_controller.h"
 
@@ -27,10 +28,13 @@ void TierController::AskVariants(ModelState& state, Group& group) {
 
 void TierController::OnVariants(ModelState& state, Group& group, const Result<cache::VariantsReply>& reply) {
   group.variants_pending = false;
+  if (std::exchange(group.variants_overtaken, false)) return;
   if (!reply.has_value()) return BackOff(group, MissReason::kNoService, reply.error());
   group.variants_known = true;
   group.backoff_ms = 0;
   if (group.reason == MissReason::kNoService) group.reason = MissReason::kCold;
+  for (const cache::Variant& variant : reply->variants) group.doubted.erase(variant.plan_key);
+  AskAboutDoubted(state, group);
   for (const cache::Variant& variant : reply->variants)
     if (variant.numeric_mode == static_cast<uint8_t>(options_.numeric_mode))
       Want(state, group, variant.plan_key, variant.evidence);
@@ -40,6 +44,8 @@ void TierController::Consider(ModelState& state, Group& group) {
   SegmentPlans plans;
   plans.request_pending = group.request.has_value();
   plans.exact.assign(group.exact_asked.begin(), group.exact_asked.end());
+  for (const auto& [key, entry] : group.plans)
+    if (entry.linked.front()->exact()) plans.exact.push_back(ExactValues(*entry.linked.front()));
   plans.published = static_cast<size_t>(
       std::count_if(group.plans.begin(), group.plans.end(), [](const auto& plan) { return plan.second.published; }));
   plans.generic = group.HasGeneric();
@@ -58,13 +64,18 @@ void TierController::SendRequest(ModelState& state, Group& group, const PlanWish
   request.priority = wish.priority;
   request.symbols = wish.symbols;
   request.hints = wish.hints;
-  if (wish.tier == PlanTier::kExact && !group.segment->symbols.empty()) group.exact_asked.insert(wish.hints);
+  const bool beside_others = wish.tier == PlanTier::kExact && !group.segment->symbols.empty();
+  if (beside_others) group.exact_asked.insert(wish.hints);
   group.request = request.Key();
   if (group.reason == MissReason::kCold) group.reason = MissReason::kCompiling;
   ++stats_.compile_requests;
-  spdlog::info("model {}: segment {} is hot ({} runs, {:.1f} ms interpreted); asking for a {} plan",
-               state.model->name(), group.id.ShortHex(), group.profile.interpreted_calls,
-               static_cast<double>(group.profile.interpreted_ns) / 1e6, PlanTierName(wish.tier));
+  if (beside_others)
+    spdlog::info("model {}: segment {}: asking for an exact plan: {}", state.model->name(), group.id.ShortHex(),
+                 ForecastText(wish.forecast));
+  else
+    spdlog::info("model {}: segment {} is hot ({} runs, {:.1f} ms interpreted); asking for a {} plan",
+                 state.model->name(), group.id.ShortHex(), group.profile.interpreted_calls,
+                 static_cast<double>(group.profile.interpreted_ns) / 1e6, PlanTierName(wish.tier));
   services_->Compile(request, ToGroup(state, group, &TierController::OnCompiled));
 }
 
@@ -76,7 +87,10 @@ void TierController::OnCompiled(ModelState& state, Group& group, const Result<Co
                    reply.error());
   }
   group.backoff_ms = 0;
-  stats_.compiled += reply->already_there ? 0 : 1;
+  if (!reply->already_there) {
+    ++stats_.compiled;
+    group.profile.compile_ns = static_cast<int64_t>(reply->compile_us * 1000);
+  }
   const int64_t now = Now();
   switch (Want(state, group, reply->plan_key, {})) {
     case Wanted::kFetching:

@@ -28,6 +28,15 @@ Result<FetchedPlan> FleetServices::Fetch(const PlanKey& key, const SegmentId& se
   return source_.Fetch(key, segment, options_.store_deadline_ms);
 }
 
+Status FleetServices::Standing(const PlanKey& key) {
+  RETURN_IF_ERROR(store_.CallSync(cache::GetPlanRequest{key}, options_.store_deadline_ms));
+  return {};
+}
+
+void FleetServices::Forget(const PlanKey& key) {
+  if (disk_ != nullptr) disk_->DropRecord(key);
+}
+
 void FleetServices::Remember(const Mark& mark) {
   if (disk_ != nullptr) disk_->PutMark(mark);
 }

@@ -36,10 +36,12 @@ TierController::Wanted TierController::Want(ModelState& state, Group& group, con
       if (const auto place = Find(model, id)) OnFetched(*place->state, *place->group, *fetched);
     });
   });
-  if (posted)
-    group.fetching.insert(key);
-  else
+  if (posted) {
+    group.fetching.emplace(key, Fetching{});
+  } else {
+    group.ListAgain();  // so that it is met again
     BackOff(group, MissReason::kNoService, {ErrorCode::kBusy, "too many plans are being fetched", {}});
+  }
   return Wanted::kFetching;
 }
 
@@ -83,11 +85,12 @@ bool TierController::HasRoom(const Group& group, bool exact) const {
 }
 
 void TierController::OnFetched(ModelState& state, Group& group, Fetched& fetched) {
-  group.fetching.erase(fetched.key);
+  const auto under_way = group.fetching.extract(fetched.key);
+  if (!under_way.empty() && under_way.mapped().overtaken) return group.AskAgain();
   if (!fetched.status.has_value()) {
     const Error& error = fetched.status.error();
     if (MayPass(error.code)) {
-      group.variants_known = false;  // so that it is met again
+      group.ListAgain();  // so that it is met again
       return BackOff(group, MissReason::kNoService, error);
     }
     const bool full = error.code == ErrorCode::kLimitExceeded;
@@ -170,6 +173,7 @@ void TierController::PublishGroup(ModelState& state, Group& group) {
     runtime.slot.Publish(std::move(plans));
     runtime.sample_every.store(sampled ? options_.sample_every : 0);
   }
+  group.ForgetInterpreted();
   group.reason = MissReason::kGuardFailed;
   group.detail.clear();
 }

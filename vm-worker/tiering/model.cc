@@ -2,17 +2,26 @@
 
 namespace kiln {
 
-void ShapeHistogram::Add(int segment, const Signature& signature, uint64_t calls, int64_t ns) {
-  std::lock_guard lock(mutex_);
+ShapeTimes* ShapeHistogram::Find(int segment, const Signature& signature) {
   auto& shapes = shapes_[segment];
   auto it = shapes.find(signature);
   if (it == shapes.end()) {
-    if (count_ >= kShapesMax) return;
-    it = shapes.try_emplace(signature, Entry{signature, 0, 0}).first;
+    if (count_ >= kShapesMax) return nullptr;
+    it = shapes.try_emplace(signature, Entry{signature, {}}).first;
     ++count_;
   }
-  it->second.calls += calls;
-  it->second.ns += static_cast<uint64_t>(ns);
+  return &it->second.times;
+}
+
+void ShapeHistogram::AddInterpreted(int segment, const Signature& signature, int64_t ns) {
+  std::lock_guard lock(mutex_);
+  if (ShapeTimes* times = Find(segment, signature); times != nullptr) times->interpreted.Add(1, ns);
+}
+
+void ShapeHistogram::AddAnswered(int segment, const Signature& signature, bool exact, uint64_t calls, int64_t ns) {
+  std::lock_guard lock(mutex_);
+  if (ShapeTimes* times = Find(segment, signature); times != nullptr)
+    (exact ? times->exact : times->general).Add(calls, ns);
 }
 
 std::unordered_map<int, std::vector<ShapeHistogram::Entry>> ShapeHistogram::Take() {

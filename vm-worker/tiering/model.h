@@ -14,24 +14,28 @@
 #include "vm-worker/dispatch/dispatcher.h"
 #include "vm-worker/dispatch/segment_runtime.h"
 #include "vm-worker/interp/loaded_program.h"
+#include "vm-worker/tiering/policy.h"
 
 namespace kiln {
 
-// Shapes of interpreted calls of one model on one thread, until the control thread collects them. Bounded: shapes
-// beyond kShapesMax are counted together as calls without a shape.
+// Shapes of the calls of one model on one thread, until the control thread collects them. Bounded: of shapes beyond
+// kShapesMax nothing is kept.
 class ShapeHistogram {
  public:
   static constexpr size_t kShapesMax = 512;
   struct Entry {
     Signature signature;
-    uint64_t calls = 0;
-    uint64_t ns = 0;
+    ShapeTimes times;
   };
-  void Add(int segment, const Signature& signature, uint64_t calls, int64_t ns);
+  void AddInterpreted(int segment, const Signature& signature, int64_t ns);
+  // Calls that an exact plan or another one answered.
+  void AddAnswered(int segment, const Signature& signature, bool exact, uint64_t calls, int64_t ns);
   // Moves everything out: per segment, its entries.
   std::unordered_map<int, std::vector<Entry>> Take();
 
  private:
+  ShapeTimes* Find(int segment, const Signature& signature);  // mutex_ is held; nullptr: no room
+
   std::mutex mutex_;  // short: one worker thread against the control thread
   std::unordered_map<int, std::unordered_map<Signature, Entry, SignatureHash>> shapes_;
   size_t count_ = 0;

@@ -9,17 +9,6 @@ constexpr size_t kShapesPerSegmentMax = 1024;
 
 using TakenShapes = std::unordered_map<int, std::vector<ShapeHistogram::Entry>>;
 
-void AddShape(Group& group, const ShapeHistogram::Entry& entry) {
-  const auto parts = ParseSignature(entry.signature.words, group.segment->runtime_inputs);
-  if (!parts.has_value()) return;
-  std::vector<TensorRef> inputs;
-  for (const SignatureInput& input : parts->inputs) inputs.push_back({input.dtype, input.dims, input.strides, nullptr});
-  std::vector<int64_t> values(group.segment->symbols.size(), -1);
-  if (!BindSymbols(*group.segment, inputs, parts->parameters, values).has_value()) return;
-  if (group.shapes.size() < kShapesPerSegmentMax || group.shapes.contains(values)) group.shapes[values] += entry.calls;
-  group.last_interpreted = SeenCall{std::move(values), parts->inputs};
-}
-
 }  // namespace
 
 bool Group::HasGeneric() const {
@@ -28,28 +17,95 @@ bool Group::HasGeneric() const {
   });
 }
 
-void Group::AskAgain() {
+void Group::ListAgain() {
   variants_known = false;
+  variants_overtaken = variants_pending;
+}
+
+void Group::Overtake(const PlanKey& key) {
+  variants_overtaken |= variants_pending;
+  if (const auto it = fetching.find(key); it != fetching.end()) it->second.overtaken = true;
+}
+
+void Group::DoubtAll() {
+  ListAgain();
+  for (const auto& [key, entry] : plans) doubted.insert(key);
+  for (auto& [key, under_way] : fetching) under_way.overtaken = true;
+}
+
+void Group::AskAgain() {
+  ListAgain();
   retry_ns = 0;
   backoff_ms = 0;
 }
 
-ModelState::ModelState(std::shared_ptr<Model> of, MemoryBudget* of_worker) : model(std::move(of)), budget(of_worker) {
+void Group::ForgetInterpreted() {
+  for (auto& [values, times] : shapes) times.interpreted = {};
+  shapes_changed = true;
+}
+
+void Group::AddShape(const ShapeHistogram::Entry& entry) {
+  const auto parts = ParseSignature(entry.signature.words, segment->runtime_inputs);
+  if (!parts.has_value()) return;
+  std::vector<TensorRef> inputs;
+  for (const SignatureInput& input : parts->inputs) inputs.push_back({input.dtype, input.dims, input.strides, nullptr});
+  std::vector<int64_t> values(segment->symbols.size(), -1);
+  if (!BindSymbols(*segment, inputs, parts->parameters, values).has_value()) return;
+  if (entry.times.interpreted.calls > 0) last_interpreted = SeenCall{values, parts->inputs};
+  const auto it = shapes.find(values);
+  no_room |= it == shapes.end() && shapes.size() >= kShapesPerSegmentMax;
+  if (it == shapes.end() && shapes.size() >= kShapesPerSegmentMax) return;
+  (it == shapes.end() ? shapes[std::move(values)] : it->second).Add(entry.times);
+  shapes_changed = true;
+}
+
+void Group::HalveShapes(int64_t now_ns) {
+  halved_span_ns = (halved_span_ns + now_ns - counted_since_ns) / 2;
+  counted_since_ns = now_ns;
+  for (auto it = shapes.begin(); it != shapes.end();) {
+    ShapeTimes& times = it->second;
+    times.interpreted.Halve();
+    times.exact.Halve();
+    if (times.exact.calls == 0) times.general.Halve();
+    if (times.calls() == 0) {
+      exact_asked.erase(it->first);
+      it = shapes.erase(it);
+    } else {
+      ++it;
+    }
+  }
+  no_room = false;
+  shapes_changed = true;
+}
+
+void Group::UpdateShapes(int64_t now_ns) {
+  profile.span_ns = halved_span_ns + now_ns - counted_since_ns;
+  if (!shapes_changed) return;
+  shapes_changed = false;
+  profile.shapes.clear();
+  for (const auto& [values, times] : shapes) profile.shapes.push_back({values, times});
+  std::stable_sort(profile.shapes.begin(), profile.shapes.end(),
+                   [](const auto& a, const auto& b) { return a.times.calls() > b.times.calls(); });
+}
+
+ModelState::ModelState(std::shared_ptr<Model> of, MemoryBudget* of_worker, int64_t now_ns)
+    : model(std::move(of)), budget(of_worker) {
   for (size_t i = 0; i < model->program().segments().size(); ++i) {
     const Segment& segment = model->program().segments()[i];
     Group& group = groups[segment.id];
     group.id = segment.id;
+    group.counted_since_ns = now_ns;
     if (group.segment == nullptr) group.segment = &segment;
     group.sites.push_back(i);
   }
 }
 
-void ModelState::CollectProfile(MissLedger& all) {
+void ModelState::CollectProfile(const TierPolicy& policy, int64_t now_ns, MissLedger& all) {
   int64_t profile_bytes =
       static_cast<int64_t>(model->threads().size() * model->runtimes().size() * sizeof(SegmentCounters));
   for (const auto& [id, group] : groups)
-    profile_bytes +=
-        static_cast<int64_t>(sizeof(group) + group.shapes.size() * (96 + 16 * group.segment->symbols.size()));
+    profile_bytes += static_cast<int64_t>(
+        sizeof(group) + group.shapes.size() * (96 + 16 * group.segment->symbols.size() + sizeof(ShapeTimes)));
   if (profile_bytes != profile_charge.bytes()) {
     profile_charge = {};
     auto charge = MemoryCharge::Take(budget, MemoryUse::kProfiles, profile_bytes);
@@ -68,14 +124,12 @@ void ModelState::CollectProfile(MissLedger& all) {
       profile.plan_calls += totals.plan_calls;
       for (TakenShapes& shapes : taken)
         if (const auto entries = shapes.find(static_cast<int>(site)); entries != shapes.end())
-          for (const ShapeHistogram::Entry& entry : entries->second) AddShape(group, entry);
+          for (const ShapeHistogram::Entry& entry : entries->second) group.AddShape(entry);
     }
     all.Add(group.reason, profile.interpreted_calls - before, profile.interpreted_ns - before_ns);
     group.misses.Add(group.reason, profile.interpreted_calls - before, profile.interpreted_ns - before_ns);
-    profile.shapes.clear();
-    for (const auto& [values, calls] : group.shapes) profile.shapes.push_back({values, calls});
-    std::stable_sort(profile.shapes.begin(), profile.shapes.end(),
-                     [](const auto& a, const auto& b) { return a.calls > b.calls; });
+    if (group.no_room || now_ns - group.counted_since_ns >= policy.half_life_ns) group.HalveShapes(now_ns);
+    group.UpdateShapes(now_ns);
   }
 }
 

@@ -17,7 +17,7 @@
 
 namespace kiln {
 
-// The shape of an interpreted call.
+// The shape of a call.
 struct SeenCall {
   std::vector<int64_t> symbol_values;  // per symbol of the segment, -1 inside
   std::vector<SignatureInput> inputs;
@@ -35,6 +35,12 @@ struct PlanEntry {
   int64_t shadow_since_ns = 0;
 };
 
+// A plan under way. What was announced of its key, or of its signer, since it was asked for may be missing from what
+// comes: that is not used then, and the list is asked again.
+struct Fetching {
+  bool overtaken = false;
+};
+
 // All sites of a model with one SegmentId.
 struct Group {
   SegmentId id;
@@ -42,14 +48,22 @@ struct Group {
   std::vector<size_t> sites;
   std::map<PlanKey, PlanEntry> plans;
   RejectedPlans rejected;
-  std::set<PlanKey> fetching;
+  std::map<PlanKey, Fetching> fetching;
   SegmentProfile profile;
-  std::map<std::vector<int64_t>, uint64_t> shapes;
+  std::map<std::vector<int64_t>, ShapeTimes> shapes;
+  int64_t counted_since_ns = 0;  // span of `shapes`: from here, and what halving left of the time before
+  int64_t halved_span_ns = 0;
+  bool shapes_changed = false;  // since profile.shapes was written
+  bool no_room = false;         // for a shape, since counts were halved
   MissLedger misses;
   std::optional<SeenCall> last_interpreted;
-  std::set<std::vector<int64_t>> exact_asked;  // at most as many as `shapes`
+  std::set<std::vector<int64_t>> exact_asked;  // of `shapes`
   std::optional<Digest> request;               // to the compile service, not answered yet
   bool variants_known = false, variants_pending = false;
+  bool variants_overtaken = false;  // the answer under way may be older than what was announced
+  // Plans that the store may have withdrawn without this worker's hearing: those that its next list leaves out are
+  // asked about.
+  std::set<PlanKey> doubted;
   int64_t retry_ns = 0;           // the services are not asked before
   int64_t variants_again_ns = 0;  // when a plan of the list that is paused is worth another look; 0: none is
   int64_t backoff_ms = 0;
@@ -63,6 +77,21 @@ struct Group {
   bool HasGeneric() const;
   // Takes the pauses away: something in the store changed.
   void AskAgain();
+  // Other plans are published from here on: what was interpreted before says nothing about them.
+  void ForgetInterpreted();
+  // Books calls of one shape; which may have no room.
+  void AddShape(const ShapeHistogram::Entry& entry);
+  // Halves the counts, and drops shapes of which nothing is left. A general plan's measurement stays while the exact
+  // plan that replaced it answers.
+  void HalveShapes(int64_t now_ns);
+  // Writes profile.shapes and profile.span_ns.
+  void UpdateShapes(int64_t now_ns);
+  // The list of the store's plans is asked for (again); one that is under way does not count.
+  void ListAgain();
+  // What is under way of the key is older than what was announced of it.
+  void Overtake(const PlanKey& key);
+  // Changes were missed.
+  void DoubtAll();
 };
 
 struct ModelState {
@@ -72,10 +101,10 @@ struct ModelState {
 
   MemoryBudget* budget;  // may be null
 
-  ModelState(std::shared_ptr<Model> of, MemoryBudget* of_worker);
+  ModelState(std::shared_ptr<Model> of, MemoryBudget* of_worker, int64_t now_ns);
   // Sums the threads' counters and shapes into the groups, and books interpreted calls under the reason that holds now,
   // in the groups' ledgers and in `all`.
-  void CollectProfile(MissLedger& all);
+  void CollectProfile(const TierPolicy& policy, int64_t now_ns, MissLedger& all);
 };
 
 }  // namespace kiln

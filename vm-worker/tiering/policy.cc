@@ -1,5 +1,7 @@
 #include "vm-worker/tiering/policy.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace kiln {
@@ -22,34 +24,82 @@ std::vector<SymbolGuard> ExactSymbols(const Segment& segment, const std::vector<
   return symbols;
 }
 
-// Microseconds of interpreter time seen so far, capped: a stand-in for predicted saving until a plan has been measured.
-uint32_t PriorityOf(const SegmentProfile& profile) {
-  return static_cast<uint32_t>(std::min<uint64_t>(profile.interpreted_ns / 1000, UINT32_MAX));
+uint32_t PriorityOf(double saved_ns) {
+  return static_cast<uint32_t>(std::clamp(saved_ns / 1000, 0.0, static_cast<double>(UINT32_MAX)));
+}
+
+// The share of a general plan's time that the segment's exact plans save: the mean over the shapes that were measured
+// on both, with the default as one more of them.
+double GainOverGeneral(const TierPolicy& policy, const SegmentProfile& profile, size_t& learnt_from) {
+  double sum = policy.gain_over_general;
+  learnt_from = 0;
+  for (const ShapeCount& shape : profile.shapes) {
+    const CallTime &general = shape.times.general, &exact = shape.times.exact;
+    if (std::min(general.calls, exact.calls) < policy.measured_calls || general.ns == 0) continue;
+    sum += std::clamp(1 - exact.PerCall() / general.PerCall(), -1.0, 1.0);
+    ++learnt_from;
+  }
+  return sum / static_cast<double>(learnt_from + 1);
+}
+
+// The exact plan that is worth most beyond its cost.
+std::optional<PlanWish> NextExact(const TierPolicy& policy, const Segment& segment, const SegmentProfile& profile,
+                                  const SegmentPlans& plans) {
+  const ShapeCount* best = nullptr;
+  ExactForecast forecast;
+  for (const ShapeCount& shape : profile.shapes) {
+    if (shape.times.calls() < policy.exact_calls) break;
+    if (std::find(plans.exact.begin(), plans.exact.end(), shape.symbol_values) != plans.exact.end()) continue;
+    const ExactForecast own = ForecastExact(policy, profile, shape);
+    if (!own.Pays() || (best != nullptr && own.saved_ns <= forecast.saved_ns)) continue;
+    best = &shape;
+    forecast = own;
+  }
+  if (best == nullptr) return std::nullopt;
+  return PlanWish{PlanTier::kExact, ExactSymbols(segment, best->symbol_values), best->symbol_values,
+                  PriorityOf(forecast.saved_ns), forecast};
 }
 
 }  // namespace
 
+ExactForecast ForecastExact(const TierPolicy& policy, const SegmentProfile& profile, const ShapeCount& shape) {
+  ExactForecast forecast;
+  const bool admitted = shape.times.general.calls >= shape.times.interpreted.calls;
+  const CallTime& now = admitted ? shape.times.general : shape.times.interpreted;
+  forecast.call_ns = now.PerCall();
+  forecast.gain = admitted ? GainOverGeneral(policy, profile, forecast.learnt_from) : policy.gain_over_interpreter;
+  const auto span = static_cast<double>(std::max(profile.span_ns, policy.rate_span_min_ns));
+  forecast.calls_per_s = static_cast<double>(now.calls) / span * 1e9;
+  forecast.saved_ns = forecast.gain * static_cast<double>(now.ns) / span * static_cast<double>(policy.horizon_ns);
+  forecast.horizon_ns = static_cast<double>(policy.horizon_ns);
+  forecast.compile_ns = static_cast<double>(profile.compile_ns > 0 ? profile.compile_ns : policy.compile_ns);
+  return forecast;
+}
+
+std::string ForecastText(const ExactForecast& forecast) {
+  return fmt::format(
+      "{:.1f} calls/s of {:.3g} ms each; predicted to save {:.1f} % ({}) and {:.3g} s in {:.0f} s, for {:.3g} s "
+      "of compilation",
+      forecast.calls_per_s, forecast.call_ns / 1e6, 100 * forecast.gain,
+      forecast.learnt_from == 0 ? "a default" : fmt::format("learnt from {} exact plans", forecast.learnt_from),
+      forecast.saved_ns / 1e9, forecast.horizon_ns / 1e9, forecast.compile_ns / 1e9);
+}
+
 std::optional<PlanWish> NextPlan(const TierPolicy& policy, const Segment& segment, const SegmentProfile& profile,
                                  const SegmentPlans& plans) {
   if (plans.request_pending || profile.shapes.empty()) return std::nullopt;
-  const uint64_t calls = profile.interpreted_calls + profile.plan_calls;
   if (!plans.generic) {
     const bool warm = profile.interpreted_calls > policy.warm_up_runs;
     const bool hot = profile.interpreted_calls >= policy.hot_runs && profile.interpreted_ns >= policy.hot_ns;
     if (!warm || !hot) return std::nullopt;
-    return PlanWish{segment.symbols.empty() ? PlanTier::kExact : PlanTier::kGeneric, FreeSymbols(segment),
-                    profile.shapes.front().symbol_values, PriorityOf(profile)};
+    return PlanWish{segment.symbols.empty() ? PlanTier::kExact : PlanTier::kGeneric,
+                    FreeSymbols(segment),
+                    profile.shapes.front().symbol_values,
+                    PriorityOf(static_cast<double>(profile.interpreted_ns)),
+                    {}};
   }
-  if (segment.symbols.empty() || plans.published >= policy.plans_max) return std::nullopt;
-  for (const ShapeCount& shape : profile.shapes) {
-    if (shape.calls < policy.exact_calls ||
-        static_cast<double>(shape.calls) < policy.exact_share * static_cast<double>(calls))
-      break;
-    if (std::find(plans.exact.begin(), plans.exact.end(), shape.symbol_values) != plans.exact.end()) continue;
-    return PlanWish{PlanTier::kExact, ExactSymbols(segment, shape.symbol_values), shape.symbol_values,
-                    PriorityOf(profile)};
-  }
-  return std::nullopt;
+  if (segment.symbols.empty() || plans.published == 0 || plans.published >= policy.plans_max) return std::nullopt;
+  return NextExact(policy, segment, profile, plans);
 }
 
 }  // namespace kiln

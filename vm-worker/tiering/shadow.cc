@@ -10,6 +10,7 @@
 #include "common/segment/decisions.h"
 #include "vm-worker/dispatch/plan_instance.h"
 #include "vm-worker/interp/interpreter.h"
+#include "vm-worker/tiering/run_report.h"
 
 namespace kiln {
 namespace {
@@ -36,13 +37,6 @@ class GuardedRunMemory final : public KernelMemory {
     return blocks_.back().get();
   }
   std::vector<std::unique_ptr<GuardedMemory>> blocks_;
-};
-
-// How the plan's run ended, told by the child in shared memory.
-struct RunReport {
-  bool failed;
-  ErrorCode code;
-  char text[1024];
 };
 
 Status PlaceInputs(const ShadowSample& sample, GuardedRunMemory& memory, std::vector<TensorRef>& inputs) {
@@ -72,15 +66,12 @@ Status RunPlanContained(const ShadowSample& sample, std::span<const int64_t> sym
   const ContainedEnd end = RunContained([&] {
     const Status ran = instance->Run({inputs, outputs, arena, &memory, nullptr, nullptr});
     if (ran.has_value()) return;
-    report->failed = true;
-    report->code = ran.error().code;
-    std::strncpy(report->text, ran.error().message.c_str(), sizeof(report->text) - 1);
+    report->Write(ran.error());
   });
   faulted = end.kind == ContainedEnd::Kind::kFaulted;
   switch (end.kind) {
     case ContainedEnd::Kind::kReturned:
-      if (report->failed) return Fail(report->code, report->text);
-      return {};
+      return report->Read();
     case ContainedEnd::Kind::kFaulted:
       return Fail(ErrorCode::kIntegrityFailure, "the plan's run ended its process: " + end.detail);
     case ContainedEnd::Kind::kNotRun:
@@ -123,30 +114,35 @@ Status Check(const ShadowSample& sample, ShadowVerdict& verdict, bool& faulted) 
   const std::vector<TensorRef> inputs = Refs(sample.inputs);
   std::vector<int64_t> symbols(sample.plan->segment().symbols.size(), -1);
   RETURN_IF_ERROR(BindSymbols(sample.plan->segment(), inputs, sample.parameters, symbols));
-  const std::vector<TensorRef> outputs = Refs(sample.outputs);
-  if (sample.answered_by_plan) {
-    ASSIGN_OR_RETURN(const std::vector<Tensor> expected, Interpret(sample));
-    Compare(sample, symbols, Refs(expected), outputs, verdict);
-    return {};
+  std::vector<Tensor> interpreted;
+  std::vector<TensorRef> expected = Refs(sample.outputs), actual = expected;
+  if (sample.answer != SampleAnswer::kInterpreter) {
+    // What the interpreter cannot do here says nothing about the plan.
+    Result<std::vector<Tensor>> outputs = Interpret(sample);
+    if (!outputs.has_value()) return Fail(ErrorCode::kResourceExhausted, outputs.error().message);
+    interpreted = std::move(*outputs);
+    expected = Refs(interpreted);
   }
   GuardedRunMemory memory;
-  std::vector<TensorRef> actual;
-  RETURN_IF_ERROR(RunPlanContained(sample, symbols, memory, actual, faulted));
-  Compare(sample, symbols, outputs, actual, verdict);
+  if (sample.answer != SampleAnswer::kThisPlan) {
+    actual.clear();
+    RETURN_IF_ERROR(RunPlanContained(sample, symbols, memory, actual, faulted));
+  }
+  Compare(sample, symbols, expected, actual, verdict);
   return {};
 }
 
 }  // namespace
 
 ShadowVerdict CheckShadow(const ShadowSample& sample) {
-  ShadowVerdict verdict{sample.plan, ShadowOutcome::kUndecided, {}, sample.answered_by_plan};
+  ShadowVerdict verdict{sample.plan, ShadowOutcome::kUndecided, {}, sample.answer == SampleAnswer::kThisPlan};
   bool faulted = false;
   const Status checked = Caught([&] { return Check(sample, verdict, faulted); });
   if (checked.has_value()) return verdict;
   verdict.detail = checked.error().message;
   if (faulted) {
     verdict.outcome = ShadowOutcome::kFault;
-  } else if (checked.error().code == ErrorCode::kResourceExhausted || sample.answered_by_plan) {
+  } else if (checked.error().code == ErrorCode::kResourceExhausted || verdict.answered_by_plan) {
     verdict.outcome = ShadowOutcome::kUndecided;
   } else {
     verdict.outcome = ShadowOutcome::kMismatch;  // the interpreter answered what the plan refuses

@@ -1,6 +1,6 @@
 // Shadow checks: a plan beside the interpreter, in the background. Before a plan answers anybody, it is run on inputs
-// that the interpreter has answered, in a process of its own; a plan that another worker has proven answers at once,
-// and the interpreter is run on some of what it answered.
+// that were answered without it, in a process of its own; a plan that another worker has proven answers at once, and
+// the interpreter is run on some of what it answered.
 #pragma once
 
 #include <atomic>
@@ -19,13 +19,20 @@
 
 namespace kiln {
 
-// One call: copies of its run-time inputs and outputs.
+// Who answered the call that a sample is of.
+enum class SampleAnswer : uint8_t {
+  kInterpreter,
+  kThisPlan,   // the plan that is checked
+  kOtherPlan,  // another plan: its answer is not kept, the interpreter is run as well
+};
+
+// One call: copies of its run-time inputs, and of its outputs unless another plan answered.
 struct ShadowSample {
   std::shared_ptr<const LinkedPlan> plan;
   std::vector<Tensor> inputs;
   std::vector<int64_t> parameters;
   std::vector<Tensor> outputs;
-  bool answered_by_plan = false;           // whose outputs these are: the plan's, else the interpreter's
+  SampleAnswer answer = SampleAnswer::kInterpreter;
   std::shared_ptr<const void> keep_alive;  // what segment and weights of the plan belong to
   MemoryCharge charge;                     // of the copies
 };
@@ -42,12 +49,12 @@ struct ShadowVerdict {
   std::shared_ptr<const LinkedPlan> plan;
   ShadowOutcome outcome = ShadowOutcome::kUndecided;
   std::string detail;             // the first difference: output, index, both values; or what went wrong
-  bool answered_by_plan = false;  // as in the sample
+  bool answered_by_plan = false;  // it answers already: SampleAnswer::kThisPlan
 };
 
 // Runs what did not answer the sample: the plan, in a forked child (RunContained), inputs, outputs and temporaries at
-// guard pages and inputs write-protected; or the interpreter. Compares integers and bool exactly, floats within what
-// the plan's numeric mode allows the ops before each output (common/numeric). A difference in an output behind a
+// guard pages and inputs write-protected; the interpreter; or both. Compares integers and bool exactly, floats within
+// what the plan's numeric mode allows the ops before each output (common/numeric). A difference in an output behind a
 // decision (common/segment/decisions.h) leaves it undecided.
 ShadowVerdict CheckShadow(const ShadowSample& sample);
 

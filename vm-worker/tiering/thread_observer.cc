@@ -15,11 +15,15 @@ bool TakeOne(std::atomic<int>& wanted) {
 }  // namespace
 
 void ThreadObserver::Interpreted(int segment, const Signature& signature, int64_t elapsed_ns) {
-  thread_.shapes.Add(segment, signature, 1, elapsed_ns);
+  thread_.shapes.AddInterpreted(segment, signature, elapsed_ns);
+}
+
+void ThreadObserver::Answered(int segment, const Signature& signature, bool exact, uint64_t calls, int64_t elapsed_ns) {
+  thread_.shapes.AddAnswered(segment, signature, exact, calls, elapsed_ns);
 }
 
 // A sample is dropped, and another will come, when there is no room or no memory for it.
-bool ThreadObserver::Offer(const SegmentEntry& entry, const LinkedPlan& plan, bool answered_by_plan) {
+bool ThreadObserver::Offer(const SegmentEntry& entry, const LinkedPlan& plan, SampleAnswer answer) {
   if (!shadow_.HasRoom()) return false;
   const Status offered = Caught([&]() -> Status {
     ShadowSample sample;
@@ -30,8 +34,9 @@ bool ThreadObserver::Offer(const SegmentEntry& entry, const LinkedPlan& plan, bo
     for (const TensorRef& output : entry.outputs) bytes += output.bytes();
     ASSIGN_OR_RETURN(sample.charge, MemoryCharge::Take(shadow_.budget(), MemoryUse::kShadowSamples, bytes));
     for (const TensorRef& input : entry.inputs) sample.inputs.push_back(MakeContiguous(input));
-    for (const TensorRef& output : entry.outputs) sample.outputs.push_back(MakeContiguous(output));
-    sample.answered_by_plan = answered_by_plan;
+    if (answer != SampleAnswer::kOtherPlan)
+      for (const TensorRef& output : entry.outputs) sample.outputs.push_back(MakeContiguous(output));
+    sample.answer = answer;
     sample.keep_alive = model_.shared_from_this();
     if (!shadow_.Offer(std::move(sample))) return Fail(ErrorCode::kBusy, "the shadow queue is full");
     return {};
@@ -40,14 +45,15 @@ bool ThreadObserver::Offer(const SegmentEntry& entry, const LinkedPlan& plan, bo
 }
 
 // Each sample that is wanted is taken once, by whichever thread comes first.
-void ThreadObserver::ShadowCandidate(int segment, const SegmentEntry& entry, const LinkedPlan& plan) {
+void ThreadObserver::ShadowCandidate(int segment, const SegmentEntry& entry, const LinkedPlan& plan, bool by_plan) {
   std::atomic<int>& wanted = model_.runtime(static_cast<size_t>(segment)).shadow_wanted;
   if (!TakeOne(wanted)) return;
-  if (!Offer(entry, plan, false)) wanted.fetch_add(1, std::memory_order_relaxed);
+  if (!Offer(entry, plan, by_plan ? SampleAnswer::kOtherPlan : SampleAnswer::kInterpreter))
+    wanted.fetch_add(1, std::memory_order_relaxed);
 }
 
 void ThreadObserver::AnsweredByPlan(int, const SegmentEntry& entry, const PlanInstance& instance) {
-  Offer(entry, instance.linked(), true);
+  Offer(entry, instance.linked(), SampleAnswer::kThisPlan);
 }
 
 void ThreadObserver::Timed(int segment, const SegmentEntry& entry, const PlanInstance& instance,

@@ -15,13 +15,14 @@ class ThreadObserver final : public CallObserver {
       : model_(model), thread_(thread), shadow_(shadow) {}
 
   void Interpreted(int segment, const Signature& signature, int64_t elapsed_ns) override;
+  void Answered(int segment, const Signature& signature, bool exact, uint64_t calls, int64_t elapsed_ns) override;
   bool ShadowRoom() const override { return shadow_.HasRoom(); }
-  void ShadowCandidate(int segment, const SegmentEntry& entry, const LinkedPlan& plan) override;
+  void ShadowCandidate(int segment, const SegmentEntry& entry, const LinkedPlan& plan, bool by_plan) override;
   void AnsweredByPlan(int segment, const SegmentEntry& entry, const PlanInstance& instance) override;
   void Timed(int segment, const SegmentEntry& entry, const PlanInstance& instance, const StepTiming& timing) override;
 
  private:
-  bool Offer(const SegmentEntry& entry, const LinkedPlan& plan, bool answered_by_plan);
+  bool Offer(const SegmentEntry& entry, const LinkedPlan& plan, SampleAnswer answer);
 
   Model& model_;
   ModelThread& thread_;

@@ -93,7 +93,7 @@ bool TierController::Round(std::deque<Mailbox::Event> events) {
     if (!done.has_value()) spdlog::error("control thread: {}", ToString(done.error()));
   };
   // Before reasons change: calls are booked under the one they met.
-  for (ModelState& state : models_) guarded([&] { state.CollectProfile(stats_.misses); });
+  for (ModelState& state : models_) guarded([&] { state.CollectProfile(options_.policy, Now(), stats_.misses); });
   for (Mailbox::Event& event : events) guarded(event);
   guarded([this] { Tick(); });
   return !events.empty();
@@ -115,7 +115,7 @@ void TierController::Tick() {
       // With a compile service, its answer names the plan again.
       if (!services_->CanCompile() && group.variants_again_ns > 0 && now >= group.variants_again_ns) {
         group.variants_again_ns = 0;
-        group.variants_known = false;
+        group.ListAgain();
       }
       if (now < group.retry_ns) continue;
       if (!group.variants_known && !group.variants_pending) AskVariants(state, group);
@@ -127,7 +127,7 @@ void TierController::Tick() {
 }
 
 void TierController::AddModel(std::shared_ptr<Model> model) {
-  ModelState state(std::move(model), options_.budget);
+  ModelState state(std::move(model), options_.budget, Now());
   if (services_ == nullptr)
     for (auto& [id, group] : state.groups) group.reason = MissReason::kDisabled;
   std::lock_guard lock(state_mutex_);
@@ -214,7 +214,10 @@ std::vector<SegmentStatus> TierController::Segments(const Model& model) const {
         status.totals = model.SumCounters(status.segment);
         status.misses = group.misses;
         status.last_interpreted = group.last_interpreted;
-        if (!group.profile.shapes.empty()) status.top_shape = group.profile.shapes.front();
+        if (!group.profile.shapes.empty()) {
+          status.top_shape = group.profile.shapes.front();
+          status.top_forecast = ForecastExact(options_.policy, group.profile, *status.top_shape);
+        }
         status.request_pending = group.request.has_value();
         status.retry_in_ms = std::max<int64_t>(0, (group.retry_ns - Now()) / 1'000'000);
         for (const auto& [key, entry] : group.plans) {

@@ -51,7 +51,8 @@ struct SegmentStatus {
   std::vector<PlanStatus> plans;             // published and shadowing
   MissLedger misses;                         // of all sites with this SegmentId together
   std::optional<SeenCall> last_interpreted;  // the most recent one the control thread has seen
-  std::optional<ShapeCount> top_shape;       // the most frequent interpreted one
+  std::optional<ShapeCount> top_shape;       // the most frequent one…
+  ExactForecast top_forecast;                // …and what an exact plan of its own is worth
   bool request_pending = false;
   int64_t retry_in_ms = 0;  // before the services are asked again
 };
@@ -170,6 +171,9 @@ class TierController {
   void ReadChangeLog();
   void OnChangeLog(const Result<cache::ChangeLogReply>& reply);
   void OnChange(const cache::ChangeEntry& change);
+  void Withdraw(const PlanKey& key);
+  void AskAboutDoubted(ModelState& state, Group& group);
+  void OnStanding(ModelState& state, Group& group, const PlanKey& key, const Status& standing);
   void RecheckSigners();
 
   EpochDomain& epochs_;

@@ -27,7 +27,7 @@ constexpr const char* kLoop = R"(program "p" {
 class Ignore final : public CallObserver {
  public:
   void Interpreted(int, const Signature&, int64_t) override {}
-  void ShadowCandidate(int, const SegmentEntry&, const LinkedPlan&) override {}
+  void ShadowCandidate(int, const SegmentEntry&, const LinkedPlan&, bool) override {}
 };
 
 // Does something before given trips, then lets the dispatcher decide.

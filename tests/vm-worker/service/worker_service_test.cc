@@ -36,6 +36,13 @@ constexpr const char* kExpand = R"(program "p" {
     %y : f32[m] = Expand(%x, %shape)
   }
 })";
+constexpr const char* kExpandCopied = R"(program "p" {
+  symbol m in [0, 1099511627776]
+  func main(%x: f32[1], %shape: i64[1]) -> (%y) {
+    %e : f32[m] = Expand(%x, %shape)
+    %y : f32[m] = Neg(%e)
+  }
+})";
 
 // Fetches do not come back before they are let go.
 class HungFleet final : public PlanServices {
@@ -57,6 +64,8 @@ class HungFleet final : public PlanServices {
     changed_.wait(lock, [this] { return released_; });
     return Fail(ErrorCode::kDeadlineExceeded, "the store did not answer");
   }
+  Status Standing(const PlanKey& key) override { return fleet_.Standing(key); }
+  void Forget(const PlanKey&) override {}
   void Remember(const Mark&) override {}
   void Forgive(const PlanKey&) override {}
   std::vector<Mark> Untold() override { return {}; }
@@ -157,21 +166,30 @@ TEST_F(WorkerServiceTest, AnEndlessLoopEndsAtItsDeadlineAndTheThreadAnswersAgain
 }
 
 TEST_F(WorkerServiceTest, ASizeThatTheCallerChoseIsRefusedByTheLimitItWouldPass) {
-  ASSERT_TRUE(Load("expand", kExpand).has_value());
-  const auto run = [&](int64_t size) {
-    const std::vector<int64_t> shape = {size};
-    return CallRun(*client_, {"expand", {Row("x", {1}), {"shape", Tensor::Of<int64_t>(DType::kI64, {1}, shape)}}},
-                   kWaitMs);
-  };
-  for (const int64_t size : {int64_t{1} << 25, int64_t{1} << 37}) {
-    const auto refused = run(size);
-    ASSERT_FALSE(refused.has_value()) << size;
-    EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted) << ToString(refused.error());
-    EXPECT_NE(refused.error().message.find("67108864"), std::string::npos) << refused.error().message;
+  const struct {
+    const char* model;
+    const char* text;
+    ErrorCode code;
+    const char* limit;
+  } cases[] = {{"view", kExpand, ErrorCode::kLimitExceeded, "66060288"},               // of an answer
+               {"copied", kExpandCopied, ErrorCode::kResourceExhausted, "67108864"}};  // of a run's memory
+  for (const auto& [model, text, code, limit] : cases) {
+    ASSERT_TRUE(Load(model, text).has_value());
+    const auto run = [&](int64_t size) {
+      const std::vector<int64_t> shape = {size};
+      return CallRun(*client_, {model, {Row("x", {1}), {"shape", Tensor::Of<int64_t>(DType::kI64, {1}, shape)}}},
+                     kWaitMs);
+    };
+    for (const int64_t size : {int64_t{1} << 25, int64_t{1} << 37}) {
+      const auto refused = run(size);
+      ASSERT_FALSE(refused.has_value()) << model << " " << size;
+      EXPECT_EQ(refused.error().code, code) << model << ": " << ToString(refused.error());
+      EXPECT_NE(refused.error().message.find(limit), std::string::npos) << refused.error().message;
+    }
+    const auto fits = run(1000);
+    ASSERT_TRUE(fits.has_value()) << ToString(fits.error());
+    EXPECT_EQ(fits->outputs.at(0).tensor.dims(), Dims{1000});
   }
-  const auto fits = run(1000);
-  ASSERT_TRUE(fits.has_value()) << ToString(fits.error());
-  EXPECT_EQ(fits->outputs.at(0).tensor.dims(), Dims{1000});
 }
 
 }  // namespace

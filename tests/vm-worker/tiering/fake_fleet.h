@@ -19,6 +19,19 @@ class ManualClock final : public Clock {
   std::atomic<int64_t> now_ns{1'000'000'000};
 };
 
+// The time of a ManualClock, which it moves on by `reading_ns` whenever it is read: what a call by plan takes is one
+// reading.
+class CallClock final : public Clock {
+ public:
+  explicit CallClock(ManualClock& clock) : clock_(clock) {}
+  int64_t NowNs() const override { return clock_.now_ns.fetch_add(reading_ns); }
+  int64_t WallMs() const override { return clock_.WallMs(); }
+  int64_t reading_ns = 0;
+
+ private:
+  ManualClock& clock_;
+};
+
 // Answers at once, unless `hung` (never, until released) or `down` (Unavailable).
 class FakeFleet final : public PlanServices {
  public:
@@ -46,13 +59,30 @@ class FakeFleet final : public PlanServices {
     });
   }
   void ReadChangeLog(const cache::ChangeLogRequest& request, Done<cache::ChangeLogReply> done) override {
-    Answer<cache::ChangeLogReply>(std::move(done), [this, request]() -> Result<cache::ChangeLogReply> {
+    ++logs_read;
+    const auto reply = [this, request]() -> Result<cache::ChangeLogReply> {
       cache::ChangeLogReply reply;
+      reply.head = head;
+      reply.gap = request.since < log_begin || request.since > head;
+      if (reply.gap) return reply;
       for (const cache::ChangeEntry& change : log)
-        if (change.sequence > request.since) reply.entries.push_back(change);
-      reply.head = log.empty() ? 0 : log.back().sequence;
+        if (change.sequence > request.since && reply.entries.size() < log_entries_max) reply.entries.push_back(change);
       return reply;
-    });
+    };
+    if (hold_log)
+      return held_logs_.push_back(
+          [this, done = std::move(done), reply] { Answer<cache::ChangeLogReply>(done, reply); });
+    Answer<cache::ChangeLogReply>(std::move(done), reply);
+  }
+  // Answers reads of the log that `hold_log` kept.
+  void ReleaseLogs() {
+    for (const auto& answer : std::exchange(held_logs_, {})) answer();
+  }
+  size_t LogsHeld() const { return held_logs_.size(); }
+  // Changes up to here are gone: whoever has not read them sees a gap.
+  void LoseLog() {
+    log.clear();
+    log_begin = head += 1000;
   }
   void Report(const cache::ReportRequest& request, Done<cache::ReportReply> done) override {
     reports.push_back(request);
@@ -80,6 +110,7 @@ class FakeFleet final : public PlanServices {
     if (down || hung) return Fail(ErrorCode::kDeadlineExceeded, "the store did not answer");
     const auto it = plans.find(key);
     if (it == plans.end()) return Fail(ErrorCode::kNotFound, "no such plan");
+    if (quarantined.contains(key)) return Fail(ErrorCode::kQuarantined, "the plan is quarantined");
     const Stored& stored = it->second;
     if (!Trusts(stored.signer)) return Fail(ErrorCode::kIntegrityFailure, "signed by nobody who is believed");
     FetchedPlan fetched;
@@ -90,8 +121,16 @@ class FakeFleet final : public PlanServices {
     fetched.contents = HashBytes(EncodePlan(stored.plan));
     fetched.contents.bytes[0] ^= static_cast<uint8_t>(stored.revision);
     fetched.signer = stored.signer;
+    if (after_fetch) std::exchange(after_fetch, nullptr)();
     return fetched;
   }
+  Status Standing(const PlanKey& key) override {
+    if (down || hung || standing_down) return Fail(ErrorCode::kUnavailable, "no service");
+    if (!plans.contains(key)) return Fail(ErrorCode::kNotFound, "no such plan");
+    if (quarantined.contains(key)) return Fail(ErrorCode::kQuarantined, "the plan is quarantined");
+    return {};
+  }
+  void Forget(const PlanKey& key) override { forgotten.insert(key); }
   void Remember(const Mark& mark) override { marks[mark.plan_key] = mark.contents; }
   void Forgive(const PlanKey& key) override { marks.erase(key); }
   std::vector<Mark> Untold() override { return untold; }
@@ -106,7 +145,7 @@ class FakeFleet final : public PlanServices {
     return key;
   }
   void Announce(cache::ChangeKind kind, const PlanKey& key, const SegmentId& segment) {
-    log.push_back({log.size() + 1, kind, key, segment, ""});
+    log.push_back({++head, kind, key, segment, ""});
   }
   size_t Reports(cache::ReportKind kind) const {
     return static_cast<size_t>(
@@ -119,12 +158,17 @@ class FakeFleet final : public PlanServices {
   std::vector<Mark> untold;
   std::set<PlanKey> told;
   std::vector<cache::ChangeEntry> log;
+  uint64_t head = 0, log_begin = 0;
+  size_t log_entries_max = 1000;
+  bool hold_log = false;
+  std::function<void()> after_fetch;  // once, when the next record was read
+  std::set<PlanKey> forgotten;
   std::vector<cache::ReportRequest> reports;
   std::vector<Digest> asked, cancelled;  // compile requests, by key
   std::vector<PlanTier> compile_tiers;
   std::optional<SignPublicKey> revoked;
-  bool can_compile = true, down = false, hung = false;
-  int variants_asked = 0, compiles_asked = 0, fetches_asked = 0;
+  bool can_compile = true, down = false, hung = false, standing_down = false;
+  int variants_asked = 0, compiles_asked = 0, fetches_asked = 0, logs_read = 0;
 
  private:
   template <class Reply>
@@ -132,7 +176,7 @@ class FakeFleet final : public PlanServices {
     if (hung) return waiting_.push_back([done, reply] { done(reply()); });
     done(down ? Result<Reply>(Fail(ErrorCode::kUnavailable, "no service")) : reply());
   }
-  std::vector<std::function<void()>> waiting_;
+  std::vector<std::function<void()>> waiting_, held_logs_;
 };
 
 // y = Relu(x) in a model of its own, on one request thread, with a controller that steps when told.
@@ -186,13 +230,15 @@ struct SteppedWorker {
   uint64_t ByPlan() const { return model->SumCounters(0).plan_calls; }
 
   ManualClock clock;
+  CallClock call_clock{clock};
   FakeFleet fleet;
   EpochDomain epochs;
   TierController tiers;
   std::shared_ptr<Model> model = std::make_shared<Model>("m", Relu(), epochs);
   ModelThread& thread = model->AddThread();
   std::unique_ptr<CallObserver> observer = tiers.MakeObserver(model, thread);
-  Dispatcher dispatcher{model->runtimes(), thread.counters, *observer, {.budget = tiers.options().budget}};
+  Dispatcher dispatcher{
+      model->runtimes(), thread.counters, *observer, {.budget = tiers.options().budget, .clock = &call_clock}};
   VmContext context;
   int reader = epochs.RegisterReader();
   uint64_t wrong_answers = 0;

@@ -32,9 +32,21 @@ TEST(CheckShadow, AWrongPlanIsNamedWithElementAndBothValues) {
 
 TEST(CheckShadow, ComparesAPlansAnswerWithTheInterpreter) {
   ShadowSample sample = Sample(Linked(ReluPlan(0, 4096, TensorOp::kAbs)));
-  sample.answered_by_plan = true;
+  sample.answer = SampleAnswer::kThisPlan;
   EXPECT_EQ(CheckShadow(sample).outcome, ShadowOutcome::kClean) << "the outputs are right, whatever the plan would do";
   sample.outputs[0].ref.as<float>()[3] += 1;
+  EXPECT_EQ(CheckShadow(sample).outcome, ShadowOutcome::kMismatch);
+}
+
+// Neither the plan nor the interpreter has run yet.
+TEST(CheckShadow, WhereAnotherPlanAnsweredBothAreRun) {
+  ShadowSample sample = Sample(Linked(ReluPlan(0, 4096)));
+  sample.outputs.clear();
+  sample.answer = SampleAnswer::kOtherPlan;
+  const ShadowVerdict clean = CheckShadow(sample);
+  EXPECT_EQ(clean.outcome, ShadowOutcome::kClean) << clean.detail;
+  EXPECT_FALSE(clean.answered_by_plan);
+  sample.plan = Linked(ReluPlan(0, 4096, TensorOp::kAbs));
   EXPECT_EQ(CheckShadow(sample).outcome, ShadowOutcome::kMismatch);
 }
 

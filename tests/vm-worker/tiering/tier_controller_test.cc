@@ -43,6 +43,63 @@ TEST(TierController, AHotSegmentGetsOnePlanThatAnswersAfterItsShadowRuns) {
   EXPECT_EQ(worker.wrong_answers, 0u);
 }
 
+// 16 of 20 calls a second have three rows; a call takes 2 ms.
+void LiveMixed(SteppedWorker& worker, int64_t seconds) {
+  for (int64_t s = 0; s < seconds; ++s)
+    for (int64_t i = 0; i < 20; ++i) worker.Live(46, 46, i % 5 == 0 ? 4 + i / 5 : 3);
+}
+
+TEST(TierController, ADominantShapeGetsAnExactPlanAndTheOthersStayOnTheGenericOne) {
+  SteppedWorker worker;
+  worker.call_clock.reading_ns = 2'000'000;
+  LiveMixed(worker, 60);
+  EXPECT_EQ(worker.fleet.compile_tiers, (std::vector{PlanTier::kGeneric, PlanTier::kExact}));
+  const SegmentStatus status = worker.Status();
+  EXPECT_EQ(status.published.size(), 2u);
+  ASSERT_TRUE(status.top_shape);
+  EXPECT_EQ(status.top_shape->symbol_values, (std::vector<int64_t>{3}));
+  EXPECT_GT(status.top_shape->times.exact.calls, 500u) << "it answers";
+  EXPECT_GT(status.top_shape->times.general.calls, 0u);
+  EXPECT_NEAR(status.top_shape->times.exact.PerCall(), 2e6, 1e3);
+  EXPECT_LE(worker.Interpreted(), 10u) << "neither plan kept requests in the interpreter for its shadow runs";
+  EXPECT_EQ(worker.wrong_answers, 0u);
+}
+
+TEST(TierController, ShapesThatComeSeldomShareTheGenericPlan) {
+  SteppedWorker worker;
+  worker.call_clock.reading_ns = 2'000'000;
+  for (int64_t i = 0; i < 6'000; ++i) worker.Live(46, 46, 1 + i % 60);
+  EXPECT_EQ(worker.fleet.compile_tiers, (std::vector{PlanTier::kGeneric}));
+  EXPECT_EQ(worker.wrong_answers, 0u);
+}
+
+// More shapes than a profile holds come before the one that then makes every other call.
+TEST(TierController, AShapeThatTurnsFrequentLateIsSeen) {
+  SteppedWorker worker;
+  worker.call_clock.reading_ns = 2'000'000;
+  for (int64_t n = 1; n <= 1'200; ++n) worker.Live(46, 46, 10 + n);
+  for (int64_t n = 1; n <= 600; ++n) {
+    worker.Live(46, 46, 3);
+    worker.Live(46, 46, 1'300 + n);
+  }
+  EXPECT_EQ(worker.fleet.compile_tiers, (std::vector{PlanTier::kGeneric, PlanTier::kExact}));
+  EXPECT_EQ(worker.Status().top_shape->symbol_values, (std::vector<int64_t>{3}));
+  EXPECT_EQ(worker.wrong_answers, 0u);
+}
+
+// Nobody waits for the interpreter on behalf of a plan that is checked beside one that answers.
+TEST(TierController, AWrongExactPlanIsFoundInTheBackground) {
+  SteppedWorker worker;
+  worker.Live(2'000);
+  const uint64_t interpreted = worker.Interpreted();
+  worker.fleet.Publish(ReluPlan(3, 3, TensorOp::kAbs));
+  worker.Live(10'000);
+  EXPECT_EQ(worker.Interpreted(), interpreted);
+  EXPECT_EQ(worker.fleet.Reports(cache::ReportKind::kMismatch), 1u);
+  EXPECT_EQ(worker.Status().published.size(), 1u);
+  EXPECT_EQ(worker.wrong_answers, 0u);
+}
+
 TEST(TierController, AWrongPlanIsReportedOnceAndAskedForEverMoreSeldom) {
   SteppedWorker worker;
   const PlanKey key = worker.fleet.Publish(WrongPlan());
@@ -198,7 +255,7 @@ TEST(TierController, AnAbsentFleetIsAskedSeldomAndUsedWhenItIsBack) {
   EXPECT_GT(worker.ByPlan(), 0u);
 }
 
-TEST(TierController, OnlyAsManyCallsAreInterpretedForAPlanInShadowAsItNeedsSamples) {
+TEST(TierController, NoCallIsInterpretedForAPlanInShadowBesideOneThatAnswers) {
   SteppedWorker worker;
   worker.Live(2'000);
   worker.fleet.can_compile = false;
@@ -211,10 +268,12 @@ TEST(TierController, OnlyAsManyCallsAreInterpretedForAPlanInShadowAsItNeedsSampl
   ASSERT_TRUE(shadowing());
   const uint64_t before = worker.Interpreted();
   for (int i = 0; i < 200; ++i) worker.Run(3);
-  EXPECT_EQ(worker.Interpreted() - before, 3u) << "the others were answered by the plan that is published";
+  EXPECT_EQ(worker.Interpreted() - before, 0u) << "they were answered by the plan that is published";
+  worker.Live(1'000);
+  EXPECT_EQ(worker.Status().published.size(), 2u) << "and its samples were taken from them";
 }
 
-TEST(TierController, NoCallIsInterpretedForASampleThatTheQueueHasNoRoomFor) {
+TEST(TierController, WhatTheShadowQueueHasNoRoomForIsSampledLater) {
   TierOptions options;
   options.shadow.queue_max = 1;
   SteppedWorker worker(options);
@@ -227,7 +286,10 @@ TEST(TierController, NoCallIsInterpretedForASampleThatTheQueueHasNoRoomFor) {
   }
   const uint64_t before = worker.Interpreted();
   for (int i = 0; i < 50; ++i) worker.Run(3);
-  EXPECT_EQ(worker.Interpreted() - before, 1u);
+  EXPECT_EQ(worker.Interpreted() - before, 0u);
+  EXPECT_EQ(worker.Status().published.size(), 1u);
+  worker.Live(1'000);
+  EXPECT_EQ(worker.Status().published.size(), 2u);
 }
 
 TEST(TierController, APlanWhoseShadowRunsDecideNothingIsGivenUpAndCounted) {
