@@ -418,7 +418,6 @@ Status VerifyProgram(const Program& program) {
     const Dim sides[] = {constraint.left, constraint.right};
     if (auto status = VerifyDims(sides, program.symbols); !status) return FailIn("a constraint", status.error());
   }
-  RETURN_IF_ERROR(program.symbols.CheckConsistent());
   RETURN_IF_ERROR(VerifyConstants(program));
   for (const Function& function : program.functions) {
     if (auto status = FunctionVerifier(program, function).Run(); !status) {

@@ -12,8 +12,8 @@ namespace {
 constexpr int64_t kNodesMax = 1 << 15;
 // Each round lets what one constraint said of a symbol reach the others.
 constexpr int kRounds = 4;
-// Values tried one by one, per constraint and together.
-constexpr int64_t kTriesMax = 1 << 12, kTriesTotalMax = 1 << 16;
+// Values tried one by one per constraint, and the nodes evaluated for all of them.
+constexpr int64_t kTriesMax = 1 << 12, kEvaluatedMax = 1 << 20;
 
 std::string RangeText(Interval range) {
   const std::string low = range.min == INT64_MIN ? "-inf" : std::to_string(range.min);
@@ -47,8 +47,8 @@ class SymbolTable::Narrowing {
       RETURN_IF_ERROR(Round());
       if (!changed_) break;
     }
-    int64_t tries = 0;
-    for (const Constraint& constraint : table_.constraints()) RETURN_IF_ERROR(TryAll(constraint, tries));
+    int64_t evaluated = 0;
+    for (const Constraint& constraint : table_.constraints()) RETURN_IF_ERROR(TryAll(constraint, evaluated));
     return {};
   }
 
@@ -60,12 +60,14 @@ class SymbolTable::Narrowing {
                                                  " holds no multiple of " + std::to_string(symbol.divisor));
   }
 
+  int64_t NodesOf(const Constraint& constraint) const {
+    DimFacts scratch;
+    const int64_t left = table_.impl_->FactsOf(constraint.left, scratch).nodes;
+    return left + table_.impl_->FactsOf(constraint.right, scratch).nodes;
+  }
   int64_t Nodes() const {
     int64_t nodes = 0;
-    DimFacts scratch;
-    for (const Constraint& constraint : table_.constraints())
-      nodes += table_.impl_->FactsOf(constraint.left, scratch).nodes +
-               table_.impl_->FactsOf(constraint.right, scratch).nodes;
+    for (const Constraint& constraint : table_.constraints()) nodes += NodesOf(constraint);
     return nodes;
   }
 
@@ -189,7 +191,7 @@ class SymbolTable::Narrowing {
   }
 
   // Every combination of values of the constraint's symbols, where there are few.
-  Status TryAll(const Constraint& constraint, int64_t& tries) {
+  Status TryAll(const Constraint& constraint, int64_t& evaluated) {
     std::vector<SymbolId> ids = table_.SymbolsOf(constraint.left);
     for (const SymbolId id : table_.SymbolsOf(constraint.right)) ids.push_back(id);
     std::ranges::sort(ids);
@@ -204,8 +206,8 @@ class SymbolTable::Narrowing {
       if (combinations > kTriesMax) return {};
       values[static_cast<size_t>(id)] = range.min;
     }
-    if (tries + combinations > kTriesTotalMax) return {};
-    tries += combinations;
+    evaluated += combinations * NodesOf(constraint);
+    if (evaluated > kEvaluatedMax) return {};
     const std::vector<int64_t> first = values;
     for (int64_t at = 0; at < combinations; ++at) {
       const auto left = table_.Evaluate(constraint.left, values), right = table_.Evaluate(constraint.right, values);

@@ -104,13 +104,6 @@ TEST(ProgramText, ErrorsNameLineAndColumn) {
       {"program \"p\" {\n  symbol n\n  symbol n }", "line 3, column 10: a symbol needs a name that no other has"},
       {"program \"p\" {\n  constraint n == 1\n}",
        "line 2, column 14: expression \"n\": line 1, column 1: symbol \"n\" is not declared"},
-      {"program \"p\" { symbol n in [9, 15] divisor 8\n func f(%x: f32[n]) -> (%x) { } }",
-       "symbol \"n\": its range [9, 15] holds no multiple of 8"},
-      {"program \"p\" { symbol n in [1, 4]\n constraint 2*n == 9\n func f(%x: f32[n]) -> (%x) { } }",
-       "constraint 2*n == 9 cannot hold: left lies in [2, 8], right in [9, 9]"},
-      {"program \"p\" { symbol n in [2, 3]\n symbol m in [2, 3]\n constraint n*m == 5\n func f(%x: f32[n, m]) -> (%x) "
-       "{ } }",
-       "constraint n*m == 5 cannot hold for n in [2, 3], m in [2, 3]"},
       {"program \"p\" { constant c : f32[2] = [1.0] }",
        "line 1, column 37: the list does not have the 2 elements of [2]"},
       {"program \"p\" { constant c : f32[2] = hex \"00\" }", "line 1, column 40: 2 hex digits for 8 bytes"},
