@@ -115,7 +115,8 @@ TEST_F(KilnCommand, ProgramsThatNoSizesSatisfyAreRefusedWithTheirConstraint) {
               HasSubstr("symbol \"k\": its range [9, 15] holds no multiple of 8"));
   EXPECT_THAT(verdict("constraint 2*n == 17", 2),
               HasSubstr("constraint 2*n == 17 cannot hold: left lies in [18, 30], right in [17, 17]"));
-  EXPECT_THAT(verdict("constraint m*m == 5", 2), HasSubstr("constraint m*m == 5 cannot hold for m in [2, 3]"));
+  EXPECT_THAT(verdict("constraint n*m == 28", 2),
+              HasSubstr("constraint n*m == 28 cannot hold for n in [9, 15] in steps of 4, m in [2, 3]"));
 }
 
 TEST_F(KilnCommand, ThingsThatAreNoFilesAreRefusedWithoutWaiting) {
