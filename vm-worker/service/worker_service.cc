@@ -42,6 +42,17 @@ Status AnswerWith(const ServedModel& served, std::span<const TensorRef> outputs,
   return {};
 }
 
+int64_t BytesOf(const Message& message) {
+  size_t bytes = message.payload.size();
+  for (const Bytes& blob : message.blobs) bytes += blob.size();
+  return static_cast<int64_t>(bytes);
+}
+
+void Answered(const Replier& reply, Result<Message> answer) {
+  if (answer.has_value() || answer.error().code != ErrorCode::kBusy) return reply.Done(std::move(answer));
+  reply.Fail(answer.error(), kBusyRetryMs);
+}
+
 }  // namespace
 
 // What a request thread owns.
@@ -104,7 +115,13 @@ void WorkerService::RegisterOn(RpcServer& server) {
 
 RpcHandler WorkerService::HandlerInto(RequestQueue<Work>& queue, Answer answer) {
   return [this, &queue, answer](const RequestContext& context, Message message, Replier reply) {
-    Work work{context.deadline_ns, SystemClock().NowNs(), std::move(message), reply, answer, context.trace_id};
+    Result<MemoryCharge> charge = ChargeRequest(budget_, BytesOf(message));
+    if (!charge.has_value()) {
+      if (charge.error().code == ErrorCode::kBusy) ++busy_;
+      return Answered(reply, std::unexpected(charge.error()));
+    }
+    Work work{context.deadline_ns, SystemClock().NowNs(), std::move(message), reply, answer,
+              context.trace_id,    *std::move(charge)};
     if (queue.Push(work)) return;
     ++busy_;
     reply.Fail({ErrorCode::kBusy,
@@ -127,7 +144,7 @@ void WorkerService::AnswerThread(RequestQueue<Work>& queue) {
     Result<Message> answer = Caught([&] { return (this->*work->answer)(work->message); });
     if (!answer.has_value()) LogFailure(*work, answer.error());
     StopIfFaulted();
-    work->reply.Done(std::move(answer));
+    Answered(work->reply, std::move(answer));
   }
 }
 
@@ -154,8 +171,9 @@ Result<Message> WorkerService::Unload(const Message& message) {
 }
 
 Result<Message> WorkerService::OpenStream(const Message& message) {
+  TensorRoom room{budget_, static_cast<int64_t>(arena_bytes_), {}};
   OpenStreamRequest request;
-  RETURN_IF_ERROR(Decode(message, request));
+  RETURN_IF_ERROR(Decode(message, request, &room));
   ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> served, registry_.Find(request.model));
   if (request.links.empty())
     for (const auto& [model, link] : states_)
@@ -192,7 +210,7 @@ void WorkerService::RunThread() {
       LogFailure(*work, answer.error());
     }
     StopIfFaulted();
-    work->reply.Done(std::move(answer));
+    Answered(work->reply, std::move(answer));
     if (budget_ != nullptr && budget_->IsTight()) thread.context.Trim();
   }
   thread.models.clear();
@@ -201,8 +219,9 @@ void WorkerService::RunThread() {
 
 Result<Message> WorkerService::Run(Thread& thread, const Work& work) {
   const int64_t start = SystemClock().NowNs();
+  TensorRoom room{budget_, static_cast<int64_t>(arena_bytes_), {}};
   RunRequest request;
-  RETURN_IF_ERROR(Decode(work.message, request));
+  RETURN_IF_ERROR(Decode(work.message, request, &room));
   ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> served, registry_.Find(request.model));
   RunReply reply;
   reply.timing.queue_us = static_cast<uint64_t>((start - work.queued_ns) / 1000);

@@ -53,6 +53,7 @@ class WorkerService {
     Replier reply;
     Answer answer = nullptr;
     uint64_t trace_id = 0;
+    MemoryCharge charge;  // of the message
   };
 
   RpcHandler HandlerInto(RequestQueue<Work>& queue, Answer answer);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/transient.h"
 #include "vm-worker/tiering/tier_controller.h"
 
 namespace kiln {
@@ -11,11 +12,6 @@ namespace {
 
 constexpr int64_t kBackoffFirstMs = 500;
 constexpr int64_t kBackoffMaxMs = 60'000;
-
-bool IsUnreachable(ErrorCode code) {
-  return code == ErrorCode::kUnavailable || code == ErrorCode::kDeadlineExceeded || code == ErrorCode::kCancelled ||
-         code == ErrorCode::kBusy;
-}
 
 }  // namespace
 
@@ -32,7 +28,7 @@ void TierController::OnVariants(ModelState& state, Group& group, const Result<ca
   if (!reply.has_value()) return BackOff(group, MissReason::kNoService, reply.error());
   group.variants_known = true;
   group.backoff_ms = 0;
-  if (group.reason == MissReason::kNoService) group.reason = MissReason::kCold;
+  if (group.trouble == MissReason::kNoService) group.trouble = MissReason::kCold;
   for (const cache::Variant& variant : reply->variants) group.doubted.erase(variant.plan_key);
   AskAboutDoubted(state, group);
   for (const cache::Variant& variant : reply->variants)
@@ -43,13 +39,21 @@ void TierController::OnVariants(ModelState& state, Group& group, const Result<ca
 void TierController::Consider(ModelState& state, Group& group) {
   SegmentPlans plans;
   plans.request_pending = group.request.has_value();
-  plans.exact.assign(group.exact_asked.begin(), group.exact_asked.end());
+  for (const auto& [values, until_ns] : group.exact_asked)
+    if (Now() < until_ns) plans.exact.push_back(values);
   for (const auto& [key, entry] : group.plans)
     if (entry.linked.front()->exact()) plans.exact.push_back(ExactValues(*entry.linked.front()));
   plans.published = static_cast<size_t>(
       std::count_if(group.plans.begin(), group.plans.end(), [](const auto& plan) { return plan.second.published; }));
-  plans.generic = group.HasGeneric();
-  if (const auto wish = NextPlan(options_.policy, *group.segment, group.profile, plans))
+  plans.generic = group.HasGeneric(InfoOf(options_.targets.front()).name);
+  // A plan of a lower rung keeps the interpreter idle: what it answers says as well that the segment is hot.
+  std::optional<SegmentProfile> with_lower;
+  if (!plans.generic && group.HasGeneric()) {
+    with_lower = group.profile;
+    with_lower->interpreted_calls += with_lower->plan_calls;
+    with_lower->interpreted_ns = std::max(with_lower->interpreted_ns, options_.policy.hot_ns);
+  }
+  if (const auto wish = NextPlan(options_.policy, *group.segment, with_lower ? *with_lower : group.profile, plans))
     SendRequest(state, group, *wish);
 }
 
@@ -65,9 +69,9 @@ void TierController::SendRequest(ModelState& state, Group& group, const PlanWish
   request.symbols = wish.symbols;
   request.hints = wish.hints;
   const bool beside_others = wish.tier == PlanTier::kExact && !group.segment->symbols.empty();
-  if (beside_others) group.exact_asked.insert(wish.hints);
+  group.exact_wish = beside_others ? wish.hints : std::vector<int64_t>();
+  if (beside_others) group.exact_asked[wish.hints] = INT64_MAX;
   group.request = request.Key();
-  if (group.reason == MissReason::kCold) group.reason = MissReason::kCompiling;
   ++stats_.compile_requests;
   if (beside_others)
     spdlog::info("model {}: segment {}: asking for an exact plan: {}", state.model->name(), group.id.ShortHex(),
@@ -81,36 +85,43 @@ void TierController::SendRequest(ModelState& state, Group& group, const PlanWish
 
 void TierController::OnCompiled(ModelState& state, Group& group, const Result<CompileReply>& reply) {
   group.request.reset();
+  const std::vector<int64_t> exact_wish = std::exchange(group.exact_wish, {});
   if (!reply.has_value()) {
     ++stats_.compile_failures;
-    return BackOff(group, IsUnreachable(reply.error().code) ? MissReason::kNoService : MissReason::kCompileFailed,
+    // What was refused for its own reasons is asked for again as seldom as a plan that is given up.
+    if (!exact_wish.empty())
+      group.exact_asked[exact_wish] =
+          IsTransient(reply.error().code) ? 0 : Now() + RejectedPlans::kPauseMaxMs * 1'000'000;
+    return BackOff(group, IsTransient(reply.error().code) ? MissReason::kNoService : MissReason::kCompileFailed,
                    reply.error());
   }
   group.backoff_ms = 0;
+  if (group.trouble == MissReason::kCompileFailed || group.trouble == MissReason::kNoService)
+    group.trouble = MissReason::kCold;
   if (!reply->already_there) {
     ++stats_.compiled;
     group.profile.compile_ns = static_cast<int64_t>(reply->compile_us * 1000);
   }
   const int64_t now = Now();
-  switch (Want(state, group, reply->plan_key, {})) {
+  int64_t* const retry_ns = exact_wish.empty() ? &group.retry_ns : &group.exact_asked[exact_wish];
+  switch (Want(state, group, reply->plan_key, {}, exact_wish)) {
     case Wanted::kFetching:
       break;
     case Wanted::kPaused:
-      group.retry_ns = group.rejected.RetryNs(reply->plan_key, now);
+      *retry_ns = group.rejected.RetryNs(reply->plan_key, now);
       break;
     case Wanted::kThere:
       // The service has no other plan for the wish than one that is there: asking at once would go on for ever.
-      group.retry_ns = now + kBackoffMaxMs * 1'000'000;
+      *retry_ns = now + kBackoffMaxMs * 1'000'000;
       break;
   }
 }
 
 void TierController::BackOff(Group& group, MissReason reason, const Error& error) {
-  // A store whose disk is full, or a host without memory, may have room again at any time.
-  const bool permanent = !IsUnreachable(error.code) && error.code != ErrorCode::kResourceExhausted;
-  group.backoff_ms = permanent ? kBackoffMaxMs : std::clamp(group.backoff_ms * 2, kBackoffFirstMs, kBackoffMaxMs);
+  group.backoff_ms =
+      !IsTransient(error.code) ? kBackoffMaxMs : std::clamp(group.backoff_ms * 2, kBackoffFirstMs, kBackoffMaxMs);
   group.retry_ns = Now() + group.backoff_ms * 1'000'000;
-  group.reason = reason;
+  group.trouble = reason;
   group.detail = ToString(error);
   spdlog::warn("segment {}: {}; next try in {} ms", group.id.ShortHex(), group.detail, group.backoff_ms);
 }

@@ -1,5 +1,7 @@
 #include "vm-worker/tiering/fleet_services.h"
 
+#include <spdlog/spdlog.h>
+
 #include "common/messaging/rpc_client.h"
 
 namespace kiln {
@@ -38,7 +40,9 @@ void FleetServices::Forget(const PlanKey& key) {
 }
 
 void FleetServices::Remember(const Mark& mark) {
-  if (disk_ != nullptr) disk_->PutMark(mark);
+  if (disk_ != nullptr && !disk_->PutMark(mark))
+    spdlog::error("plan {} is not remembered over a restart: the disk cache cannot be written",
+                  mark.plan_key.ShortHex());
 }
 
 void FleetServices::Forgive(const PlanKey& key) {
