@@ -250,7 +250,7 @@ Status WorkerService::RunStream(Thread& thread, const std::shared_ptr<const Serv
                                 const RunRequest& request, int64_t deadline_ns, RunReply& reply) {
   Result<StreamStore::Lease> lease = streams_.Take(request.stream, served);
   if (!lease.has_value()) {
-    if (lease.error().code != ErrorCode::kNotFound) return std::unexpected(lease.error());
+    if (lease.error().code != ErrorCode::kStateLost || request.knows_state_lost) return std::unexpected(lease.error());
     reply.state_lost = true;
     return {};
   }

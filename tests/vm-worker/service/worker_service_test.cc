@@ -169,6 +169,43 @@ TEST_F(WorkerServiceTest, AnEndlessLoopEndsAtItsDeadlineAndTheThreadAnswersAgain
   EXPECT_TRUE(next.has_value()) << ToString(next.error());
 }
 
+TEST_F(WorkerServiceTest, ALostStreamIsAnErrorOfItsOwnAndAFlagToCallersThatDoNotKnowIt) {
+  const auto open = [&] { return CallOpenStream(*client_, {"cell", {{"s", "next"}}, {}}, kWaitMs)->stream; };
+  const auto run = [&](uint64_t stream) { return CallRun(*client_, {"cell", {Row("x", {4})}, stream}, kWaitMs); };
+  ASSERT_TRUE(Load("cell", kCell).has_value());
+  const uint64_t closed = open(), unloaded = open(), never = 12345;
+  ASSERT_TRUE(run(closed).has_value());
+  ASSERT_TRUE(CallCloseStream(*client_, {closed}, kWaitMs).has_value());
+  EXPECT_EQ(run(closed).error().code, ErrorCode::kStateLost);
+  EXPECT_TRUE(run(unloaded).has_value());
+  ASSERT_TRUE(CallUnload(*client_, {"cell"}, kWaitMs).has_value());
+  ASSERT_TRUE(Load("cell", kCell).has_value());
+  EXPECT_EQ(run(unloaded).error().code, ErrorCode::kStateLost);
+  EXPECT_EQ(run(never).error().code, ErrorCode::kStateLost) << "of a worker that restarted";
+
+  RunRequest old{"cell", {Row("x", {4})}, never};
+  old.knows_state_lost = false;
+  const auto raw = client_->CallSync(static_cast<uint16_t>(WorkerMethod::kRun), Encode(old), kWaitMs);
+  ASSERT_TRUE(raw.has_value()) << ToString(raw.error());
+  RunReply reply;
+  ASSERT_TRUE(Decode(raw->message, reply).has_value());
+  EXPECT_TRUE(reply.state_lost);
+  EXPECT_EQ(CallRun(*client_, old, kWaitMs).error().code, ErrorCode::kStateLost) << "as of a worker before the error";
+}
+
+TEST_F(WorkerServiceTest, AModelThatNoSizesSatisfyIsRefusedAtItsLoad) {
+  const Status status = Load("none", R"(program "p" {
+    symbol n in [1, 8]
+    constraint 2*n == 9
+    func main(%x: f32[n]) -> (%y) {
+      %y : f32[n] = Relu(%x)
+    }
+  })");
+  ASSERT_FALSE(status.has_value());
+  EXPECT_NE(status.error().message.find("constraint 2*n == 9 cannot hold"), std::string::npos)
+      << status.error().message;
+}
+
 // The only request thread is busy: what comes now waits, and waiting costs memory.
 TEST_F(WorkerServiceTest, RequestsThatWaitHoldNoMoreThanTheirShareOfTheBudget) {
   ASSERT_TRUE(Load("endless", kEndless).has_value());
