@@ -25,6 +25,7 @@ bool IsTransient(ErrorCode code) {
     case ErrorCode::kCompileFailed:
     case ErrorCode::kAlreadyExists:
     case ErrorCode::kInternal:
+    case ErrorCode::kStateLost:
       return false;
   }
   return false;
