@@ -83,7 +83,8 @@ TEST(Asking, WhatOtherPlansFailedAtIsNotTheReasonOfAGuardMiss) {
   worker.Live(1'000, 50, 20);
   const MissLedger after = worker.tiers.Stats().misses;
   for (size_t reason = 0; reason < std::size(after.calls); ++reason)
-    EXPECT_EQ(after.calls[reason] - before.calls[reason], reason == static_cast<size_t>(MissReason::kGuardFailed) ? 20 : 0)
+    EXPECT_EQ(after.calls[reason] - before.calls[reason],
+              reason == static_cast<size_t>(MissReason::kGuardFailed) ? 20 : 0)
         << reason;
 }
 
