@@ -128,6 +128,13 @@ TEST_F(CompileJobTest, AnAnswerThatDoesNotFitTheRequestIsRefused) {
   Plan narrower = plan;
   narrower.guard.symbols[0] = {8, 64, 8};
   EXPECT_TRUE(CheckLowered(good, narrower, request, segment).has_value());
+
+  Plan open = plan;
+  open.guard.symbols[0] = SymbolGuard{};
+  EXPECT_FALSE(CheckLowered(good, open, request, segment).has_value());
+  Segment inner = segment;
+  inner.symbols[0].kind = SymbolSource::Kind::kValueDim;
+  EXPECT_TRUE(CheckLowered(good, open, request, inner).has_value()) << "no input shows the symbol's value";
 }
 
 TEST_F(CompileJobTest, AQuarantinedPlanIsMadeAgainByAnotherCodeGeneratorOnly) {
