@@ -233,10 +233,10 @@ Status PlanInstance::AddKernel(size_t step, std::span<const int64_t> symbol_valu
   if (call.scratch_bytes < 0 || call.scratch_bytes > limits::kTensorBytesMax)
     return Fail(ErrorCode::kLimitExceeded,
                 "step " + std::to_string(step) + " wants " + std::to_string(call.scratch_bytes) + " bytes of scratch");
-  ASSIGN_OR_RETURN(const int64_t cost, plan.symbols.Evaluate(kernel.cost, symbol_values));
+  ASSIGN_OR_RETURN(call.cost, plan.symbols.Evaluate(kernel.cost, symbol_values));
   // Scratch belongs to one thread, and the arena holds it once.
-  const bool pooled = call.scratch_bytes == 0 && cost >= kPooledOperationsMin;
-  call.parts_max = pooled ? std::max<int64_t>(1, cost / kPartOperationsMin) : 1;
+  const bool pooled = call.scratch_bytes == 0 && call.cost >= kPooledOperationsMin;
+  call.parts_max = pooled ? std::max<int64_t>(1, call.cost / kPartOperationsMin) : 1;
   kernels_.push_back(call);
   return {};
 }
@@ -295,20 +295,28 @@ Status PlanInstance::Run(const PlanCall& call) {
   }
   void* scratch = static_cast<char*>(call.arena) + scratch_offset_;
   const Clock& clock = Stopwatch();
+  int64_t unlooked = 0;  // operations since the last look at the deadline
   for (size_t s = 0; s < steps_.size(); ++s) {
     const Step step = steps_[s];
+    if (unlooked >= kLookOperations && call.deadline_ns != 0) {
+      if (SystemClock().NowNs() > call.deadline_ns)
+        return Fail(ErrorCode::kDeadlineExceeded, "the plan was still running when the deadline passed");
+      unlooked = 0;
+    }
     const bool watched = call.timing != nullptr || call.watcher != nullptr;
     const bool timed = watched || (!step.is_kernel && call.reference_ns != nullptr);
     const int64_t start = timed ? clock.NowNs() : 0;
     if (step.is_kernel) {
       const KernelCallStep& kernel = kernels_[static_cast<size_t>(step.index)];
       const KilnKernelArgs args{pointer_table_.data() + kernel.first_pointer, dims_.data() + kernel.first_dim, scratch};
+      unlooked += std::min(kernel.cost, kLookOperations);
       if (call.pool != nullptr && kernel.parts_max > 1) {
         call.pool->Run(kernel.entry, args, kernel.range, kernel.parts_max);
       } else if (kernel.range > 0) {
         kernel.entry(&args, 0, kernel.range);
       }
     } else {
+      unlooked = kLookOperations;
       RETURN_IF_ERROR(RunReference(references_[static_cast<size_t>(step.index)], call));
     }
     if (!timed) continue;

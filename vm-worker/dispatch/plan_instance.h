@@ -49,12 +49,16 @@ struct PlanCall {
   StepTiming* timing = nullptr;     // when not null: time per step is added; for explain, costs a clock read a step
   StepWatcher* watcher = nullptr;   // when not null: called after every step
   KernelPool* pool = nullptr;       // when not null: helps with kernels whose estimate is above kPooledOperationsMin
+  int64_t deadline_ns = 0;          // when not 0: looked at between steps, on SystemClock
 };
 
 // Operations of a kernel step (KernelStep::cost) that make waking helpers worth it, and the least that one part of a
 // range should have: about 50 and 10 us of a product, several times that of element-wise work.
 inline constexpr int64_t kPooledOperationsMin = 5'000'000;
 inline constexpr int64_t kPartOperationsMin = 1'000'000;
+
+// Operations of kernel steps between two looks at the deadline; reference steps are followed by one.
+inline constexpr int64_t kLookOperations = 5'000'000;
 
 // Bound to a LinkedPlan, which it keeps alive. Holds per-call tables, hence not thread-safe: one per worker thread.
 class PlanInstance {
@@ -70,8 +74,8 @@ class PlanInstance {
   const LinkedPlan& linked() const { return *linked_; }
   int64_t bytes() const;  // of this object
 
-  // Runs all steps on the calling thread, and parts of large kernels in the call's pool. Errors come from reference
-  // steps only (an index out of range, say).
+  // Runs all steps on the calling thread, and parts of large kernels in the call's pool. Errors: DeadlineExceeded, and
+  // what reference steps refuse (an index out of range, say).
   Status Run(const PlanCall& call);
 
  private:
@@ -90,6 +94,7 @@ class PlanInstance {
     int32_t first_dim;                // in dims_
     int64_t range;
     int64_t scratch_bytes;
+    int64_t cost;       // operations
     int64_t parts_max;  // 1: runs on the calling thread
   };
   struct ReferenceCallStep {

@@ -61,7 +61,8 @@ Status RunOnEntry(PlanInstance& instance, const SegmentEntry& entry, std::span<c
   void* arena = entry.memory->AllocateScratch(static_cast<size_t>(instance.arena_bytes()));
   if (arena == nullptr) return Fail(ErrorCode::kResourceExhausted, "no memory for temporaries");
   StepMemory memory(*entry.memory);
-  return instance.Run({inputs, tables.outputs, arena, &memory, &reference_ns, timing, nullptr, pool});
+  return instance.Run(
+      {inputs, tables.outputs, arena, &memory, &reference_ns, timing, nullptr, pool, entry.deadline_ns});
 }
 
 Result<Tensor> InterpretRecipe(const Program& program, std::span<const TensorRef> inputs) {

@@ -34,6 +34,7 @@ struct SegmentEntry {
   const Signature* signature;    // of inputs and parameters
   std::span<TensorRef> outputs;  // canonical order; Enter fills them when it runs the segment, Leave reads them
   SegmentMemory* memory;
+  int64_t deadline_ns = 0;  // of the run, on SystemClock; 0: none
 };
 
 enum class SegmentVerdict : uint8_t {

@@ -27,7 +27,8 @@ SegmentEntry Machine::EntryOf(uint32_t segment) {
           .parameters = context_.parameters,
           .signature = &context_.signature,
           .outputs = context_.segment_outputs,
-          .memory = this};
+          .memory = this,
+          .deadline_ns = options_.deadline_ns};
 }
 
 void* Machine::AllocateOutput(size_t, size_t bytes) {
@@ -46,6 +47,7 @@ Result<bool> Machine::ProfilePoint(uint32_t segment, std::span<const uint32_t> i
   if (telling_) entered_ns_ = context_.options.clock->NowNs();
   if (verdict != SegmentVerdict::kExecuted) {
     context_.memory.End();
+    RETURN_IF_ERROR(CheckDeadline());  // it may be what ended the plan
     return false;
   }
   for (size_t i = 0; i < outputs.size(); ++i) {

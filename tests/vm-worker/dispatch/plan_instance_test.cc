@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "common/base/clock.h"
 #include "tests/vm-worker/dispatch/plan_fixture.h"
 
 namespace kiln {
@@ -30,6 +31,24 @@ TEST(PlanInstance, RunsAtEverySizeItsGuardAdmits) {
     ASSERT_TRUE((*instance)->Run({{&x.ref, 1}, outputs, nullptr, &memory, nullptr, nullptr}).has_value());
     for (int64_t i = 0; i < 4 * n; ++i) EXPECT_EQ(y.ref.as<float>()[i], i % 2 == 0 ? static_cast<float>(i) : 0.0f);
   }
+}
+
+TEST(PlanInstance, ADeadlineEndsTheRunBetweenSteps) {
+  Plan plan = ReluPlan(0, 4096);
+  plan.steps.push_back(plan.steps.front());
+  const int64_t values[] = {2};
+  const auto instance = PlanInstance::Instantiate(Linked(std::move(plan)), values);
+  ASSERT_TRUE(instance.has_value()) << ToString(instance.error());
+  const Tensor x = Tensor::Zeros(DType::kF32, {2, 4}), y = Tensor::Zeros(DType::kF32, {2, 4});
+  HeapMemory memory;
+  void* outputs[] = {y.ref.data};
+  PlanCall call{{&x.ref, 1}, outputs, nullptr, &memory};
+  call.deadline_ns = SystemClock().NowNs() - 1;
+  const Status late = (*instance)->Run(call);
+  ASSERT_FALSE(late.has_value());
+  EXPECT_EQ(late.error().code, ErrorCode::kDeadlineExceeded);
+  call.deadline_ns = SystemClock().NowNs() + 3'600'000'000'000;
+  EXPECT_TRUE((*instance)->Run(call).has_value());
 }
 
 TEST(PlanInstance, AValueThatLeavesItsStorageIsRefused) {
