@@ -37,7 +37,11 @@ struct RpcClient::Core : std::enable_shared_from_this<RpcClient::Core> {
   };
 
   Core(Loop& owner, RpcClientOptions chosen)
-      : loop(owner), options(std::move(chosen)), random(RandomSeed()), breaker(options.breaker, random()) {}
+      : loop(owner),
+        options(std::move(chosen)),
+        random(RandomSeed()),
+        breaker(options.breaker, random()),
+        reports_connections(!options.endpoint.starts_with("inproc://")) {}
 
   Status Open(const std::shared_ptr<Core>& self);
   void Start(uint16_t method, Message request, int64_t deadline_ms, DetailedCallback done, uint64_t trace_id);
@@ -60,7 +64,8 @@ struct RpcClient::Core : std::enable_shared_from_this<RpcClient::Core> {
   std::unordered_map<uint64_t, Pending> pending;
   std::deque<uint64_t> waiting;  // not sent yet: no connection
   uint64_t next_id = 1;
-  std::string last_trouble;  // why the handshake failed, if it did
+  const bool reports_connections;  // the monitor does; not within a process
+  std::string last_trouble;        // why the handshake failed, if it did
   bool closed = false;
   std::atomic<uint64_t> calls{0}, replies{0}, deadlines{0}, lost_connections{0}, malformed{0}, rejected{0};
   std::atomic<size_t> pending_count{0};
@@ -149,6 +154,9 @@ void RpcClient::Core::Start(uint16_t method, Message request, int64_t deadline_m
 void RpcClient::Core::TrySend(uint64_t id) {
   const auto call = pending.find(id);
   if (call == pending.end()) return;
+  // ZeroMQ tells of a lost connection before it lets go of it, and what is sent to it in between is lost without a
+  // word.
+  if (reports_connections && !connected.load()) return waiting.push_front(id);
   switch (socket->Send(call->second.frames)) {
     case SendOutcome::kSent:
       call->second.sent = true;
@@ -209,6 +217,7 @@ void RpcClient::Core::OnMonitor(const SocketMessage& message) {
   if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
     connected.store(true);
     last_trouble.clear();
+    FlushWaiting();
   } else if (event == ZMQ_EVENT_DISCONNECTED) {
     if (connected.exchange(false)) LoseConnection();
   } else if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {

@@ -133,6 +133,28 @@ TEST_F(MessagingTest, ServerRestartFailsCallsInFlightAtOnceAndServiceResumes) {
   held.clear();  // a reply after the server's end goes nowhere
 }
 
+// The call that is made as soon as the loss is told goes out over the next connection, never into the lost one: there
+// it would end by its deadline.
+TEST_F(MessagingTest, ACallMadeRightAfterALossIsNotSentIntoIt) {
+  for (int round = 0; round < 30; ++round) {
+    std::vector<Replier> held;
+    auto server = StartServer(Ipc("a"), &held);
+    auto client = RpcClient::Connect(*client_loop_,
+                                     {.endpoint = Ipc("a"), .security = {.insecure = true}, .connect_wait_ms = 100});
+    ASSERT_TRUE(client);
+    ASSERT_EQ(Echo(**client, "before"), "before");
+    std::atomic<int> code{0};
+    (*client)->Call(kSilent, {}, 600'000, [&](Result<RpcReply>) {
+      (*client)->Call(kEcho, {}, 600'000,
+                      [&](Result<RpcReply> reply) { code = reply ? -1 : static_cast<int>(reply.error().code); });
+    });
+    ASSERT_TRUE(Eventually([&] { return server->Stats().pending == 1; }));
+    server.reset();
+    ASSERT_TRUE(Eventually([&] { return code.load() == static_cast<int>(ErrorCode::kUnavailable); })) << round;
+    held.clear();
+  }
+}
+
 // Two processes of one host are one machine, whatever they say of themselves.
 TEST_F(MessagingTest, AMachineIsNamedByItsAddressAndNotByItsConnection) {
   auto server = StartServer({.endpoints = {Ipc("a"), "tcp://127.0.0.1:0"}, .security = {.insecure = true}});
