@@ -8,8 +8,6 @@ namespace kiln::store {
 namespace {
 
 constexpr size_t kSealBytes = 16;  // of the 32 of BLAKE2b: against damage, not against a writer
-constexpr size_t kTextMax = 4096;
-constexpr size_t kBlobTextMax = size_t{1} << 20;
 
 Digest SealOf(Space space, std::string_view key, std::span<const uint8_t> value) {
   return FieldHasher("kiln.store.entry.v1").Text(SpaceName(space)).Text(key).Bytes(value).Finish();
@@ -121,10 +119,10 @@ Result<PlanInfo> DecodeInfo(std::span<const uint8_t> bytes) {
   ByteReader reader(bytes);
   PlanInfo info;
   info.segment = reader.Id();
-  info.target = reader.Text(kTextMax);
+  info.target = reader.Text(limits::kEntryTextBytesMax);
   info.abi = reader.U32();
   info.numeric_mode = reader.U8();
-  info.guard = reader.Bytes(kBlobTextMax);
+  info.guard = reader.Bytes(limits::kEntryGuardBytesMax);
   info.evidence.validation = static_cast<ValidationKind>(reader.U8());
   info.evidence.shadow_runs = reader.U32();
   info.provenance.codegen_id = reader.Id();
@@ -169,7 +167,7 @@ Bytes EncodeLease(const Lease& lease) {
 Result<Lease> DecodeLease(std::span<const uint8_t> bytes) {
   ByteReader reader(bytes);
   Lease lease;
-  lease.holder = reader.Text(kTextMax);
+  lease.holder = reader.Text(limits::kEntryTextBytesMax);
   lease.expires_wall_ms = reader.I64();
   return Complete(reader, std::move(lease), "lease");
 }
@@ -191,7 +189,7 @@ Result<cache::ChangeEntry> DecodeChange(std::span<const uint8_t> bytes) {
   entry.kind = static_cast<cache::ChangeKind>(reader.U8());
   entry.plan_key = reader.Id();
   entry.segment = reader.Id();
-  entry.target = reader.Text(kTextMax);
+  entry.target = reader.Text(limits::kEntryTextBytesMax);
   return Complete(reader, std::move(entry), "change");
 }
 
@@ -211,9 +209,9 @@ Result<Witnesses> DecodeWitnesses(std::span<const uint8_t> bytes) {
   ByteReader reader(bytes);
   Witnesses witnesses;
   for (size_t left = reader.Count(4, limits::kMachinesKeptMax); left > 0; --left)
-    witnesses.reporters.insert(reader.Text(kTextMax));
+    witnesses.reporters.insert(reader.Text(limits::kEntryTextBytesMax));
   for (size_t left = reader.Count(8, limits::kMachinesKeptMax); left > 0; --left) {
-    std::string machine = reader.Text(kTextMax);
+    std::string machine = reader.Text(limits::kEntryTextBytesMax);
     witnesses.clean_runs[std::move(machine)] = reader.U32();
   }
   return Complete(reader, std::move(witnesses), "witnesses");

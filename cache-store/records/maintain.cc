@@ -10,7 +10,6 @@ namespace kiln::store {
 namespace {
 
 constexpr size_t kPlansPerBatch = 256;
-constexpr uint32_t kShadowRunsMax = 1'000'000;
 
 }  // namespace
 
@@ -249,10 +248,10 @@ void Records::CountClean(const cache::ReportRequest& request, const Caller& call
   auto& clean_runs = plan.witnesses.clean_runs;
   if (clean_runs.contains(caller.machine) || clean_runs.size() < limits::kMachinesKeptMax) {
     uint32_t& counted = clean_runs[caller.machine];
-    runs = std::min(request.runs, kCleanRunsPerMachineMax - std::min(counted, kCleanRunsPerMachineMax));
+    runs = std::min(request.runs, limits::kCleanRunsPerMachineMax - std::min(counted, limits::kCleanRunsPerMachineMax));
     counted += runs;
   }
-  plan.state.shadow_runs += std::min(runs, kShadowRunsMax - plan.state.shadow_runs);
+  plan.state.shadow_runs += std::min(runs, limits::kShadowRunsCountedMax - plan.state.shadow_runs);
   WriteState(request.plan_key, plan);
   Add(Counter::reports_ok);
 }

@@ -10,7 +10,6 @@ namespace kiln::store {
 namespace {
 
 constexpr size_t kMissingNamedMax = 4;  // ids spelled out in an error message
-constexpr size_t kHolderBytesMax = 256;
 
 }  // namespace
 
@@ -191,9 +190,9 @@ Result<cache::PublishPlanReply> Records::Handle(const cache::PublishPlanRequest&
 }
 
 Result<cache::ClaimReply> Records::Handle(const cache::ClaimRequest& request, const Caller&) {
-  if (request.holder.empty() || request.holder.size() > kHolderBytesMax)
+  if (request.holder.empty() || request.holder.size() > limits::kHolderBytesMax)
     return Fail(ErrorCode::kInvalidArgument,
-                "a claim needs a holder of 1 to " + std::to_string(kHolderBytesMax) + " characters");
+                "a claim needs a holder of 1 to " + std::to_string(limits::kHolderBytesMax) + " characters");
   const std::lock_guard lock(mutex_);
   cache::ClaimReply reply;
   KvBatch batch;

@@ -10,8 +10,6 @@
 namespace kiln::store {
 namespace {
 
-constexpr uint32_t kListEntriesMax = 1000;
-
 Evidence FleetEvidence(const CatalogPlan& plan) {
   return {plan.info.evidence.validation, std::max(plan.info.evidence.shadow_runs, plan.state.shadow_runs)};
 }
@@ -164,7 +162,7 @@ Result<cache::ChangeLogReply> Records::Handle(const cache::ChangeLogRequest& req
 
 Result<cache::ListReply> Records::Handle(const cache::ListRequest& request, const Caller&) {
   const std::lock_guard lock(mutex_);
-  const size_t limit = request.limit == 0 ? kListEntriesMax : std::min(request.limit, kListEntriesMax);
+  const size_t limit = request.limit == 0 ? limits::kListEntriesMax : std::min(request.limit, limits::kListEntriesMax);
   cache::ListReply reply;
   auto plan = request.after.IsZero() ? catalog_.plans().begin() : catalog_.plans().upper_bound(request.after);
   auto mark = request.after.IsZero() ? quarantine_.begin() : quarantine_.upper_bound(request.after);

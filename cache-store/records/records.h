@@ -54,8 +54,6 @@ inline constexpr size_t kCounterCount = 0
 inline constexpr int64_t kOrphanGraceMs = 10 * 60 * 1000;
 // Bad reports from this many different machines hide a plan; one from the compile service or an admin does.
 inline constexpr size_t kMachinesToQuarantine = 2;
-// What one machine's clean runs of a plan count for, however many it claims.
-inline constexpr uint32_t kCleanRunsPerMachineMax = 8;
 
 // Thread-safe. One Handle per method of the cache protocol.
 class Records {

@@ -2,16 +2,11 @@
 
 #include <algorithm>
 
+#include "common/base/limits.h"
 #include "common/cache_api/codec.h"
 
 namespace kiln::store {
 namespace {
-
-constexpr size_t kPendingMax = 1024;
-// Replies of the blob server are up to 1 MiB each, so a peer that does not read may keep only a few.
-constexpr size_t kBlobPeerUnreadBytes = size_t{16} << 20;
-// Room for one kernel and its envelope.
-constexpr size_t kBlobPartBytesMax = limits::kKernelBlobBytesMax + (size_t{64} << 10);
 
 constexpr std::string_view kCounterNames[] = {
 #define KILN_COUNTER(name, doc) #name,
@@ -79,16 +74,18 @@ Result<std::unique_ptr<CacheService>> CacheService::Start(std::unique_ptr<KvStor
   ASSIGN_OR_RETURN(service->records_, Records::Open(std::move(kv), options.records));
   Records* records = service->records_.get();
   const auto head = [records] { return records->head(); };
-  RpcServerOptions main{
-      .endpoints = options.endpoints, .security = options.security, .pending_max = kPendingMax, .log_head = head};
+  RpcServerOptions main{.endpoints = options.endpoints,
+                        .security = options.security,
+                        .pending_max = limits::kStorePendingMax,
+                        .log_head = head};
   if (!options.blob_endpoint.empty()) {
     ASSIGN_OR_RETURN(service->blob_loop_, Loop::Start("cache-blobs"));
     ASSIGN_OR_RETURN(service->blob_server_,
                      RpcServer::Listen(*service->blob_loop_, {.endpoints = {options.blob_endpoint},
                                                               .security = options.security,
-                                                              .pending_max = kPendingMax,
-                                                              .part_bytes_max = kBlobPartBytesMax,
-                                                              .peer_unread_bytes = kBlobPeerUnreadBytes,
+                                                              .pending_max = limits::kStorePendingMax,
+                                                              .part_bytes_max = limits::kBlobPartBytesMax,
+                                                              .peer_unread_bytes = limits::kBlobPeerUnreadBytesMax,
                                                               .log_head = head}));
   }
   ASSIGN_OR_RETURN(service->server_, RpcServer::Listen(*service->loop_, std::move(main)));

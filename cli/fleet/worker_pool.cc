@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "cli/fleet/embedded_fleet.h"
+#include "common/base/limits.h"
 
 namespace kiln::cli {
 namespace {
@@ -14,9 +15,6 @@ namespace {
 constexpr std::string_view kTcp = "tcp://";
 // Longer than a handshake on any network, shorter than a user's patience with a dead worker.
 constexpr int64_t kConnectWaitMs = 2'000;
-
-// Beside the tensors a message has a payload and an envelope.
-constexpr int64_t kMessageInputBytesMax = static_cast<int64_t>(limits::kEnvelopeBytesMax) - (int64_t{1} << 20);
 
 bool IsLocal(const std::string& endpoint) {
   return endpoint.starts_with("ipc://") || endpoint.starts_with("tcp://127.") || endpoint.starts_with("tcp://[::1]");
@@ -97,11 +95,11 @@ size_t WorkerPool::NextWorker() {
 Result<RunReply> WorkerPool::RunOn(size_t worker, const RunRequest& request, int64_t deadline_ms) {
   int64_t bytes = 0;
   for (const NamedTensor& input : request.inputs) bytes += input.tensor.ref.bytes();
-  if (bytes <= kMessageInputBytesMax) return CallRun(*clients_[worker], request, deadline_ms);
+  if (bytes <= limits::kMessageTensorBytesMax) return CallRun(*clients_[worker], request, deadline_ms);
   if (IsLocal(endpoints_[worker])) return CallRunShared(*clients_[worker], request, deadline_ms);
   return Fail(ErrorCode::kLimitExceeded,
               "the inputs have " + std::to_string(bytes) + " bytes; a message to " + endpoints_[worker] + " holds " +
-                  std::to_string(kMessageInputBytesMax) +
+                  std::to_string(limits::kMessageTensorBytesMax) +
                   ". Larger ones travel in shared memory, to a worker on ipc:// or a loopback address");
 }
 

@@ -50,7 +50,7 @@ struct BlobFetch : std::enable_shared_from_this<BlobFetch> {
     if (!owner) return done(Fail(ErrorCode::kCancelled, "the client was closed"));
     const GetBlobsRequest request{
         .ids = {ids.begin() + static_cast<std::ptrdiff_t>(next),
-                ids.begin() + static_cast<std::ptrdiff_t>(std::min(ids.size(), next + kKeysMax))},
+                ids.begin() + static_cast<std::ptrdiff_t>(std::min(ids.size(), next + limits::kMessageKeysMax))},
         .offset = blobs[next].size()};
     owner->Blobs().Call(
         static_cast<uint16_t>(Method::kGetBlobs), Encode(request), owner->LeftMs(deadline_ns),

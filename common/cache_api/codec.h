@@ -8,10 +8,6 @@
 
 namespace kiln::cache {
 
-inline constexpr size_t kKeysMax = 4096;  // digests in one message
-inline constexpr size_t kTargetsMax = 64;
-inline constexpr size_t kTextBytesMax = 1024;
-
 // Encode(request), Encode(reply), Decode(message, request), Decode(message, reply) for each method of the table.
 #define KILN_CACHE_METHOD(value, name, roles, admission, doc) \
   Message Encode(const name##Request& value_in);              \

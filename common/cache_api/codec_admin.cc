@@ -1,4 +1,5 @@
 // Change log, maintenance, inspection, profiles.
+#include "common/base/limits.h"
 #include "common/cache_api/codec_parts.h"
 
 namespace kiln::cache {
@@ -70,7 +71,7 @@ Status Decode(Message message, ChangeLogReply& out) {
   out.head = table->head();
   out.gap = table->gap();
   if (table->entries() == nullptr) return {};
-  RETURN_IF_ERROR(CheckCount(table->entries()->size(), kKeysMax, "ChangeLog reply"));
+  RETURN_IF_ERROR(CheckCount(table->entries()->size(), limits::kMessageKeysMax, "ChangeLog reply"));
   for (const wire::ChangeEntry* wire_entry : *table->entries()) {
     ChangeEntry entry{.sequence = wire_entry->sequence(),
                       .plan_key = ReadDigest(wire_entry->plan_key()),
@@ -159,7 +160,7 @@ Message Encode(const StatsReply& reply) {
 Status Decode(Message message, StatsReply& out) {
   ASSIGN_OR_RETURN(const auto* table, VerifiedRoot<wire::StatsReply>(message.payload, "Stats reply"));
   if (table->stats() == nullptr) return {};
-  RETURN_IF_ERROR(CheckCount(table->stats()->size(), kKeysMax, "Stats reply"));
+  RETURN_IF_ERROR(CheckCount(table->stats()->size(), limits::kMessageKeysMax, "Stats reply"));
   for (const wire::Stat* stat : *table->stats()) out.stats.push_back({ReadText(stat->name()), stat->value()});
   return {};
 }
@@ -194,7 +195,7 @@ Message Encode(const ListReply& reply) {
 Status Decode(Message message, ListReply& out) {
   ASSIGN_OR_RETURN(const auto* table, VerifiedRoot<wire::ListReply>(message.payload, "List reply"));
   if (table->plans() == nullptr) return {};
-  RETURN_IF_ERROR(CheckCount(table->plans()->size(), kKeysMax, "List reply"));
+  RETURN_IF_ERROR(CheckCount(table->plans()->size(), limits::kMessageKeysMax, "List reply"));
   for (const wire::PlanSummary* plan : *table->plans()) {
     PlanSummary summary{.plan_key = ReadDigest(plan->plan_key()),
                         .segment = ReadDigest(plan->segment()),

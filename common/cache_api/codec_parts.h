@@ -8,6 +8,7 @@
 
 #include "common/artifact/digest_wire.h"
 #include "common/base/flatbuffer.h"
+#include "common/base/limits.h"
 #include "common/cache_api/codec.h"
 #include "schemas/cache_generated.h"
 
@@ -27,7 +28,7 @@ inline Digest ReadDigest(const wire::Digest32* digest) {
 }
 
 inline std::string ReadText(const flatbuffers::String* text) {
-  return text == nullptr ? std::string() : text->str().substr(0, kTextBytesMax);
+  return text == nullptr ? std::string() : text->str().substr(0, limits::kMessageTextBytesMax);
 }
 
 inline Bytes ReadBytes(const flatbuffers::Vector<uint8_t>* bytes) {
@@ -50,7 +51,7 @@ inline Status CheckCount(size_t count, size_t limit, const char* what) {
 inline Status ReadDigests(const WireDigests* wire, std::vector<Digest>& out, const char* what) {
   out.clear();
   if (wire == nullptr) return {};
-  RETURN_IF_ERROR(CheckCount(wire->size(), kKeysMax, what));
+  RETURN_IF_ERROR(CheckCount(wire->size(), limits::kMessageKeysMax, what));
   for (const wire::Digest32* digest : *wire) out.push_back(FromWire(*digest));
   return {};
 }
@@ -121,7 +122,7 @@ inline Status ReadBindings(const WireEntries* entries, const WireWarrants* warra
                            const char* what) {
   out.clear();
   if (entries != nullptr) {
-    RETURN_IF_ERROR(CheckCount(entries->size(), kKeysMax, what));
+    RETURN_IF_ERROR(CheckCount(entries->size(), limits::kMessageKeysMax, what));
     for (const wire::KernelIndexEntry* entry : *entries)
       out.push_back({.key = FromWire(entry->key()), .id = FromWire(entry->id())});
   }

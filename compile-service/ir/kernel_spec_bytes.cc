@@ -2,6 +2,7 @@
 // that decode give a spec whose bytes they are.
 #include <bit>
 
+#include "common/base/limits.h"
 #include "compile-service/ir/kernel_spec.h"
 
 namespace kiln::ir {
@@ -9,7 +10,6 @@ namespace kiln::ir {
 namespace {
 
 constexpr uint32_t kVersion = 0x3153504b;  // "KPS1"
-constexpr size_t kItemsMax = 8192;         // of any list; VerifySpec has the tighter limits
 
 class Writer {
  public:
@@ -55,7 +55,7 @@ class Reader {
   // Every item takes at least one byte, so a count beyond what is left is refused before anything is allocated.
   size_t GetCount() {
     const uint64_t count = GetBits(4);
-    if (count <= kItemsMax && count <= bytes_.size()) return count;
+    if (count <= limits::kSpecItemsMax && count <= bytes_.size()) return count;
     failed_ = true;
     return 0;
   }

@@ -6,11 +6,6 @@
 namespace kiln {
 namespace {
 
-constexpr size_t kMessageMax = 1 << 16;
-constexpr size_t kKernelsMax = 1 << 14;
-constexpr size_t kTrialsMax = 256;
-constexpr size_t kDimsMax = 1 << 12;
-
 std::vector<uint8_t> Get(ByteReader& reader) {
   return reader.Bytes(limits::kChildFrameBytesMax);
 }
@@ -21,8 +16,8 @@ void PutTrials(ByteWriter& writer, const std::vector<std::vector<int64_t>>& tria
 }
 
 std::vector<std::vector<int64_t>> GetTrials(ByteReader& reader) {
-  std::vector<std::vector<int64_t>> trials(reader.Count(4, kTrialsMax));
-  for (auto& dims : trials) dims = reader.Int64s(kDimsMax);
+  std::vector<std::vector<int64_t>> trials(reader.Count(4, limits::kChildTrialsMax));
+  for (auto& dims : trials) dims = reader.Int64s(limits::kChildTrialDimsMax);
   return trials;
 }
 
@@ -54,7 +49,7 @@ Result<Target> TargetFrom(uint8_t number) {
 Frame FailedFrame(const Error& error) {
   ByteWriter writer;
   writer.U8(static_cast<uint8_t>(error.code));
-  writer.Text(std::string_view(error.message).substr(0, kMessageMax));
+  writer.Text(std::string_view(error.message).substr(0, limits::kChildErrorBytesMax));
   return MakeFrame(JobKind::kFailed, writer);
 }
 
@@ -62,7 +57,7 @@ std::optional<Error> ReportedError(const Frame& frame) {
   if (frame.kind != static_cast<uint8_t>(JobKind::kFailed)) return std::nullopt;
   ByteReader reader(frame.payload);
   const ErrorCode code = ErrorCodeFromWire(reader.U8());
-  return Error{code, reader.Text(kMessageMax), {}};
+  return Error{code, reader.Text(limits::kChildErrorBytesMax), {}};
 }
 
 Frame LowerFrame(std::vector<uint8_t> compile_request) {
@@ -106,7 +101,7 @@ Result<LowerAnswer> LowerAnswerFrom(const Frame& frame) {
   LowerAnswer answer;
   answer.codegen_id = reader.Id();
   answer.plan = Get(reader);
-  answer.kernels.resize(reader.Count(kDigestBytes + 8, kKernelsMax));
+  answer.kernels.resize(reader.Count(kDigestBytes + 8, limits::kChildKernelsMax));
   for (LowerAnswer::Kernel& kernel : answer.kernels) {
     kernel.key = reader.Id();
     kernel.spec = Get(reader);

@@ -224,10 +224,12 @@ int Main(int argc, char** argv) {
   app.add_option("--compile", flags.compile, "compile service endpoint; without one, plans come from the cache only");
   app.add_option("--keys", flags.keys, "key directory: curve keys, allow.list, signers.list")->capture_default_str();
   app.add_flag("--insecure", flags.insecure, "no CURVE; only on loopback and ipc");
-  app.add_option("--threads", flags.threads, "request threads")->check(CLI::Range(1, 200))->capture_default_str();
+  app.add_option("--threads", flags.threads, "request threads")
+      ->check(CLI::Range(1, limits::kThreadsMax))
+      ->capture_default_str();
   app.add_option("--kernel-threads", flags.kernel_threads,
                  "threads that large kernels run on at a time, over all requests; 1 keeps each on its request's thread")
-      ->check(CLI::Range(1, 200))
+      ->check(CLI::Range(1, limits::kThreadsMax))
       ->capture_default_str();
   app.add_option("--queue", flags.queue, "requests that may wait")
       ->check(CLI::Range(1, 100'000))

@@ -72,9 +72,9 @@ TEST_F(RecordsTest, WitnessesOutliveARestart) {
   const auto report = [&](ReportKind kind, uint32_t runs, const std::string& machine) {
     return *Do(cache::ReportRequest{D(1), kind, runs, "w", ""}, Role::kWorker, machine);
   };
-  EXPECT_EQ(report(ReportKind::kShadowOk, 100, "a").shadow_runs, kCleanRunsPerMachineMax);
+  EXPECT_EQ(report(ReportKind::kShadowOk, 100, "a").shadow_runs, limits::kCleanRunsPerMachineMax);
   Open();
-  EXPECT_EQ(report(ReportKind::kShadowOk, 100, "a").shadow_runs, kCleanRunsPerMachineMax) << "counted before";
+  EXPECT_EQ(report(ReportKind::kShadowOk, 100, "a").shadow_runs, limits::kCleanRunsPerMachineMax) << "counted before";
   EXPECT_FALSE(report(ReportKind::kMismatch, 1, "a").quarantined);
   Open();
   EXPECT_FALSE(report(ReportKind::kMismatch, 1, "a").quarantined) << "the same machine";
@@ -124,9 +124,9 @@ TEST_F(RecordsTest, OneMachineCannotClaimCleanRunsWithoutEnd) {
   const auto report = [&](uint32_t runs, const std::string& machine) {
     return Do(cache::ReportRequest{D(1), ReportKind::kShadowOk, runs, "w", ""}, Role::kWorker, machine)->shadow_runs;
   };
-  EXPECT_EQ(report(1'000'000, "a"), kCleanRunsPerMachineMax);
-  EXPECT_EQ(report(UINT32_MAX, "a"), kCleanRunsPerMachineMax);
-  EXPECT_EQ(report(3, "b"), kCleanRunsPerMachineMax + 3);
+  EXPECT_EQ(report(1'000'000, "a"), limits::kCleanRunsPerMachineMax);
+  EXPECT_EQ(report(UINT32_MAX, "a"), limits::kCleanRunsPerMachineMax);
+  EXPECT_EQ(report(3, "b"), limits::kCleanRunsPerMachineMax + 3);
 }
 
 TEST_F(RecordsTest, ABadReportTakesTheWordOfOthersBack) {

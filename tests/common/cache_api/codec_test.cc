@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "common/base/limits.h"
+
 namespace kiln::cache {
 namespace {
 
@@ -192,7 +194,7 @@ TEST(CacheCodec, UnknownKindsAndMissingPartsAreErrors) {
   EXPECT_EQ(Decode(std::move(chunks), blobs).error().code, ErrorCode::kMalformed);
   LookupKernelsRequest many;
   LookupKernelsRequest out;
-  many.keys.resize(kKeysMax + 1);
+  many.keys.resize(limits::kMessageKeysMax + 1);
   EXPECT_EQ(Decode(Encode(many), out).error().code, ErrorCode::kLimitExceeded);
 }
 
