@@ -7,7 +7,9 @@
 #include <optional>
 
 #include "cli/fleet/embedded_fleet.h"
+#include "common/base/clock.h"
 #include "common/base/limits.h"
+#include "common/base/transient.h"
 
 namespace kiln::cli {
 namespace {
@@ -15,13 +17,10 @@ namespace {
 constexpr std::string_view kTcp = "tcp://";
 // Longer than a handshake on any network, shorter than a user's patience with a dead worker.
 constexpr int64_t kConnectWaitMs = 2'000;
+constexpr int64_t kNsPerMs = 1'000'000;
 
 bool IsLocal(const std::string& endpoint) {
   return endpoint.starts_with("ipc://") || endpoint.starts_with("tcp://127.") || endpoint.starts_with("tcp://[::1]");
-}
-
-bool MayRetry(ErrorCode code) {
-  return code == ErrorCode::kUnavailable || code == ErrorCode::kBusy || code == ErrorCode::kCancelled;
 }
 
 }  // namespace
@@ -124,13 +123,16 @@ Result<RunReply> WorkerPool::Run(const RunRequest& request, int64_t deadline_ms)
     if (it == stream_workers_.end()) return Fail(ErrorCode::kNotFound, "no stream " + std::to_string(request.stream));
     return RunOn(it->second, request, deadline_ms);
   }
+  const int64_t deadline_ns = SystemClock().NowNs() + deadline_ms * kNsPerMs;
   const size_t first = NextWorker();
   Result<RunReply> reply = RunOn(first, request, deadline_ms);
-  if (reply.has_value() || !MayRetry(reply.error().code)) return reply;
+  if (reply.has_value() || !IsTransient(reply.error().code)) return reply;
+  const int64_t left_ms = (deadline_ns - SystemClock().NowNs()) / kNsPerMs;
+  if (left_ms < 1) return reply;
   ++retried_;
   size_t second = NextWorker();
   if (second == first) second = (first + 1) % clients_.size();
-  return RunOn(second, request, deadline_ms);
+  return RunOn(second, request, left_ms);
 }
 
 }  // namespace kiln::cli
