@@ -92,7 +92,6 @@ Dispatcher::Memo& Dispatcher::MemoFor(const SegmentEntry& entry) {
 
 void Dispatcher::Resolve(const SegmentEntry& entry, const PlanList& list, Memo& memo) {
   Tell(static_cast<size_t>(entry.segment), *entry.signature, memo);
-  ++resolved_;
   memo.version = list.version();
   memo.instance.reset();
   memo.charge = {};
