@@ -14,12 +14,6 @@ constexpr std::string_view kCounterNames[] = {
 #undef KILN_COUNTER
 };
 
-Bytes HintOf(uint64_t head) {
-  Bytes hint;
-  for (int i = 0; i < 8; ++i) hint.push_back(static_cast<uint8_t>(head >> (8 * i)));
-  return hint;
-}
-
 bool IsBlobMethod(cache::Method method) {
   return method == cache::Method::kGetBlobs || method == cache::Method::kPublishBlobs;
 }
@@ -69,7 +63,9 @@ Result<std::unique_ptr<CacheService>> CacheService::Start(std::unique_ptr<KvStor
   ASSIGN_OR_RETURN(service->sync_loop_, Loop::Start("cache-sync"));
   if (!options.hint_endpoint.empty()) {
     ASSIGN_OR_RETURN(service->hints_, HintPublisher::Listen(*service->loop_, options.hint_endpoint, options.security));
-    options.records.on_change = [hints = service->hints_.get()](uint64_t head) { hints->Publish(HintOf(head)); };
+    options.records.on_change = [hints = service->hints_.get()](uint64_t head) {
+      hints->Publish(cache::EncodeHint(head));
+    };
   }
   ASSIGN_OR_RETURN(service->records_, Records::Open(std::move(kv), options.records));
   Records* records = service->records_.get();

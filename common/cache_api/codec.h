@@ -2,6 +2,9 @@
 // checked, then copied.
 #pragma once
 
+#include <cstdint>
+#include <span>
+
 #include "common/base/result.h"
 #include "common/cache_api/types.h"
 #include "common/messaging/message.h"
@@ -16,6 +19,10 @@ namespace kiln::cache {
   Status Decode(Message message, name##Reply& out);
 #include "common/cache_api/methods.def"
 #undef KILN_CACHE_METHOD
+
+// The hint of the change log: its head. Published by the store after each change; a receiver takes no other bytes.
+Bytes EncodeHint(uint64_t head);
+Result<uint64_t> DecodeHint(std::span<const uint8_t> hint);
 
 // Request type → method number and reply type.
 template <class Request>

@@ -1,4 +1,5 @@
-// Change log, maintenance, inspection, profiles.
+// Change log and its hint, maintenance, inspection.
+#include "common/base/byte_io.h"
 #include "common/base/limits.h"
 #include "common/cache_api/codec_parts.h"
 
@@ -81,6 +82,22 @@ Status Decode(Message message, ChangeLogReply& out) {
     out.entries.push_back(std::move(entry));
   }
   return {};
+}
+
+// --- the change log's hint ---
+
+Bytes EncodeHint(uint64_t head) {
+  ByteWriter writer;
+  writer.U64(head);
+  return writer.Take();
+}
+
+Result<uint64_t> DecodeHint(std::span<const uint8_t> hint) {
+  ByteReader reader(hint);
+  const uint64_t head = reader.U64();
+  if (!reader.AtEnd())
+    return Fail(ErrorCode::kMalformed, "a hint of the change log has 8 bytes, not " + std::to_string(hint.size()));
+  return head;
 }
 
 // --- Purge, Pin, Quarantine ---
