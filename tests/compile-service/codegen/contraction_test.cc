@@ -165,52 +165,35 @@ SpecCase RandomConvolution(std::mt19937_64& random, Target target) {
   return builder.Finish(spec, "convolution");
 }
 
-class ContractionCode : public ::testing::TestWithParam<Target> {};
+class ContractionCode : public SpecTest {};
 
 TEST_P(ContractionCode, AgreesWithTheEvaluatorOnRandomMatmuls) {
-  std::mt19937_64 random(Seed());
-  for (int i = 0; i < 90 && !HasFatalFailure(); ++i)
-    ExpectAgreesWithEvaluator(RandomMatmul(random, GetParam()), GetParam(), random);
+  ExpectAgreement(90, RandomMatmul);
 }
 
 TEST_P(ContractionCode, AgreesWithTheEvaluatorOnLongSums) {
-  std::mt19937_64 random(Seed());
-  for (int i = 0; i < 8 && !HasFatalFailure(); ++i)
-    ExpectAgreesWithEvaluator(LongMatmul(random, GetParam()), GetParam(), random);
+  ExpectAgreement(8, LongMatmul);
 }
 
 TEST_P(ContractionCode, AgreesWithTheEvaluatorOnRandomConvolutions) {
-  std::mt19937_64 random(Seed());
-  for (int i = 0; i < 40 && !HasFatalFailure(); ++i)
-    ExpectAgreesWithEvaluator(RandomConvolution(random, GetParam()), GetParam(), random);
+  ExpectAgreement(40, RandomConvolution);
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, ContractionCode, ::testing::ValuesIn(HostTargets()),
                          [](const auto& info) { return TargetTestName(info.param); });
 
-class EmulatedContractionCode : public ::testing::TestWithParam<Target> {
- protected:
-  void SetUp() override {
-    if (const auto why = WhyNotEmulated(GetParam())) GTEST_SKIP() << *why;
-  }
-};
+class EmulatedContractionCode : public EmulatedSpecTest {};
 
 TEST_P(EmulatedContractionCode, AgreesOnMatmuls) {
-  std::mt19937_64 random(Seed());
-  for (int i = 0; i < 10 && !HasFatalFailure(); ++i)
-    ExpectEmulatedAgreesWithEvaluator(RandomMatmul(random, GetParam()), GetParam(), random);
+  ExpectAgreement(10, RandomMatmul);
 }
 
 TEST_P(EmulatedContractionCode, AgreesOnLongSums) {
-  std::mt19937_64 random(Seed());
-  for (int i = 0; i < 2 && !HasFatalFailure(); ++i)
-    ExpectEmulatedAgreesWithEvaluator(LongMatmul(random, GetParam()), GetParam(), random);
+  ExpectAgreement(2, LongMatmul);
 }
 
 TEST_P(EmulatedContractionCode, AgreesOnConvolutions) {
-  std::mt19937_64 random(Seed());
-  for (int i = 0; i < 8 && !HasFatalFailure(); ++i)
-    ExpectEmulatedAgreesWithEvaluator(RandomConvolution(random, GetParam()), GetParam(), random);
+  ExpectAgreement(8, RandomConvolution);
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, EmulatedContractionCode, ::testing::ValuesIn(EmulatedTargets()),

@@ -59,14 +59,7 @@ class DispatcherTest : public ::testing::Test {
   }
 
   EpochDomain epochs_;
-  std::shared_ptr<const LoadedProgram> program_ = LoadedProgram::Load(ParseProgram(R"(program "p" {
-    symbol n in [0, 4096]
-    func main(%x: f32[n, 4]) -> (%y) {
-      %y : f32[n, 4] = Relu(%x)
-    }
-  })")
-                                                                          .value())
-                                                      .value();
+  std::shared_ptr<const LoadedProgram> program_ = LoadedProgram::Load(testing::ReluProgram()).value();
   std::vector<std::unique_ptr<SegmentRuntime>> runtimes_;
   std::vector<SegmentCounters> counters_{1};
   Recorder observer_;
