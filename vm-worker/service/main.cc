@@ -191,13 +191,6 @@ Result<std::unique_ptr<RpcServer>> Listen(const Flags& flags, const ServerSecuri
   return server;
 }
 
-std::string ReadyText(const RpcServer& server, const MetricsEndpoint* metrics) {
-  std::string text;
-  for (const std::string& endpoint : server.endpoints()) text += (text.empty() ? "listen=" : ",") + endpoint;
-  if (metrics != nullptr) text += " metrics=" + metrics->address();
-  return text;
-}
-
 Status Serve(const Flags& flags) {
   RETURN_IF_ERROR(InitProcess({"kiln-worker", flags.log_level, flags.die_with_parent}));
   RETURN_IF_ERROR(CheckTargetLimit());
@@ -235,7 +228,7 @@ Status Serve(const Flags& flags) {
     ASSIGN_OR_RETURN(metrics, MetricsEndpoint::Start(MetricService::kWorker, flags.metrics,
                                                      [service = service.get()] { return service->Snapshot(); }));
   }
-  AnnounceReady(ReadyText(*server, metrics.get()));
+  AnnounceReady(AddressesText(server->endpoints(), {{"metrics", metrics ? metrics->address() : std::string()}}));
   while (WaitForStop() == StopWait::kReload) {
     LogReload(security.keys ? security.keys->Reload(security.server, plans ? &fleet->trusted : nullptr) : Status());
     tiers.OnSignersChanged();
@@ -337,11 +330,7 @@ int Main(int argc, char** argv) {
   AddRequestFlags(app, flags);
   AddPlanFlags(app, flags);
   AddProcessFlags(app, flags);
-  if (const auto status = ParseFlags(app, argc, argv)) return *status;
-  const Status status = Serve(flags);
-  if (status.has_value()) return 0;
-  spdlog::error("{}", ToString(status.error()));
-  return ErrorExitCode(status.error().code);
+  return RunService("kiln-worker", app, argc, argv, [&] { return Serve(flags); });
 }
 
 }  // namespace
