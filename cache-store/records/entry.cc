@@ -20,6 +20,14 @@ Result<Value> Complete(const ByteReader& reader, Value value, const char* what) 
   return value;
 }
 
+// A member of a closed set, whose name function knows all of them. One of a later version would be refused by every
+// peer that is told of it, with all that the reply tells besides.
+template <class Kind>
+void ReadKind(ByteReader& reader, Kind& kind, std::string_view (*name)(Kind)) {
+  kind = static_cast<Kind>(reader.U8());
+  if (name(kind) == "unknown") reader.Reject();
+}
+
 }  // namespace
 
 Bytes Seal(Space space, std::string_view key, Bytes value) {
@@ -123,7 +131,7 @@ Result<PlanInfo> DecodeInfo(std::span<const uint8_t> bytes) {
   info.abi = reader.U32();
   info.numeric_mode = reader.U8();
   info.guard = reader.Bytes(limits::kEntryGuardBytesMax);
-  info.evidence.validation = static_cast<ValidationKind>(reader.U8());
+  ReadKind(reader, info.evidence.validation, ValidationKindName);
   info.evidence.shadow_runs = reader.U32();
   info.provenance.codegen_id = reader.Id();
   info.provenance.compile_us = reader.U64();
@@ -186,7 +194,7 @@ Result<cache::ChangeEntry> DecodeChange(std::span<const uint8_t> bytes) {
   ByteReader reader(bytes);
   cache::ChangeEntry entry;
   entry.sequence = reader.U64();
-  entry.kind = static_cast<cache::ChangeKind>(reader.U8());
+  ReadKind(reader, entry.kind, cache::ChangeKindName);
   entry.plan_key = reader.Id();
   entry.segment = reader.Id();
   entry.target = reader.Text(limits::kEntryTextBytesMax);
@@ -230,10 +238,7 @@ Result<KernelBinding> DecodeBinding(const Digest& key, std::span<const uint8_t> 
   ByteReader reader(bytes);
   KernelBinding binding{.key = key, .id = reader.Id()};
   if (reader.AtEnd()) return binding;
-  const uint8_t validation = reader.U8();
-  if (validation > static_cast<uint8_t>(ValidationKind::kExecuted))
-    return Fail(ErrorCode::kMalformed, "stored kernel binding has validation kind " + std::to_string(validation));
-  binding.validation = static_cast<ValidationKind>(validation);
+  ReadKind(reader, binding.validation, ValidationKindName);
   for (uint8_t& byte : binding.signer.bytes) byte = reader.U8();
   for (uint8_t& byte : binding.signature) byte = reader.U8();
   return Complete(reader, binding, "kernel binding");

@@ -76,10 +76,8 @@ Status ReadKind(uint8_t wire, Enum& out, std::string_view (*name)(Enum), const c
 }
 
 inline Status ReadEvidence(uint8_t validation, uint32_t shadow_runs, Evidence& out) {
-  if (validation > static_cast<uint8_t>(ValidationKind::kExecuted))
-    return Fail(ErrorCode::kUnsupported, "validation kind " + std::to_string(validation) + " is unknown");
-  out = {static_cast<ValidationKind>(validation), shadow_runs};
-  return {};
+  out.shadow_runs = shadow_runs;
+  return ReadKind(validation, out.validation, ValidationKindName, "validation");
 }
 
 using WireEntries = flatbuffers::Vector<const wire::KernelIndexEntry*>;
@@ -108,10 +106,7 @@ inline Status ReadWarrants(const WireWarrants* wire, std::vector<KernelBinding>&
                                            std::to_string(bindings.size()) + " kernels");
   for (size_t i = 0; i < bindings.size(); ++i) {
     const wire::KernelWarrant& warrant = *wire->Get(static_cast<flatbuffers::uoffset_t>(i));
-    if (warrant.validation() > static_cast<uint8_t>(ValidationKind::kExecuted))
-      return Fail(ErrorCode::kUnsupported,
-                  std::string(what) + ": validation kind " + std::to_string(warrant.validation()) + " is unknown");
-    bindings[i].validation = static_cast<ValidationKind>(warrant.validation());
+    RETURN_IF_ERROR(ReadKind(warrant.validation(), bindings[i].validation, ValidationKindName, what));
     std::copy_n(warrant.signer()->data(), bindings[i].signer.bytes.size(), bindings[i].signer.bytes.begin());
     std::copy_n(warrant.signature()->data(), bindings[i].signature.size(), bindings[i].signature.begin());
   }

@@ -81,6 +81,19 @@ TEST_F(RecordsTest, WitnessesOutliveARestart) {
   EXPECT_TRUE(report(ReportKind::kMismatch, 1, "b").quarantined);
 }
 
+TEST_F(RecordsTest, AWitnessThatCouldNotBeWrittenIsWrittenLater) {
+  ASSERT_TRUE(Publish(1, {10}));
+  const auto report = [&](const std::string& machine) {
+    return Do(cache::ReportRequest{D(1), ReportKind::kMismatch, 1, "w", ""}, Role::kWorker, machine)->quarantined;
+  };
+  disk_.writes_until_full = 0;
+  EXPECT_FALSE(report("a"));
+  disk_.writes_until_full = -1;
+  records_->Tick();
+  Open();
+  EXPECT_TRUE(report("b")) << "the second machine";
+}
+
 // Workers finish runs of a record after another has taken its place.
 TEST_F(RecordsTest, AReportAboutAReplacedRecordCountsForNothing) {
   ASSERT_TRUE(Publish(1, {10}));
