@@ -150,9 +150,9 @@ Result<std::unique_ptr<Fleet>> ConnectFleet(const Flags& flags, const Security& 
   store_options.blob_endpoint = flags.store_blobs;
   store_options.hint_endpoint = flags.store_hints;
   store_options.security = security.store;
-  store_options.on_new_head = [hints = fleet->hints](uint64_t head) {
+  store_options.on_new_head = [hints = fleet->hints](uint64_t) {
     std::lock_guard lock(hints->mutex);
-    if (hints->tiers != nullptr) hints->tiers->OnNewHead(head);
+    if (hints->tiers != nullptr) hints->tiers->OnNewHead();
   };
   ASSIGN_OR_RETURN(fleet->store, cache::CacheClient::Connect(loop, std::move(store_options)));
   fleet->source = std::make_unique<PlanSource>(*fleet->store, fleet->disk.get(), fleet->trusted, target);

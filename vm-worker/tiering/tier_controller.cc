@@ -183,7 +183,7 @@ std::unique_ptr<CallObserver> TierController::MakeObserver(const std::shared_ptr
   return std::make_unique<ThreadObserver>(*model, thread, *shadow_);
 }
 
-void TierController::OnNewHead(uint64_t) {
+void TierController::OnNewHead() {
   std::lock_guard lock(mailbox_->mutex);
   mailbox_->head_changed = true;
 }
