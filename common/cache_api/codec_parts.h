@@ -42,12 +42,6 @@ inline flatbuffers::Offset<WireDigests> WriteDigests(Builder& builder, const std
   return builder.CreateVectorOfStructs(wire);
 }
 
-inline Status CheckCount(size_t count, size_t limit, const char* what) {
-  if (count <= limit) return {};
-  return Fail(ErrorCode::kLimitExceeded,
-              std::string(what) + ": " + std::to_string(count) + " entries; the limit is " + std::to_string(limit));
-}
-
 inline Status ReadDigests(const WireDigests* wire, std::vector<Digest>& out, const char* what) {
   out.clear();
   if (wire == nullptr) return {};

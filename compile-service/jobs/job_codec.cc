@@ -6,7 +6,7 @@
 namespace kiln {
 namespace {
 
-std::vector<uint8_t> Get(ByteReader& reader) {
+std::vector<uint8_t> GetBytes(ByteReader& reader) {
   return reader.Bytes(limits::kChildFrameBytesMax);
 }
 
@@ -100,11 +100,11 @@ Result<LowerAnswer> LowerAnswerFrom(const Frame& frame) {
   ByteReader reader(frame.payload);
   LowerAnswer answer;
   answer.codegen_id = reader.Id();
-  answer.plan = Get(reader);
+  answer.plan = GetBytes(reader);
   answer.kernels.resize(reader.Count(kDigestBytes + 8, limits::kChildKernelsMax));
   for (LowerAnswer::Kernel& kernel : answer.kernels) {
     kernel.key = reader.Id();
-    kernel.spec = Get(reader);
+    kernel.spec = GetBytes(reader);
     kernel.trial_dims = GetTrials(reader);
   }
   answer.generated_nodes = reader.U32();
@@ -124,7 +124,7 @@ Result<CompileKernelJob> CompileKernelJobFrom(const Frame& frame) {
   ByteReader reader(frame.payload);
   CompileKernelJob job;
   ASSIGN_OR_RETURN(job.target, TargetFrom(reader.U8()));
-  job.spec = Get(reader);
+  job.spec = GetBytes(reader);
   return Finish(reader, std::move(job));
 }
 
@@ -137,7 +137,7 @@ Frame ToFrame(const CompileKernelAnswer& answer) {
 Result<CompileKernelAnswer> CompileKernelAnswerFrom(const Frame& frame) {
   RETURN_IF_ERROR(Expect(frame, JobKind::kCompileKernel));
   ByteReader reader(frame.payload);
-  return Finish(reader, CompileKernelAnswer{Get(reader)});
+  return Finish(reader, CompileKernelAnswer{GetBytes(reader)});
 }
 
 Frame ToFrame(const ValidateJob& job) {
@@ -156,8 +156,8 @@ Result<ValidateJob> ValidateJobFrom(const Frame& frame) {
   ByteReader reader(frame.payload);
   ValidateJob job;
   ASSIGN_OR_RETURN(job.target, TargetFrom(reader.U8()));
-  job.spec = Get(reader);
-  job.code = Get(reader);
+  job.spec = GetBytes(reader);
+  job.code = GetBytes(reader);
   job.trial_dims = GetTrials(reader);
   job.seed = reader.U64();
   job.deadline_ms = reader.U32();
