@@ -10,6 +10,7 @@
 
 #include "common/base/transient.h"
 #include "common/messaging/rpc_server.h"
+#include "tests/support/error_codes.h"
 
 namespace kiln::cli {
 namespace {
@@ -69,13 +70,8 @@ class WorkerPoolTest : public ::testing::Test {
 };
 
 TEST_F(WorkerPoolTest, WhatIsTransientIsAskedOnceElsewhereAndNothingElseIs) {
-  constexpr ErrorCode kCodes[] = {
-#define KILN_ERROR(value, name, doc, exit_status) ErrorCode::k##name,
-#include "common/base/error_codes.def"
-#undef KILN_ERROR
-  };
   uint64_t retried = 0;
-  for (const ErrorCode code : kCodes) {
+  for (const ErrorCode code : testing::kErrorCodes) {
     SCOPED_TRACE(ErrorCodeName(code));
     for (Worker& worker : workers_) worker.runs = 0, worker.answer = code;
     EXPECT_EQ(pool_->Run({}, 5'000).error().code, code);

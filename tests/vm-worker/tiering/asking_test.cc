@@ -1,5 +1,6 @@
 // What a worker asks for again after it came to nothing, and under which reason calls are booked meanwhile.
 #include "common/base/transient.h"
+#include "tests/support/error_codes.h"
 #include "tests/vm-worker/tiering/fake_fleet.h"
 
 namespace kiln {
@@ -26,8 +27,7 @@ struct DominatedWorker : SteppedWorker {
 };
 
 TEST(Asking, AnExactPlanIsAskedForAgainAfterEveryErrorThatPasses) {
-  for (int value = 1; value <= static_cast<int>(ErrorCode::kInternal); ++value) {
-    const auto code = static_cast<ErrorCode>(value);
+  for (const ErrorCode code : testing::kErrorCodes) {
     SCOPED_TRACE(ErrorCodeName(code));
     DominatedWorker worker;
     worker.fleet.compile_fails = code;
