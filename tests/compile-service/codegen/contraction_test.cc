@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "tests/compile-service/codegen/spec_case.h"
 #include "tests/support/emulated_kernel.h"
@@ -138,7 +139,9 @@ SpecCase LongMatmul(std::mt19937_64& random, Target target) {
   spec.k = SpecInt::Const(k);
   const int64_t m = builder.Coin() ? Pick(random, 1, 9) : Pick(random, 63, 66) * spec.tile.mr + Pick(random, -1, 1);
   SpecCase test = Matmul(builder, spec, {m, std::max<int64_t>(1, width * Pick(random, 0, 1) + Pick(random, -1, 2)), k});
-  test.tolerance *= std::max(1.0, static_cast<double>(k) / 500);  // rounding grows with the number of terms
+  // Products of numbers in [-1, 1] deviate by 1/3, so a sum of j by sqrt(j)/3, and each rounding of it errs by at most
+  // 2^-24/sqrt(3) of that: together k 2^-24/sqrt(54). There are some ten thousand elements: six deviations.
+  test.tolerance = std::max(test.tolerance, 6 * static_cast<double>(k) * 0x1p-24 / std::sqrt(54.0));
   return test;
 }
 
