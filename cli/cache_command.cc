@@ -49,17 +49,6 @@ Result<Connection> Connect(const CacheFlags& flags) {
   return connection;
 }
 
-std::string_view ValidationKindName(ValidationKind kind) {
-  switch (kind) {
-#define KILN_VALIDATION(value, name, text, doc) \
-  case ValidationKind::k##name:                 \
-    return text;
-#include "common/artifact/validation.def"
-#undef KILN_VALIDATION
-  }
-  return "unknown";
-}
-
 std::string Marks(const cache::PlanSummary& plan) {
   std::string marks;
   if (plan.pinned) marks += " pinned";

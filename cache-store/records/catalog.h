@@ -17,6 +17,7 @@ struct CatalogPlan {
   PlanState state;
   bool state_dirty = false;  // not written since it changed
   Witnesses witnesses;
+  bool witnesses_dirty = false;
   Digest contents;  // hash of the plan's bytes; zero: not asked for yet
 };
 

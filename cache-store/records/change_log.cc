@@ -46,8 +46,9 @@ cache::ChangeLogReply ChangeLog::Since(uint64_t since, uint32_t limit) const {
   reply.gap = since < known_after || since > head_;
   if (since >= head_) return reply;
   const size_t first = static_cast<size_t>(std::max(since, known_after) - known_after);
-  const size_t count = std::min<size_t>(limit == 0 ? kChangeReplyEntriesMax : std::min(limit, kChangeReplyEntriesMax),
-                                        entries_.size() - first);
+  const size_t count =
+      std::min<size_t>(limit == 0 ? limits::kChangeReplyEntriesMax : std::min(limit, limits::kChangeReplyEntriesMax),
+                       entries_.size() - first);
   reply.entries.assign(entries_.begin() + static_cast<std::ptrdiff_t>(first),
                        entries_.begin() + static_cast<std::ptrdiff_t>(first + count));
   return reply;

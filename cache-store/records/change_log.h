@@ -7,9 +7,6 @@
 
 namespace kiln::store {
 
-// Changes that are kept. A reader that fell further behind reads everything again.
-inline constexpr uint32_t kChangeReplyEntriesMax = 1000;
-
 class ChangeLog {
  public:
   // Starts with nothing known up to and including `epoch`.

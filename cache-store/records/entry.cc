@@ -8,8 +8,6 @@ namespace kiln::store {
 namespace {
 
 constexpr size_t kSealBytes = 16;  // of the 32 of BLAKE2b: against damage, not against a writer
-constexpr size_t kTextMax = 4096;
-constexpr size_t kBlobTextMax = size_t{1} << 20;
 
 Digest SealOf(Space space, std::string_view key, std::span<const uint8_t> value) {
   return FieldHasher("kiln.store.entry.v1").Text(SpaceName(space)).Text(key).Bytes(value).Finish();
@@ -20,6 +18,14 @@ template <class Value>
 Result<Value> Complete(const ByteReader& reader, Value value, const char* what) {
   if (!reader.AtEnd()) return Fail(ErrorCode::kMalformed, std::string("stored ") + what + " has an unknown form");
   return value;
+}
+
+// A member of a closed set, whose name function knows all of them. One of a later version would be refused by every
+// peer that is told of it, with all that the reply tells besides.
+template <class Kind>
+void ReadKind(ByteReader& reader, Kind& kind, std::string_view (*name)(Kind)) {
+  kind = static_cast<Kind>(reader.U8());
+  if (name(kind) == "unknown") reader.Reject();
 }
 
 }  // namespace
@@ -121,11 +127,11 @@ Result<PlanInfo> DecodeInfo(std::span<const uint8_t> bytes) {
   ByteReader reader(bytes);
   PlanInfo info;
   info.segment = reader.Id();
-  info.target = reader.Text(kTextMax);
+  info.target = reader.Text(limits::kEntryTextBytesMax);
   info.abi = reader.U32();
   info.numeric_mode = reader.U8();
-  info.guard = reader.Bytes(kBlobTextMax);
-  info.evidence.validation = static_cast<ValidationKind>(reader.U8());
+  info.guard = reader.Bytes(limits::kEntryGuardBytesMax);
+  ReadKind(reader, info.evidence.validation, ValidationKindName);
   info.evidence.shadow_runs = reader.U32();
   info.provenance.codegen_id = reader.Id();
   info.provenance.compile_us = reader.U64();
@@ -169,7 +175,7 @@ Bytes EncodeLease(const Lease& lease) {
 Result<Lease> DecodeLease(std::span<const uint8_t> bytes) {
   ByteReader reader(bytes);
   Lease lease;
-  lease.holder = reader.Text(kTextMax);
+  lease.holder = reader.Text(limits::kEntryTextBytesMax);
   lease.expires_wall_ms = reader.I64();
   return Complete(reader, std::move(lease), "lease");
 }
@@ -188,10 +194,10 @@ Result<cache::ChangeEntry> DecodeChange(std::span<const uint8_t> bytes) {
   ByteReader reader(bytes);
   cache::ChangeEntry entry;
   entry.sequence = reader.U64();
-  entry.kind = static_cast<cache::ChangeKind>(reader.U8());
+  ReadKind(reader, entry.kind, cache::ChangeKindName);
   entry.plan_key = reader.Id();
   entry.segment = reader.Id();
-  entry.target = reader.Text(kTextMax);
+  entry.target = reader.Text(limits::kEntryTextBytesMax);
   return Complete(reader, std::move(entry), "change");
 }
 
@@ -211,9 +217,9 @@ Result<Witnesses> DecodeWitnesses(std::span<const uint8_t> bytes) {
   ByteReader reader(bytes);
   Witnesses witnesses;
   for (size_t left = reader.Count(4, limits::kMachinesKeptMax); left > 0; --left)
-    witnesses.reporters.insert(reader.Text(kTextMax));
+    witnesses.reporters.insert(reader.Text(limits::kEntryTextBytesMax));
   for (size_t left = reader.Count(8, limits::kMachinesKeptMax); left > 0; --left) {
-    std::string machine = reader.Text(kTextMax);
+    std::string machine = reader.Text(limits::kEntryTextBytesMax);
     witnesses.clean_runs[std::move(machine)] = reader.U32();
   }
   return Complete(reader, std::move(witnesses), "witnesses");
@@ -232,10 +238,7 @@ Result<KernelBinding> DecodeBinding(const Digest& key, std::span<const uint8_t> 
   ByteReader reader(bytes);
   KernelBinding binding{.key = key, .id = reader.Id()};
   if (reader.AtEnd()) return binding;
-  const uint8_t validation = reader.U8();
-  if (validation > static_cast<uint8_t>(ValidationKind::kExecuted))
-    return Fail(ErrorCode::kMalformed, "stored kernel binding has validation kind " + std::to_string(validation));
-  binding.validation = static_cast<ValidationKind>(validation);
+  ReadKind(reader, binding.validation, ValidationKindName);
   for (uint8_t& byte : binding.signer.bytes) byte = reader.U8();
   for (uint8_t& byte : binding.signature) byte = reader.U8();
   return Complete(reader, binding, "kernel binding");

@@ -13,7 +13,7 @@ constexpr uint32_t kFullRetryMs = 1'000;
 }  // namespace
 
 void Leases::Load(const std::string& key, const Lease& lease) {
-  const int64_t left_ms = std::clamp<int64_t>(lease.expires_wall_ms - clock_.WallMs(), 0, kLeaseMsMax);
+  const int64_t left_ms = std::clamp<int64_t>(lease.expires_wall_ms - clock_.WallMs(), 0, limits::kLeaseMsMax);
   leases_[key] = {lease.holder, clock_.NowNs() + left_ms * kNsPerMs};
 }
 
@@ -29,7 +29,7 @@ Leases::Outcome Leases::Claim(const std::string& key, const std::string& holder,
   }
   if (held == leases_.end() && leases_.size() >= limits::kLeasesMax)
     return Outcome{.remaining_ms = kFullRetryMs, .holder = {}};
-  const int64_t length_ms = std::clamp(lease_ms, kLeaseMsMin, kLeaseMsMax);
+  const int64_t length_ms = std::clamp(lease_ms, limits::kLeaseMsMin, limits::kLeaseMsMax);
   leases_[key] = {holder, now + length_ms * kNsPerMs};
   batch.Put(Space::kLeases, key, Seal(Space::kLeases, key, EncodeLease({holder, clock_.WallMs() + length_ms})));
   return outcome;

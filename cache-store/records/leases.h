@@ -10,9 +10,6 @@
 
 namespace kiln::store {
 
-inline constexpr uint32_t kLeaseMsMin = 100;
-inline constexpr uint32_t kLeaseMsMax = 600'000;
-
 class Leases {
  public:
   explicit Leases(const Clock& clock) : clock_(clock) {}

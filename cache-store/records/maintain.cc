@@ -10,7 +10,6 @@ namespace kiln::store {
 namespace {
 
 constexpr size_t kPlansPerBatch = 256;
-constexpr uint32_t kShadowRunsMax = 1'000'000;
 
 }  // namespace
 
@@ -223,14 +222,22 @@ Result<cache::QuarantineReply> Records::Handle(const cache::QuarantineRequest& r
   return cache::QuarantineReply{};
 }
 
+void Records::PrepareState(const Digest& plan_key, const CatalogPlan& plan, KvBatch& batch) {
+  const std::string key = StateKey(plan_key);
+  batch.Put(Space::kMeta, key, Seal(Space::kMeta, key, EncodeState(plan.state)));
+}
+
+void Records::PrepareWitnesses(const Digest& plan_key, const CatalogPlan& plan, KvBatch& batch) {
+  const std::string key = WitnessKey(plan_key);
+  batch.Put(Space::kMeta, key, Seal(Space::kMeta, key, EncodeWitnesses(plan.witnesses)));
+}
+
 // At once: what a fleet proved must outlive the store's process, and reports are rare.
 void Records::WriteState(const Digest& plan_key, CatalogPlan& plan) {
   KvBatch batch;
-  const std::string state_key = StateKey(plan_key);
-  batch.Put(Space::kMeta, state_key, Seal(Space::kMeta, state_key, EncodeState(plan.state)));
-  const std::string witness_key = WitnessKey(plan_key);
-  batch.Put(Space::kMeta, witness_key, Seal(Space::kMeta, witness_key, EncodeWitnesses(plan.witnesses)));
-  plan.state_dirty = !Commit(batch);
+  PrepareState(plan_key, plan, batch);
+  PrepareWitnesses(plan_key, plan, batch);
+  plan.state_dirty = plan.witnesses_dirty = !Commit(batch);  // then Tick tries again
 }
 
 // Of the record that is stored now.
@@ -249,10 +256,10 @@ void Records::CountClean(const cache::ReportRequest& request, const Caller& call
   auto& clean_runs = plan.witnesses.clean_runs;
   if (clean_runs.contains(caller.machine) || clean_runs.size() < limits::kMachinesKeptMax) {
     uint32_t& counted = clean_runs[caller.machine];
-    runs = std::min(request.runs, kCleanRunsPerMachineMax - std::min(counted, kCleanRunsPerMachineMax));
+    runs = std::min(request.runs, limits::kCleanRunsPerMachineMax - std::min(counted, limits::kCleanRunsPerMachineMax));
     counted += runs;
   }
-  plan.state.shadow_runs += std::min(runs, kShadowRunsMax - plan.state.shadow_runs);
+  plan.state.shadow_runs += std::min(runs, limits::kShadowRunsCountedMax - plan.state.shadow_runs);
   WriteState(request.plan_key, plan);
   Add(Counter::reports_ok);
 }

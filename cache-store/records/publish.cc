@@ -10,7 +10,6 @@ namespace kiln::store {
 namespace {
 
 constexpr size_t kMissingNamedMax = 4;  // ids spelled out in an error message
-constexpr size_t kHolderBytesMax = 256;
 
 }  // namespace
 
@@ -18,7 +17,7 @@ Result<SignedRecord> Records::CheckRecord(std::span<const uint8_t> bytes) {
   return options_.verify_signatures ? DecodeAndVerify(bytes, *options_.trusted.Get()) : DecodeUnverified(bytes);
 }
 
-Status Records::PutBlob(const Digest& id, const Bytes& blob) {
+Status Records::PutBlob(const Digest& id, const Bytes& blob, const KernelSet& keep) {
   if (catalog_.FindKernel(id) != nullptr) {
     // Known: but only if it can still be read. Otherwise this publish heals it.
     const auto stored = ReadBlob(id);
@@ -28,7 +27,7 @@ Status Records::PutBlob(const Digest& id, const Bytes& blob) {
     }
     Add(Counter::entries_damaged);
   } else {
-    RETURN_IF_ERROR(EnsureRoom(blob.size(), {id}));
+    RETURN_IF_ERROR(EnsureRoom(blob.size(), keep));
   }
   KvBatch batch;
   const std::string size_key = KernelSizeKey(id);
@@ -60,6 +59,7 @@ Status Records::CheckIndex(const std::vector<KernelBinding>& index, const Kernel
 std::vector<KernelBinding> Records::PrepareIndex(const std::vector<KernelBinding>& index, KvBatch& batch) {
   std::vector<KernelBinding> taken;
   for (const KernelBinding& binding : index) {
+    if (catalog_.FindKernel(binding.id) == nullptr) continue;  // evicted since it was published
     leases_.Drop(LeaseKey(cache::ClaimKind::kKernel, binding.key), batch);
     const KernelBinding stored = catalog_.FindBinding(binding.key);
     if (stored == binding) continue;
@@ -74,18 +74,17 @@ std::vector<KernelBinding> Records::PrepareIndex(const std::vector<KernelBinding
 
 Result<cache::PublishBlobsReply> Records::Handle(const cache::PublishBlobsRequest& request, const Caller&) {
   cache::PublishBlobsReply reply;
-  KernelSet kernels;
-  if (!request.index.empty())
-    for (const Bytes& blob : request.blobs) kernels.insert(KernelIdOf(blob));
-  RETURN_IF_ERROR(CheckIndex(request.index, kernels));
   for (const Bytes& blob : request.blobs) {
     if (blob.empty() || blob.size() > limits::kKernelBlobBytesMax)
       return Fail(ErrorCode::kLimitExceeded, "a kernel has " + std::to_string(blob.size()) + " bytes; 1 to " +
                                                  std::to_string(limits::kKernelBlobBytesMax) + " are allowed");
-    const Digest id = KernelIdOf(blob);
-    const std::lock_guard lock(mutex_);
-    RETURN_IF_ERROR(PutBlob(id, blob));
-    reply.ids.push_back(id);
+    reply.ids.push_back(KernelIdOf(blob));
+  }
+  const KernelSet kernels(reply.ids.begin(), reply.ids.end());
+  RETURN_IF_ERROR(CheckIndex(request.index, kernels));
+  for (size_t i = 0; i < request.blobs.size(); ++i) {
+    const std::lock_guard lock(mutex_);  // for one at a time, so that lookups go on between them
+    RETURN_IF_ERROR(PutBlob(reply.ids[i], request.blobs[i], kernels));
   }
   if (!request.index.empty()) {
     const std::lock_guard lock(mutex_);
@@ -191,9 +190,9 @@ Result<cache::PublishPlanReply> Records::Handle(const cache::PublishPlanRequest&
 }
 
 Result<cache::ClaimReply> Records::Handle(const cache::ClaimRequest& request, const Caller&) {
-  if (request.holder.empty() || request.holder.size() > kHolderBytesMax)
+  if (request.holder.empty() || request.holder.size() > limits::kHolderBytesMax)
     return Fail(ErrorCode::kInvalidArgument,
-                "a claim needs a holder of 1 to " + std::to_string(kHolderBytesMax) + " characters");
+                "a claim needs a holder of 1 to " + std::to_string(limits::kHolderBytesMax) + " characters");
   const std::lock_guard lock(mutex_);
   cache::ClaimReply reply;
   KvBatch batch;

@@ -10,8 +10,6 @@
 namespace kiln::store {
 namespace {
 
-constexpr uint32_t kListEntriesMax = 1000;
-
 Evidence FleetEvidence(const CatalogPlan& plan) {
   return {plan.info.evidence.validation, std::max(plan.info.evidence.shadow_runs, plan.state.shadow_runs)};
 }
@@ -113,22 +111,33 @@ Result<std::shared_ptr<const Bytes>> Records::ReadBlobForChunk(const Digest& id,
   return shared;
 }
 
+Result<std::shared_ptr<const Bytes>> Records::FindBlob(const Digest& id, uint64_t offset) {
+  const auto is_answer = [](const Result<std::shared_ptr<const Bytes>>& blob) {
+    return blob ? *blob != nullptr : blob.error().code != ErrorCode::kIntegrityFailure;
+  };
+  auto blob = ReadBlobForChunk(id, offset);
+  if (is_answer(blob)) return blob;
+  const std::lock_guard lock(mutex_);
+  if (blob && catalog_.FindKernel(id) == nullptr) return blob;
+  blob = ReadBlobForChunk(id, offset);  // published, or healed, since it was looked for?
+  if (is_answer(blob)) return blob;
+  DropDamagedKernel(id);
+  return std::shared_ptr<const Bytes>();
+}
+
 Result<cache::GetBlobsReply> Records::Handle(const cache::GetBlobsRequest& request, const Caller&) {
   cache::GetBlobsReply reply;
   size_t room = limits::kBlobChunkBytes;
   for (uint32_t index = 0; index < request.ids.size() && reply.chunks.size() < limits::kMessagePartsMax / 2; ++index) {
     const Digest& id = request.ids[index];
     const uint64_t offset = index == 0 ? request.offset : 0;
-    const auto blob = ReadBlobForChunk(id, offset);
-    if (!blob && blob.error().code != ErrorCode::kIntegrityFailure) return std::unexpected(blob.error());
-    if (!blob || *blob == nullptr) {
-      const std::lock_guard lock(mutex_);
-      if (!blob || catalog_.FindKernel(id) != nullptr) DropDamagedKernel(id);
+    ASSIGN_OR_RETURN(const std::shared_ptr<const Bytes> blob, FindBlob(id, offset));
+    if (blob == nullptr) {
       Add(Counter::blob_misses);
       reply.chunks.push_back({.index = index, .bytes = {}});
       continue;
     }
-    const Bytes& bytes = **blob;
+    const Bytes& bytes = *blob;
     if (offset >= bytes.size())
       return Fail(ErrorCode::kInvalidArgument,
                   "offset " + std::to_string(offset) + " is past the end of kernel " + id.ShortHex());
@@ -164,7 +173,7 @@ Result<cache::ChangeLogReply> Records::Handle(const cache::ChangeLogRequest& req
 
 Result<cache::ListReply> Records::Handle(const cache::ListRequest& request, const Caller&) {
   const std::lock_guard lock(mutex_);
-  const size_t limit = request.limit == 0 ? kListEntriesMax : std::min(request.limit, kListEntriesMax);
+  const size_t limit = request.limit == 0 ? limits::kListEntriesMax : std::min(request.limit, limits::kListEntriesMax);
   cache::ListReply reply;
   auto plan = request.after.IsZero() ? catalog_.plans().begin() : catalog_.plans().upper_bound(request.after);
   auto mark = request.after.IsZero() ? quarantine_.begin() : quarantine_.upper_bound(request.after);

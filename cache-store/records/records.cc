@@ -50,14 +50,17 @@ void Records::Tick() {
   KvBatch batch;
   std::vector<Digest> written;
   for (const auto& [key, plan] : catalog_.plans()) {
-    if (!plan.state_dirty) continue;
-    const std::string state_key = StateKey(key);
-    batch.Put(Space::kMeta, state_key, Seal(Space::kMeta, state_key, EncodeState(plan.state)));
+    if (!plan.state_dirty && !plan.witnesses_dirty) continue;
+    PrepareState(key, plan, batch);
+    if (plan.witnesses_dirty) PrepareWitnesses(key, plan, batch);
     written.push_back(key);
   }
   leases_.SweepExpired(batch);
   if (!Commit(batch)) return;
-  for (const Digest& key : written) catalog_.FindPlan(key)->state_dirty = false;
+  for (const Digest& key : written) {
+    CatalogPlan& plan = *catalog_.FindPlan(key);
+    plan.state_dirty = plan.witnesses_dirty = false;
+  }
   (void)RemoveOrphans(NowNs() - kOrphanGraceMs * 1'000'000, {});
 }
 

@@ -54,8 +54,6 @@ inline constexpr size_t kCounterCount = 0
 inline constexpr int64_t kOrphanGraceMs = 10 * 60 * 1000;
 // Bad reports from this many different machines hide a plan; one from the compile service or an admin does.
 inline constexpr size_t kMachinesToQuarantine = 2;
-// What one machine's clean runs of a plan count for, however many it claims.
-inline constexpr uint32_t kCleanRunsPerMachineMax = 8;
 
 // Thread-safe. One Handle per method of the cache protocol.
 class Records {
@@ -108,6 +106,8 @@ class Records {
   Status EnsureRoom(uint64_t bytes, const KernelSet& keep);
   void DropDamagedPlan(const Digest& plan_key);
   void DropDamagedKernel(const Digest& kernel_id);
+  static void PrepareState(const Digest& plan_key, const CatalogPlan& plan, KvBatch& batch);
+  static void PrepareWitnesses(const Digest& plan_key, const CatalogPlan& plan, KvBatch& batch);
   void WriteState(const Digest& plan_key, CatalogPlan& plan);
   // Takes what a kernel has in the store out of it; the catalog follows once that is committed.
   static void PrepareRemoval(const Digest& id, const CatalogKernel& kernel, KvBatch& batch);
@@ -122,12 +122,14 @@ class Records {
   Status SetQuarantine(const Digest& plan_key, bool on);
   Result<std::optional<Bytes>> ReadBlob(const Digest& id);  // needs no lock; IntegrityFailure if damaged
   Result<std::shared_ptr<const Bytes>> ReadBlobForChunk(const Digest& id, uint64_t offset);  // the same; null: absent
+  // Takes mutex_ where it has to drop what cannot be read. Errors are the backend's; null: absent or dropped.
+  Result<std::shared_ptr<const Bytes>> FindBlob(const Digest& id, uint64_t offset);
   Result<SignedRecord> CheckRecord(std::span<const uint8_t> bytes);
   Status CheckKernels(const PlanRecord& record) const;
   // Whether the stored record stays in place of `record`.
   bool KeepsStored(const Digest& plan_key, const PlanRecord& record);
   Status StorePlan(const SignedRecord& decoded, const cache::PublishPlanRequest& request);
-  Status PutBlob(const Digest& id, const Bytes& blob);
+  Status PutBlob(const Digest& id, const Bytes& blob, const KernelSet& keep);
   // Refuses entries of kernels that are not in `kernels`, and forged ones.
   Status CheckIndex(const std::vector<KernelBinding>& index, const KernelSet& kernels);
   // The entries that are worth more than what the index has, written into `batch`, with the leases that they end.

@@ -2,28 +2,17 @@
 
 #include <algorithm>
 
+#include "common/base/limits.h"
 #include "common/cache_api/codec.h"
 
 namespace kiln::store {
 namespace {
-
-constexpr size_t kPendingMax = 1024;
-// Replies of the blob server are up to 1 MiB each, so a peer that does not read may keep only a few.
-constexpr size_t kBlobPeerUnreadBytes = size_t{16} << 20;
-// Room for one kernel and its envelope.
-constexpr size_t kBlobPartBytesMax = limits::kKernelBlobBytesMax + (size_t{64} << 10);
 
 constexpr std::string_view kCounterNames[] = {
 #define KILN_COUNTER(name, doc) #name,
 #include "cache-store/records/counters.def"
 #undef KILN_COUNTER
 };
-
-Bytes HintOf(uint64_t head) {
-  Bytes hint;
-  for (int i = 0; i < 8; ++i) hint.push_back(static_cast<uint8_t>(head >> (8 * i)));
-  return hint;
-}
 
 bool IsBlobMethod(cache::Method method) {
   return method == cache::Method::kGetBlobs || method == cache::Method::kPublishBlobs;
@@ -74,21 +63,25 @@ Result<std::unique_ptr<CacheService>> CacheService::Start(std::unique_ptr<KvStor
   ASSIGN_OR_RETURN(service->sync_loop_, Loop::Start("cache-sync"));
   if (!options.hint_endpoint.empty()) {
     ASSIGN_OR_RETURN(service->hints_, HintPublisher::Listen(*service->loop_, options.hint_endpoint, options.security));
-    options.records.on_change = [hints = service->hints_.get()](uint64_t head) { hints->Publish(HintOf(head)); };
+    options.records.on_change = [hints = service->hints_.get()](uint64_t head) {
+      hints->Publish(cache::EncodeHint(head));
+    };
   }
   ASSIGN_OR_RETURN(service->records_, Records::Open(std::move(kv), options.records));
   Records* records = service->records_.get();
   const auto head = [records] { return records->head(); };
-  RpcServerOptions main{
-      .endpoints = options.endpoints, .security = options.security, .pending_max = kPendingMax, .log_head = head};
+  RpcServerOptions main{.endpoints = options.endpoints,
+                        .security = options.security,
+                        .pending_max = limits::kStorePendingMax,
+                        .log_head = head};
   if (!options.blob_endpoint.empty()) {
     ASSIGN_OR_RETURN(service->blob_loop_, Loop::Start("cache-blobs"));
     ASSIGN_OR_RETURN(service->blob_server_,
                      RpcServer::Listen(*service->blob_loop_, {.endpoints = {options.blob_endpoint},
                                                               .security = options.security,
-                                                              .pending_max = kPendingMax,
-                                                              .part_bytes_max = kBlobPartBytesMax,
-                                                              .peer_unread_bytes = kBlobPeerUnreadBytes,
+                                                              .pending_max = limits::kStorePendingMax,
+                                                              .part_bytes_max = limits::kBlobPartBytesMax,
+                                                              .peer_unread_bytes = limits::kBlobPeerUnreadBytesMax,
                                                               .log_head = head}));
   }
   ASSIGN_OR_RETURN(service->server_, RpcServer::Listen(*service->loop_, std::move(main)));

@@ -71,16 +71,15 @@ kiln::Status Run(const Flags& flags) {
   if (flags.store == "memory:") spdlog::warn("--store memory: every plan of the fleet is gone when this process ends");
   const kiln::ServerSecurity security = options.security;
   ASSIGN_OR_RETURN(const auto service, kiln::store::CacheService::Start(std::move(kv), std::move(options)));
-  std::string details;
-  for (const std::string& endpoint : service->endpoints()) details += (details.empty() ? "listen=" : ",") + endpoint;
-  if (!service->blob_endpoint().empty()) details += " blobs=" + service->blob_endpoint();
-  if (!service->hint_endpoint().empty()) details += " hints=" + service->hint_endpoint();
   std::unique_ptr<kiln::MetricsEndpoint> metrics;
   if (!flags.metrics.empty()) {
     ASSIGN_OR_RETURN(metrics, kiln::MetricsEndpoint::Start(kiln::MetricService::kCache, flags.metrics,
                                                            [&service] { return service->Snapshot(); }));
-    details += " metrics=" + metrics->address();
   }
+  const std::string details =
+      kiln::AddressesText(service->endpoints(), {{"blobs", service->blob_endpoint()},
+                                                 {"hints", service->hint_endpoint()},
+                                                 {"metrics", metrics ? metrics->address() : std::string()}});
   spdlog::info("serving {} from {}", details, flags.store);
   kiln::AnnounceReady(details);
   while (kiln::WaitForStop() == kiln::StopWait::kReload)
@@ -96,10 +95,5 @@ int main(int argc, char** argv) {
   CLI::App app("Kiln's cache store: signed plans and kernels, compiled once per fleet");
   Flags flags;
   Declare(app, flags);
-  if (const auto status = kiln::ParseFlags(app, argc, argv)) return *status;
-  if (const kiln::Status status = Run(flags); !status) {
-    std::fprintf(stderr, "kiln-cache: %s\n", kiln::ToString(status.error()).c_str());
-    return kiln::ErrorExitCode(status.error().code);
-  }
-  return 0;
+  return kiln::RunService("kiln-cache", app, argc, argv, [&] { return Run(flags); });
 }

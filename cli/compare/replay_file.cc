@@ -7,6 +7,7 @@
 
 #include "cli/run_inputs.h"
 #include "common/artifact/target_text.h"
+#include "common/base/limits.h"
 #include "vm-worker/dispatch/segment_call.h"
 
 namespace kiln::cli {
@@ -15,7 +16,6 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kFormat = "kiln-replay-1";
-constexpr uintmax_t kFileBytesMax = uintmax_t{1} << 32;
 
 std::string Hex(std::span<const uint8_t> bytes) {
   static constexpr char kDigits[] = "0123456789abcdef";
@@ -135,9 +135,9 @@ Result<std::unique_ptr<Replay>> ReadReplay(const std::string& path) {
   std::error_code error;
   const uintmax_t bytes = std::filesystem::file_size(path, error);
   if (error) return Fail(ErrorCode::kNotFound, "cannot read replay file " + path + ": " + error.message());
-  if (bytes > kFileBytesMax)
+  if (bytes > limits::kComparisonFileBytesMax)
     return Fail(ErrorCode::kLimitExceeded,
-                "replay file " + path + " has more than " + std::to_string(kFileBytesMax) + " bytes");
+                "replay file " + path + " has more than " + std::to_string(limits::kComparisonFileBytesMax) + " bytes");
   std::ifstream stream(path);
   try {
     return FromJson(json::parse(stream));

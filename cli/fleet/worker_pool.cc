@@ -7,6 +7,9 @@
 #include <optional>
 
 #include "cli/fleet/embedded_fleet.h"
+#include "common/base/clock.h"
+#include "common/base/limits.h"
+#include "common/base/transient.h"
 
 namespace kiln::cli {
 namespace {
@@ -14,16 +17,10 @@ namespace {
 constexpr std::string_view kTcp = "tcp://";
 // Longer than a handshake on any network, shorter than a user's patience with a dead worker.
 constexpr int64_t kConnectWaitMs = 2'000;
-
-// Beside the tensors a message has a payload and an envelope.
-constexpr int64_t kMessageInputBytesMax = static_cast<int64_t>(limits::kEnvelopeBytesMax) - (int64_t{1} << 20);
+constexpr int64_t kNsPerMs = 1'000'000;
 
 bool IsLocal(const std::string& endpoint) {
   return endpoint.starts_with("ipc://") || endpoint.starts_with("tcp://127.") || endpoint.starts_with("tcp://[::1]");
-}
-
-bool MayRetry(ErrorCode code) {
-  return code == ErrorCode::kUnavailable || code == ErrorCode::kBusy || code == ErrorCode::kCancelled;
 }
 
 }  // namespace
@@ -97,11 +94,11 @@ size_t WorkerPool::NextWorker() {
 Result<RunReply> WorkerPool::RunOn(size_t worker, const RunRequest& request, int64_t deadline_ms) {
   int64_t bytes = 0;
   for (const NamedTensor& input : request.inputs) bytes += input.tensor.ref.bytes();
-  if (bytes <= kMessageInputBytesMax) return CallRun(*clients_[worker], request, deadline_ms);
+  if (bytes <= limits::kMessageTensorBytesMax) return CallRun(*clients_[worker], request, deadline_ms);
   if (IsLocal(endpoints_[worker])) return CallRunShared(*clients_[worker], request, deadline_ms);
   return Fail(ErrorCode::kLimitExceeded,
               "the inputs have " + std::to_string(bytes) + " bytes; a message to " + endpoints_[worker] + " holds " +
-                  std::to_string(kMessageInputBytesMax) +
+                  std::to_string(limits::kMessageTensorBytesMax) +
                   ". Larger ones travel in shared memory, to a worker on ipc:// or a loopback address");
 }
 
@@ -126,13 +123,16 @@ Result<RunReply> WorkerPool::Run(const RunRequest& request, int64_t deadline_ms)
     if (it == stream_workers_.end()) return Fail(ErrorCode::kNotFound, "no stream " + std::to_string(request.stream));
     return RunOn(it->second, request, deadline_ms);
   }
+  const int64_t deadline_ns = SystemClock().NowNs() + deadline_ms * kNsPerMs;
   const size_t first = NextWorker();
   Result<RunReply> reply = RunOn(first, request, deadline_ms);
-  if (reply.has_value() || !MayRetry(reply.error().code)) return reply;
+  if (reply.has_value() || !IsTransient(reply.error().code)) return reply;
+  const int64_t left_ms = (deadline_ns - SystemClock().NowNs()) / kNsPerMs;
+  if (left_ms < 1) return reply;
   ++retried_;
   size_t second = NextWorker();
   if (second == first) second = (first + 1) % clients_.size();
-  return RunOn(second, request, deadline_ms);
+  return RunOn(second, request, left_ms);
 }
 
 }  // namespace kiln::cli

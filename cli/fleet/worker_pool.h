@@ -24,9 +24,10 @@ class WorkerPool {
   // cannot load the model. Afterwards unreachable() has the endpoints of the others.
   Result<LoadReply> LoadEverywhere(const LoadRequest& request, int64_t deadline_ms);
   const std::vector<std::string>& unreachable() const { return unreachable_; }
-  // The next connected worker's answer. A stateless request that ended with Unavailable, Busy or a lost connection is
-  // sent once to another one; one of a stream is not. Inputs too large for a message travel in shared memory when the
-  // worker is on this host, else LimitExceeded.
+  // The next connected worker's answer. A stateless request that ended with a transient error
+  // (common/base/transient.h), such as a lost connection, is sent once to another one within what is left of its
+  // deadline; one of a stream is not. Inputs too large for a message travel in shared memory when the worker is on this
+  // host, else LimitExceeded.
   Result<RunReply> Run(const RunRequest& request, int64_t deadline_ms);
   // On the next connected worker; runs of the stream go there.
   Result<OpenStreamReply> OpenStream(const OpenStreamRequest& request, int64_t deadline_ms);

@@ -4,11 +4,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include "common/base/limits.h"
+
 namespace kiln::cli {
 namespace {
-
-constexpr int64_t kWidthMax = 8192;
-constexpr int64_t kHeightMax = 512;
 
 // The next number of a PGM header, comments skipped.
 Result<int64_t> HeaderNumber(std::istream& file, const std::string& path) {
@@ -29,10 +28,12 @@ Result<TextLine> ReadTextLine(const std::string& path) {
   ASSIGN_OR_RETURN(int64_t width, HeaderNumber(file, path));
   ASSIGN_OR_RETURN(int64_t height, HeaderNumber(file, path));
   ASSIGN_OR_RETURN(int64_t most, HeaderNumber(file, path));
-  if (width < 1 || width > kWidthMax || height < 1 || height > kHeightMax || most != 255)
+  if (width < 1 || width > limits::kTextLineWidthMax || height < 1 || height > limits::kTextLineHeightMax ||
+      most != 255)
     return Fail(ErrorCode::kLimitExceeded, path + ": " + std::to_string(width) + "x" + std::to_string(height) +
-                                               " with largest value " + std::to_string(most) +
-                                               "; needed: at most 8192x512, 255");
+                                               " with largest value " + std::to_string(most) + "; needed: at most " +
+                                               std::to_string(limits::kTextLineWidthMax) + "x" +
+                                               std::to_string(limits::kTextLineHeightMax) + ", 255");
   file.get();  // the single white space before the pixels
   std::vector<uint8_t> pixels(static_cast<size_t>(width * height));
   if (!file.read(reinterpret_cast<char*>(pixels.data()), width * height))

@@ -3,14 +3,11 @@
 #include "common/artifact/plan.h"
 #include "common/base/byte_io.h"
 #include "common/base/checked_math.h"
+#include "common/base/limits.h"
 
 namespace kiln {
 namespace {
 
-constexpr size_t kGuardSymbolsMax = 4096;
-constexpr size_t kGuardConstraintsMax = 65536;
-constexpr size_t kGuardInputsMax = 4096;
-constexpr size_t kExpressionWordsMax = 4096;
 constexpr uint32_t kGuardVersion = 1;
 
 std::string Allowed(const SymbolGuard& guard) {
@@ -138,17 +135,18 @@ Result<Guard> DecodeGuard(std::span<const uint8_t> bytes, SymbolTable* symbols) 
   Guard guard;
   *symbols = SymbolTable();
   if (reader.U32() != kGuardVersion) return Fail(ErrorCode::kMalformed, "guard has an unknown version");
-  guard.symbols.resize(reader.Count(24, kGuardSymbolsMax));
+  guard.symbols.resize(reader.Count(24, limits::kGuardSymbolsMax));
   for (SymbolGuard& symbol : guard.symbols) {
     symbol = {reader.I64(), reader.I64(), reader.I64()};
     if (!reader.ok() || symbol.min < 0 || symbol.max < symbol.min || symbol.divisor < 1)
       return Fail(ErrorCode::kMalformed, "guard has an impossible symbol range");
     symbols->FreshSymbol({symbol.min, symbol.max}, symbol.divisor);
   }
-  const size_t constraints = reader.Count(9, kGuardConstraintsMax);
+  const size_t constraints = reader.Count(9, limits::kGuardConstraintsMax);
   for (size_t i = 0; i < constraints; ++i) {
     const uint8_t kind = reader.U8();
-    const std::vector<int64_t> left = reader.Int64s(kExpressionWordsMax), right = reader.Int64s(kExpressionWordsMax);
+    const std::vector<int64_t> left = reader.Int64s(limits::kGuardExpressionWordsMax),
+                               right = reader.Int64s(limits::kGuardExpressionWordsMax);
     if (!reader.ok() || kind < 1 || kind > 4)
       return Fail(ErrorCode::kMalformed, "guard has an unknown or cut constraint");
     Constraint constraint{static_cast<ConstraintKind>(kind), {}, {}};
@@ -156,7 +154,7 @@ Result<Guard> DecodeGuard(std::span<const uint8_t> bytes, SymbolTable* symbols) 
     ASSIGN_OR_RETURN(constraint.right, symbols->Decode(right));
     guard.constraints.push_back(constraint);
   }
-  guard.inputs.resize(reader.Count(2, kGuardInputsMax));
+  guard.inputs.resize(reader.Count(2, limits::kGuardInputsMax));
   for (InputGuard& input : guard.inputs) {
     const uint8_t contiguous = reader.U8(), alignment = reader.U8();
     if (contiguous > 1 || alignment > 1) reader.Reject();

@@ -17,6 +17,17 @@ Digest SignedFields(const KernelBinding& binding) {
 
 }  // namespace
 
+std::string_view ValidationKindName(ValidationKind kind) {
+  switch (kind) {
+#define KILN_VALIDATION(value, name, text, doc) \
+  case ValidationKind::k##name:                 \
+    return text;
+#include "common/artifact/validation.def"
+#undef KILN_VALIDATION
+  }
+  return "unknown";
+}
+
 KernelBinding BindKernel(const Digest& key, const Digest& id, ValidationKind validation, const SigningKey& signer) {
   KernelBinding binding{key, id, validation, signer.public_key(), {}};
   binding.signature = signer.Sign(kSignatureDomain, SignedFields(binding).Span());

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "common/base/hash.h"
 #include "common/security/signing.h"
@@ -17,6 +18,7 @@ enum class ValidationKind : uint8_t {
 #include "common/artifact/validation.def"
 #undef KILN_VALIDATION
 };
+std::string_view ValidationKindName(ValidationKind kind);  // "unknown" for a number that the table does not have
 
 struct KernelBinding {
   Digest key;  // of spec, target and code generator

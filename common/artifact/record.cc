@@ -16,7 +16,6 @@ constexpr uint32_t kRecordVersion = 1;
 constexpr uint32_t kBlobVersion = 1;
 constexpr size_t kHeaderBytes = 16;  // magic, version, length
 constexpr size_t kRecordTailBytes = 32 + 64 + kDigestBytes;
-constexpr size_t kTargetBytesMax = 256;
 constexpr char kSignatureDomain[] = "kiln.plan_record";
 
 void AppendHeader(Bytes& out, const char (&magic)[4], uint32_t version, uint64_t length) {
@@ -87,8 +86,8 @@ Result<PlanRecord> DecodeBody(std::span<const uint8_t> bytes) {
   if (table->kernels()->size() > limits::kPlanKernelsMax)
     return Fail(ErrorCode::kLimitExceeded, "plan record: names " + std::to_string(table->kernels()->size()) +
                                                " kernels; the limit is " + std::to_string(limits::kPlanKernelsMax));
-  if (table->target()->size() > kTargetBytesMax ||
-      table->validation() > static_cast<uint8_t>(ValidationKind::kExecuted))
+  if (table->target()->size() > limits::kTargetBytesMax ||
+      ValidationKindName(static_cast<ValidationKind>(table->validation())) == "unknown")
     return Fail(ErrorCode::kMalformed, "plan record: target or validation is out of bounds");
   PlanRecord record{
       .plan_key = FromWire(*table->plan_key()),
@@ -123,9 +122,9 @@ Bytes EncodeAndSign(const PlanRecord& record, const SigningKey& key) {
 }
 
 Result<SignedRecord> DecodeUnverified(std::span<const uint8_t> bytes) {
-  if (bytes.size() > kRecordBytesMax)
+  if (bytes.size() > limits::kRecordBytesMax)
     return Fail(ErrorCode::kLimitExceeded, "plan record has " + std::to_string(bytes.size()) + " bytes; the limit is " +
-                                               std::to_string(kRecordBytesMax));
+                                               std::to_string(limits::kRecordBytesMax));
   ASSIGN_OR_RETURN(const size_t length,
                    CheckHeader(bytes, kRecordMagic, kRecordVersion, kRecordTailBytes, "plan record"));
   const Digest checksum = HashBytes(bytes.first(bytes.size() - kDigestBytes));

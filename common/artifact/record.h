@@ -58,8 +58,6 @@ struct SignedRecord {
   SignPublicKey signer;
 };
 
-inline constexpr size_t kRecordBytesMax = size_t{16} << 20;
-
 Bytes EncodeAndSign(const PlanRecord& record, const SigningKey& key);
 // Malformed: not a record of this format; Unsupported: a newer format; IntegrityFailure: damaged, signed by nobody in
 // `trusted`, or forged.

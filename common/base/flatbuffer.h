@@ -56,6 +56,13 @@ inline std::span<const uint8_t> BytesOf(const flatbuffers::Vector<uint8_t>* fiel
   return field == nullptr ? std::span<const uint8_t>() : std::span<const uint8_t>(field->data(), field->size());
 }
 
+// LimitExceeded where a list has more than `limit` entries.
+inline Status CheckCount(size_t count, size_t limit, const char* what) {
+  if (count <= limit) return {};
+  return Fail(ErrorCode::kLimitExceeded,
+              std::string(what) + ": " + std::to_string(count) + " entries; the limit is " + std::to_string(limit));
+}
+
 inline Bytes FinishedBytes(const flatbuffers::FlatBufferBuilder& builder) {
   return Bytes(builder.GetBufferPointer(), builder.GetBufferPointer() + builder.GetSize());
 }

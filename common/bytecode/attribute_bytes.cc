@@ -1,12 +1,10 @@
 #include "common/bytecode/attribute_bytes.h"
 
 #include "common/base/byte_io.h"
+#include "common/base/limits.h"
 
 namespace kiln {
 namespace {
-
-constexpr size_t kAttributesMax = 256;
-constexpr size_t kListMax = 1 << 16;
 
 // The wire number of a value kind is its index in AttributeValue, which is append-only.
 struct ValueWriter {
@@ -41,23 +39,23 @@ Result<AttributeValue> ReadValue(ByteReader& reader, SymbolTable& symbols) {
     case 2:
       return AttributeValue(reader.Text(limits::kNameBytesMax));
     case 3:
-      return AttributeValue(reader.Int64s(kListMax));
+      return AttributeValue(reader.Int64s(limits::kAttributeItemsMax));
     case 4: {
-      std::vector<double> list(reader.Count(8, kListMax));
+      std::vector<double> list(reader.Count(8, limits::kAttributeItemsMax));
       for (double& value : list) value = reader.F64();
       return AttributeValue(std::move(list));
     }
     case 5: {
-      std::vector<std::string> list(reader.Count(4, kListMax));
+      std::vector<std::string> list(reader.Count(4, limits::kAttributeItemsMax));
       for (std::string& value : list) value = reader.Text(limits::kNameBytesMax);
       return AttributeValue(std::move(list));
     }
     case 6:
       return AttributeValue(static_cast<ConstantId>(reader.I64()));
     case 7: {
-      std::vector<Dim> list(reader.Count(4, kListMax));
+      std::vector<Dim> list(reader.Count(4, limits::kAttributeItemsMax));
       for (Dim& dim : list) {
-        const std::vector<int64_t> code = reader.Int64s(kListMax);
+        const std::vector<int64_t> code = reader.Int64s(limits::kAttributeItemsMax);
         if (!reader.ok()) break;
         ASSIGN_OR_RETURN(dim, symbols.Decode(code));
       }
@@ -85,7 +83,7 @@ Result<Attributes> DecodeAttributes(std::span<const uint8_t> bytes, SymbolTable&
   ByteReader reader(bytes);
   Attributes attributes;
   std::string previous;
-  const size_t count = reader.Count(5, kAttributesMax);
+  const size_t count = reader.Count(5, limits::kAttributesMax);
   for (size_t i = 0; i < count && reader.ok(); ++i) {
     std::string name = reader.Text(limits::kNameBytesMax);
     if (i > 0 && name <= previous)

@@ -8,6 +8,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "common/base/limits.h"
+
 namespace kiln {
 namespace {
 
@@ -177,9 +179,7 @@ Result<Tensor> ParseTensorData(TextReader& reader, DType dtype, const Dims& dims
   const size_t width = static_cast<size_t>(DTypeBytes(dtype));
   const size_t count = static_cast<size_t>(NumElements(dims));
   if (reader.Take("splat")) {
-    // A few bytes of text must not reserve a large tensor.
-    constexpr size_t kSplatBytesMax = size_t{1} << 30;
-    if (count * width > kSplatBytesMax) return reader.Wrong("a splat passes 1 GiB");
+    if (count * width > limits::kSplatBytesMax) return reader.Wrong("a splat passes 1 GiB");
     Tensor tensor = Tensor::Allocate(dtype, dims);
     uint64_t element = 0;
     RETURN_IF_ERROR(ParseNextElement(reader, dtype, &element));

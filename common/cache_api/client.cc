@@ -50,7 +50,7 @@ struct BlobFetch : std::enable_shared_from_this<BlobFetch> {
     if (!owner) return done(Fail(ErrorCode::kCancelled, "the client was closed"));
     const GetBlobsRequest request{
         .ids = {ids.begin() + static_cast<std::ptrdiff_t>(next),
-                ids.begin() + static_cast<std::ptrdiff_t>(std::min(ids.size(), next + kKeysMax))},
+                ids.begin() + static_cast<std::ptrdiff_t>(std::min(ids.size(), next + limits::kMessageKeysMax))},
         .offset = blobs[next].size()};
     owner->Blobs().Call(
         static_cast<uint16_t>(Method::kGetBlobs), Encode(request), owner->LeftMs(deadline_ns),
@@ -164,15 +164,12 @@ Result<std::unique_ptr<CacheClient>> CacheClient::Connect(Loop& loop, CacheClien
     ASSIGN_OR_RETURN(core->blob_rpc, connect(options.blob_endpoint));
   }
   if (!options.hint_endpoint.empty()) {
-    ASSIGN_OR_RETURN(core->hints, HintSubscriber::Connect(loop, options.hint_endpoint, options.security,
-                                                          [weak = std::weak_ptr(core)](Bytes hint) {
-                                                            const auto self = weak.lock();
-                                                            if (!self || hint.size() != 8) return;
-                                                            uint64_t head = 0;
-                                                            for (int i = 0; i < 8; ++i)
-                                                              head |= static_cast<uint64_t>(hint[i]) << (8 * i);
-                                                            self->SeeHead(head);
-                                                          }));
+    const auto on_hint = [weak = std::weak_ptr(core)](const Bytes& hint) {
+      const auto head = DecodeHint(hint);
+      const auto self = weak.lock();
+      if (self && head.has_value()) self->SeeHead(*head);
+    };
+    ASSIGN_OR_RETURN(core->hints, HintSubscriber::Connect(loop, options.hint_endpoint, options.security, on_hint));
   }
   return std::unique_ptr<CacheClient>(new CacheClient(std::move(core)));
 }

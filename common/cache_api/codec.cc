@@ -17,7 +17,7 @@ Status Decode(Message message, VariantsRequest& out) {
   ASSIGN_OR_RETURN(const auto* table, VerifiedRoot<wire::VariantsRequest>(message.payload, "Variants request"));
   out.segment = ReadDigest(table->segment());
   if (table->targets() == nullptr) return {};
-  RETURN_IF_ERROR(CheckCount(table->targets()->size(), kTargetsMax, "Variants request targets"));
+  RETURN_IF_ERROR(CheckCount(table->targets()->size(), limits::kMessageTargetsMax, "Variants request targets"));
   for (const auto* target : *table->targets()) out.targets.push_back(ReadText(target));
   return {};
 }
@@ -110,7 +110,7 @@ Message Encode(const GetBlobsReply& reply) {
 Status Decode(Message message, GetBlobsReply& out) {
   ASSIGN_OR_RETURN(const auto* table, VerifiedRoot<wire::BlobsReply>(message.payload, "GetBlobs reply"));
   if (table->chunks() == nullptr) return {};
-  RETURN_IF_ERROR(CheckCount(table->chunks()->size(), kKeysMax, "GetBlobs reply"));
+  RETURN_IF_ERROR(CheckCount(table->chunks()->size(), limits::kMessageKeysMax, "GetBlobs reply"));
   size_t next_blob = 0;
   for (const wire::BlobChunk* entry : *table->chunks()) {
     BlobChunk chunk{.index = entry->index(),
@@ -215,7 +215,7 @@ Message Encode(const ClaimReply& reply) {
 Status Decode(Message message, ClaimReply& out) {
   ASSIGN_OR_RETURN(const auto* table, VerifiedRoot<wire::ClaimReply>(message.payload, "Claim reply"));
   if (table->entries() == nullptr) return {};
-  RETURN_IF_ERROR(CheckCount(table->entries()->size(), kKeysMax, "Claim reply"));
+  RETURN_IF_ERROR(CheckCount(table->entries()->size(), limits::kMessageKeysMax, "Claim reply"));
   for (const wire::ClaimEntry* wire_entry : *table->entries()) {
     ClaimEntry entry{.kernel_id = ReadDigest(wire_entry->kernel_id()),
                      .remaining_ms = wire_entry->remaining_ms(),
@@ -279,7 +279,7 @@ Message Encode(const ReportRequest& request) {
   Builder builder;
   const wire::Digest32 plan_key = ToWire(request.plan_key), contents = ToWire(request.contents);
   const auto reporter = builder.CreateString(request.reporter);
-  const auto detail = builder.CreateString(request.detail.substr(0, kTextBytesMax));
+  const auto detail = builder.CreateString(request.detail.substr(0, limits::kMessageTextBytesMax));
   return Finish(builder, wire::CreateReportRequest(builder, &plan_key, static_cast<uint8_t>(request.kind), request.runs,
                                                    reporter, detail, &contents));
 }

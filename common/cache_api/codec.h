@@ -2,15 +2,14 @@
 // checked, then copied.
 #pragma once
 
+#include <cstdint>
+#include <span>
+
 #include "common/base/result.h"
 #include "common/cache_api/types.h"
 #include "common/messaging/message.h"
 
 namespace kiln::cache {
-
-inline constexpr size_t kKeysMax = 4096;  // digests in one message
-inline constexpr size_t kTargetsMax = 64;
-inline constexpr size_t kTextBytesMax = 1024;
 
 // Encode(request), Encode(reply), Decode(message, request), Decode(message, reply) for each method of the table.
 #define KILN_CACHE_METHOD(value, name, roles, admission, doc) \
@@ -20,6 +19,10 @@ inline constexpr size_t kTextBytesMax = 1024;
   Status Decode(Message message, name##Reply& out);
 #include "common/cache_api/methods.def"
 #undef KILN_CACHE_METHOD
+
+// The hint of the change log: its head. Published by the store after each change; a receiver takes no other bytes.
+Bytes EncodeHint(uint64_t head);
+Result<uint64_t> DecodeHint(std::span<const uint8_t> hint);
 
 // Request type → method number and reply type.
 template <class Request>

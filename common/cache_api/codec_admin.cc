@@ -1,4 +1,6 @@
-// Change log, maintenance, inspection, profiles.
+// Change log and its hint, maintenance, inspection.
+#include "common/base/byte_io.h"
+#include "common/base/limits.h"
 #include "common/cache_api/codec_parts.h"
 
 namespace kiln::cache {
@@ -70,7 +72,7 @@ Status Decode(Message message, ChangeLogReply& out) {
   out.head = table->head();
   out.gap = table->gap();
   if (table->entries() == nullptr) return {};
-  RETURN_IF_ERROR(CheckCount(table->entries()->size(), kKeysMax, "ChangeLog reply"));
+  RETURN_IF_ERROR(CheckCount(table->entries()->size(), limits::kMessageKeysMax, "ChangeLog reply"));
   for (const wire::ChangeEntry* wire_entry : *table->entries()) {
     ChangeEntry entry{.sequence = wire_entry->sequence(),
                       .plan_key = ReadDigest(wire_entry->plan_key()),
@@ -80,6 +82,22 @@ Status Decode(Message message, ChangeLogReply& out) {
     out.entries.push_back(std::move(entry));
   }
   return {};
+}
+
+// --- the change log's hint ---
+
+Bytes EncodeHint(uint64_t head) {
+  ByteWriter writer;
+  writer.U64(head);
+  return writer.Take();
+}
+
+Result<uint64_t> DecodeHint(std::span<const uint8_t> hint) {
+  ByteReader reader(hint);
+  const uint64_t head = reader.U64();
+  if (!reader.AtEnd())
+    return Fail(ErrorCode::kMalformed, "a hint of the change log has 8 bytes, not " + std::to_string(hint.size()));
+  return head;
 }
 
 // --- Purge, Pin, Quarantine ---
@@ -159,7 +177,7 @@ Message Encode(const StatsReply& reply) {
 Status Decode(Message message, StatsReply& out) {
   ASSIGN_OR_RETURN(const auto* table, VerifiedRoot<wire::StatsReply>(message.payload, "Stats reply"));
   if (table->stats() == nullptr) return {};
-  RETURN_IF_ERROR(CheckCount(table->stats()->size(), kKeysMax, "Stats reply"));
+  RETURN_IF_ERROR(CheckCount(table->stats()->size(), limits::kMessageKeysMax, "Stats reply"));
   for (const wire::Stat* stat : *table->stats()) out.stats.push_back({ReadText(stat->name()), stat->value()});
   return {};
 }
@@ -194,7 +212,7 @@ Message Encode(const ListReply& reply) {
 Status Decode(Message message, ListReply& out) {
   ASSIGN_OR_RETURN(const auto* table, VerifiedRoot<wire::ListReply>(message.payload, "List reply"));
   if (table->plans() == nullptr) return {};
-  RETURN_IF_ERROR(CheckCount(table->plans()->size(), kKeysMax, "List reply"));
+  RETURN_IF_ERROR(CheckCount(table->plans()->size(), limits::kMessageKeysMax, "List reply"));
   for (const wire::PlanSummary* plan : *table->plans()) {
     PlanSummary summary{.plan_key = ReadDigest(plan->plan_key()),
                         .segment = ReadDigest(plan->segment()),

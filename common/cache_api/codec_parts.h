@@ -8,6 +8,7 @@
 
 #include "common/artifact/digest_wire.h"
 #include "common/base/flatbuffer.h"
+#include "common/base/limits.h"
 #include "common/cache_api/codec.h"
 #include "schemas/cache_generated.h"
 
@@ -27,7 +28,7 @@ inline Digest ReadDigest(const wire::Digest32* digest) {
 }
 
 inline std::string ReadText(const flatbuffers::String* text) {
-  return text == nullptr ? std::string() : text->str().substr(0, kTextBytesMax);
+  return text == nullptr ? std::string() : text->str().substr(0, limits::kMessageTextBytesMax);
 }
 
 inline Bytes ReadBytes(const flatbuffers::Vector<uint8_t>* bytes) {
@@ -41,16 +42,10 @@ inline flatbuffers::Offset<WireDigests> WriteDigests(Builder& builder, const std
   return builder.CreateVectorOfStructs(wire);
 }
 
-inline Status CheckCount(size_t count, size_t limit, const char* what) {
-  if (count <= limit) return {};
-  return Fail(ErrorCode::kLimitExceeded,
-              std::string(what) + ": " + std::to_string(count) + " entries; the limit is " + std::to_string(limit));
-}
-
 inline Status ReadDigests(const WireDigests* wire, std::vector<Digest>& out, const char* what) {
   out.clear();
   if (wire == nullptr) return {};
-  RETURN_IF_ERROR(CheckCount(wire->size(), kKeysMax, what));
+  RETURN_IF_ERROR(CheckCount(wire->size(), limits::kMessageKeysMax, what));
   for (const wire::Digest32* digest : *wire) out.push_back(FromWire(*digest));
   return {};
 }
@@ -75,10 +70,8 @@ Status ReadKind(uint8_t wire, Enum& out, std::string_view (*name)(Enum), const c
 }
 
 inline Status ReadEvidence(uint8_t validation, uint32_t shadow_runs, Evidence& out) {
-  if (validation > static_cast<uint8_t>(ValidationKind::kExecuted))
-    return Fail(ErrorCode::kUnsupported, "validation kind " + std::to_string(validation) + " is unknown");
-  out = {static_cast<ValidationKind>(validation), shadow_runs};
-  return {};
+  out.shadow_runs = shadow_runs;
+  return ReadKind(validation, out.validation, ValidationKindName, "validation");
 }
 
 using WireEntries = flatbuffers::Vector<const wire::KernelIndexEntry*>;
@@ -107,10 +100,7 @@ inline Status ReadWarrants(const WireWarrants* wire, std::vector<KernelBinding>&
                                            std::to_string(bindings.size()) + " kernels");
   for (size_t i = 0; i < bindings.size(); ++i) {
     const wire::KernelWarrant& warrant = *wire->Get(static_cast<flatbuffers::uoffset_t>(i));
-    if (warrant.validation() > static_cast<uint8_t>(ValidationKind::kExecuted))
-      return Fail(ErrorCode::kUnsupported,
-                  std::string(what) + ": validation kind " + std::to_string(warrant.validation()) + " is unknown");
-    bindings[i].validation = static_cast<ValidationKind>(warrant.validation());
+    RETURN_IF_ERROR(ReadKind(warrant.validation(), bindings[i].validation, ValidationKindName, what));
     std::copy_n(warrant.signer()->data(), bindings[i].signer.bytes.size(), bindings[i].signer.bytes.begin());
     std::copy_n(warrant.signature()->data(), bindings[i].signature.size(), bindings[i].signature.begin());
   }
@@ -121,7 +111,7 @@ inline Status ReadBindings(const WireEntries* entries, const WireWarrants* warra
                            const char* what) {
   out.clear();
   if (entries != nullptr) {
-    RETURN_IF_ERROR(CheckCount(entries->size(), kKeysMax, what));
+    RETURN_IF_ERROR(CheckCount(entries->size(), limits::kMessageKeysMax, what));
     for (const wire::KernelIndexEntry* entry : *entries)
       out.push_back({.key = FromWire(entry->key()), .id = FromWire(entry->id())});
   }

@@ -1,6 +1,7 @@
 #include "common/compile_api/compile_api.h"
 
 #include "common/base/flatbuffer.h"
+#include "common/base/limits.h"
 #include "common/messaging/rpc_client.h"
 #include "common/messaging/rpc_server.h"
 #include "schemas/compile_generated.h"
@@ -64,6 +65,7 @@ Result<CompileRequest> DecodeCompileRequest(const Message& message) {
   const auto segment = BytesOf(root->segment());
   request.segment.assign(segment.begin(), segment.end());
   if (root->target() != nullptr) request.target = root->target()->str();
+  RETURN_IF_ERROR(CheckCount(request.target.size(), limits::kTargetBytesMax, "compile request target"));
   const std::optional<NumericMode> mode = NumericModeFromNumber(root->numeric_mode());
   if (!mode) return Fail(ErrorCode::kMalformed, "unknown numeric mode " + std::to_string(root->numeric_mode()));
   request.numeric_mode = *mode;
@@ -71,14 +73,19 @@ Result<CompileRequest> DecodeCompileRequest(const Message& message) {
   if (!tier) return Fail(ErrorCode::kMalformed, "unknown plan tier " + std::to_string(root->tier()));
   request.tier = *tier;
   request.priority = root->priority();
-  if (root->symbols() != nullptr)
+  if (root->symbols() != nullptr) {
+    RETURN_IF_ERROR(CheckCount(root->symbols()->size(), limits::kGuardSymbolsMax, "compile request symbols"));
     for (const fbs::SymbolBinding* symbol : *root->symbols()) {
       if (symbol->min() < 0 || symbol->max() < symbol->min() || symbol->divisor() < 1)
         return Fail(ErrorCode::kInvalidArgument, "compile request: impossible range " + std::to_string(symbol->min()) +
                                                      ".." + std::to_string(symbol->max()) + " for a symbol");
       request.symbols.push_back({symbol->min(), symbol->max(), symbol->divisor()});
     }
-  if (root->hints() != nullptr) request.hints.assign(root->hints()->begin(), root->hints()->end());
+  }
+  if (root->hints() != nullptr) {
+    RETURN_IF_ERROR(CheckCount(root->hints()->size(), limits::kGuardSymbolsMax, "compile request hints"));
+    request.hints.assign(root->hints()->begin(), root->hints()->end());
+  }
   return request;
 }
 

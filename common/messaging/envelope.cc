@@ -1,19 +1,17 @@
 #include "common/messaging/envelope.h"
 
 #include "common/base/flatbuffer.h"
+#include "common/base/limits.h"
 #include "schemas/envelope_generated.h"
 
 namespace kiln {
-namespace {
-
-constexpr size_t kErrorTextBytesMax = 4096;
-
-}  // namespace
+namespace {}  // namespace
 
 Bytes EncodeEnvelope(const Envelope& envelope) {
   flatbuffers::FlatBufferBuilder builder(128 + envelope.payload.size());
   const auto payload = envelope.payload.empty() ? 0 : builder.CreateVector(envelope.payload);
-  const auto error = envelope.error.empty() ? 0 : builder.CreateString(envelope.error.substr(0, kErrorTextBytesMax));
+  const auto error =
+      envelope.error.empty() ? 0 : builder.CreateString(envelope.error.substr(0, limits::kErrorTextBytesMax));
   wire::EnvelopeBuilder table(builder);
   table.add_version(envelope.version);
   table.add_kind(static_cast<wire::EnvelopeKind>(envelope.kind));
@@ -46,7 +44,7 @@ Result<Envelope> DecodeEnvelope(std::span<const uint8_t> bytes) {
                     .status = table->status(),
                     .retry_after_ms = table->retry_after_ms(),
                     .log_head = table->log_head()};
-  if (table->error() != nullptr) envelope.error = table->error()->str().substr(0, kErrorTextBytesMax);
+  if (table->error() != nullptr) envelope.error = table->error()->str().substr(0, limits::kErrorTextBytesMax);
   if (table->payload() != nullptr) envelope.payload.assign(table->payload()->begin(), table->payload()->end());
   return envelope;
 }

@@ -8,8 +8,10 @@
 namespace kiln {
 namespace {
 
-constexpr SocketLimits kHintLimits{
-    .part_bytes_max = kHintBytesMax, .message_bytes_max = kHintBytesMax, .parts_max = 1, .queue_messages = 100};
+constexpr SocketLimits kHintLimits{.part_bytes_max = limits::kHintBytesMax,
+                                   .message_bytes_max = limits::kHintBytesMax,
+                                   .parts_max = 1,
+                                   .queue_messages = 100};
 
 Status SetHeartbeats(Socket& socket) {
   RETURN_IF_ERROR(socket.SetInt(ZMQ_HEARTBEAT_IVL, limits::kHeartbeatIntervalMs));
@@ -52,7 +54,7 @@ HintPublisher::~HintPublisher() {
 }
 
 void HintPublisher::Publish(Bytes hint) {
-  if (hint.size() > kHintBytesMax) return;
+  if (hint.size() > limits::kHintBytesMax) return;
   core_->loop.Post([core = core_, hint = std::move(hint)]() mutable {
     if (core->socket == nullptr) return;
     std::vector<Bytes> frames;

@@ -14,8 +14,6 @@
 
 namespace kiln {
 
-inline constexpr size_t kHintBytesMax = 4096;
-
 // Thread-safe. Destroy before the loop.
 class HintPublisher {
  public:

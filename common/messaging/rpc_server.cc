@@ -8,20 +8,17 @@
 #include <unordered_map>
 
 #include "common/base/check.h"
+#include "common/base/limits.h"
 #include "common/messaging/socket.h"
 #include "common/security/zap.h"
 
 namespace kiln {
 namespace {
 
-// Requests of one peer that wait inside ZeroMQ while the loop is busy; then the peer waits.
-constexpr int kPeerRequestsQueued = 256;
-
 constexpr int64_t kNsPerMs = 1'000'000;
 constexpr int kSettlePollMs = 5;
 constexpr int64_t kSweepIntervalMs = 250;
 constexpr uint32_t kDrainRetryAfterMs = 1000;
-constexpr uint32_t kDeadlineMsMax = 24 * 3600 * 1000;
 constexpr size_t kFramesBeforeBlobs = 2;  // identity and envelope
 
 std::string HexText(const Bytes& bytes) {
@@ -189,7 +186,7 @@ void RpcServer::Core::Dispatch(const Method& method, Bytes identity, Envelope re
                          .machine = peer.key + "@" + message.address,
                          .peer = HexText(identity),
                          .method = request.method,
-                         .deadline_ns = now + std::min(request.deadline_ms, kDeadlineMsMax) * kNsPerMs,
+                         .deadline_ns = now + std::min(request.deadline_ms, limits::kDeadlineMsMax) * kNsPerMs,
                          .trace_id = request.trace_id};
   pending.emplace(ticket, context.deadline_ns);
   pending_count.store(pending.size());
@@ -266,7 +263,7 @@ Result<std::unique_ptr<RpcServer>> RpcServer::Listen(Loop& loop, RpcServerOption
       const SocketLimits bounds{.part_bytes_max = core->options.part_bytes_max,
                                 .message_bytes_max = limits::kEnvelopeBytesMax,
                                 .parts_max = limits::kMessagePartsMax,
-                                .queue_messages = kPeerRequestsQueued,
+                                .queue_messages = limits::kPeerRequestsQueuedMax,
                                 .send_queue_messages = core->options.peer_unread_replies,
                                 .unread_bytes_max = core->options.peer_unread_bytes};
       ASSIGN_OR_RETURN(core->socket, Socket::Open(loop, ZMQ_ROUTER, bounds));

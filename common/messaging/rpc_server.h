@@ -61,7 +61,7 @@ struct RpcServerOptions {
   // Bounds of what one peer leaves unread; beyond them it loses replies. A client of ours that asks for all that it may
   // at once and is told to come back later must hear so every time.
   int peer_unread_replies = 2 * static_cast<int>(limits::kPendingRpcMax);
-  size_t peer_unread_bytes = size_t{128} << 20;
+  size_t peer_unread_bytes = limits::kPeerUnreadBytesMax;
   // Op-table agreement; `table_compatible` is asked when a request carries a prefix. Empty: not checked.
   TablePrefix table;
   std::function<bool(TablePrefix peer)> table_compatible;

@@ -14,6 +14,7 @@
 
 #include "common/base/caught.h"
 #include "common/base/check.h"
+#include "common/base/limits.h"
 #include "common/messaging/loop_impl.h"
 #include "common/security/address.h"
 
@@ -26,8 +27,6 @@ constexpr int kMessagesPerTurn = 64;
 // Room for the peer's identity and for the envelope around a payload, error text included.
 constexpr size_t kEnvelopeRoomBytes = 4096;
 constexpr size_t kFramesBesidesBlobs = 2;
-// Peers whose unread bytes are kept account of before those without any are forgotten.
-constexpr size_t kAccountsKept = 1024;
 
 std::unexpected<Error> FailZmq(const std::string& what) {
   return Fail(ErrorCode::kIoError, what + ": " + zmq_strerror(zmq_errno()));
@@ -96,7 +95,8 @@ struct Socket::Impl : std::enable_shared_from_this<Socket::Impl> {
 
   // Of the peer of that identity; peers with nothing unread are forgotten when there are many.
   std::shared_ptr<Unread> AccountOf(const Bytes& identity) {
-    if (unread.size() >= kAccountsKept) std::erase_if(unread, [](const auto& peer) { return peer.second->own == 0; });
+    if (unread.size() >= limits::kPeerAccountsMax)
+      std::erase_if(unread, [](const auto& peer) { return peer.second->own == 0; });
     std::shared_ptr<Unread>& account = unread[identity];
     if (account == nullptr) account = std::make_shared<Unread>(unread_total);
     return account;

@@ -12,6 +12,8 @@
 #include <cstring>
 #include <mutex>
 
+#include "common/base/limits.h"
+
 namespace kiln {
 namespace {
 
@@ -22,7 +24,7 @@ struct CodeRange {
   std::atomic<uintptr_t> begin{0}, end{0};
   char plan[kHexDigits], contents[kHexDigits];
 };
-std::array<CodeRange, kCodeRangesMax> ranges;
+std::array<CodeRange, limits::kCodeRangesMax> ranges;
 std::mutex ranges_mutex;  // among those who enter and leave
 
 std::atomic<pid_t> faulted{0};  // the thread that handles a fault

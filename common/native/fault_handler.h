@@ -22,7 +22,6 @@ inline constexpr const char* kFaultSuffix = ".fault";
 
 // Whose code lies in a range. The table has room for kCodeRangesMax; code beyond them runs as well, but its faults are
 // reported as any other. Any thread; a range is left before its memory is.
-inline constexpr size_t kCodeRangesMax = 8192;
 void EnterCodeRange(const void* begin, size_t bytes, const Digest& plan, const Digest& contents);
 void LeaveCodeRange(const void* begin);
 

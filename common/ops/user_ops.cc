@@ -12,8 +12,6 @@
 namespace kiln {
 namespace {
 
-constexpr int kOperandsMax = 64;
-
 std::mutex& OpsMutex() {
   static std::mutex mutex;
   return mutex;
@@ -45,11 +43,12 @@ Result<std::unique_ptr<const UserOp>> CheckedOp(const KilnPluginOp& op, const st
   const std::string what = std::string(op.domain) + "." + op.type;
   if (std::string_view(op.domain) == "ai.onnx")
     return Fail(ErrorCode::kInvalidArgument, what + ": the domain is ONNX's own; take another");
-  if (op.inputs_min < 1 || op.inputs_max < op.inputs_min || op.inputs_max > kOperandsMax || op.outputs_min < 1 ||
-      op.output_count < static_cast<size_t>(op.outputs_min) || op.output_count > kOperandsMax || op.outputs == nullptr)
+  if (op.inputs_min < 1 || op.inputs_max < op.inputs_min || op.inputs_max > limits::kUserOpOperandsMax ||
+      op.outputs_min < 1 || op.output_count < static_cast<size_t>(op.outputs_min) ||
+      op.output_count > limits::kUserOpOperandsMax || op.outputs == nullptr)
     return Fail(ErrorCode::kInvalidArgument,
                 fmt::format("{}: {} to {} inputs and {} to {} outputs; 1 to {} are possible", what, op.inputs_min,
-                            op.inputs_max, op.outputs_min, op.output_count, kOperandsMax));
+                            op.inputs_max, op.outputs_min, op.output_count, limits::kUserOpOperandsMax));
   if (op.shape == nullptr || op.compute == nullptr)
     return Fail(ErrorCode::kInvalidArgument, what + " has no shape function or no compute function");
   for (size_t i = 0; i < op.output_count; ++i)

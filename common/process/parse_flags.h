@@ -2,7 +2,10 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <optional>
+
+#include "common/base/result.h"
 
 namespace kiln {
 
@@ -15,6 +18,16 @@ inline std::optional<int> ParseFlags(CLI::App& app, int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
+}
+
+// A service's main: its flags, then `serve`. The exit status; an error of `serve` is said on standard error.
+template <class Serve>
+int RunService(const char* name, CLI::App& app, int argc, char** argv, const Serve& serve) {
+  if (const auto status = ParseFlags(app, argc, argv)) return *status;
+  const Status status = serve();
+  if (status.has_value()) return 0;
+  std::fprintf(stderr, "%s: %s\n", name, ToString(status.error()).c_str());
+  return ErrorExitCode(status.error().code);
 }
 
 }  // namespace kiln

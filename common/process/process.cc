@@ -52,6 +52,15 @@ Status InitProcess(const ProcessOptions& options) {
   return {};
 }
 
+std::string AddressesText(const std::vector<std::string>& listen,
+                          std::initializer_list<std::pair<std::string_view, std::string>> others) {
+  std::string text;
+  for (const std::string& endpoint : listen) text += (text.empty() ? "listen=" : ",") + endpoint;
+  for (const auto& [name, address] : others)
+    if (!address.empty()) text.append(text.empty() ? "" : " ").append(name).append("=").append(address);
+  return text;
+}
+
 void AnnounceReady(std::string_view details) {
   std::string line = "ready";
   if (!details.empty()) line.append(" ").append(details);

@@ -1,8 +1,11 @@
 // The frame of a service process: call InitProcess first thing in main, before any thread starts.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "common/base/result.h"
 
@@ -19,8 +22,11 @@ struct ProcessOptions {
 // WaitForStop.
 Status InitProcess(const ProcessOptions& options);
 
-// Prints "ready" and the details on one line of stdout, for a parent that waits for it: "ready
-// listen=tcp://127.0.0.1:7400".
+// "listen=tcp://127.0.0.1:7400,ipc:///run/kiln metrics=127.0.0.1:9100": where a service answers; what has no address is
+// left out.
+std::string AddressesText(const std::vector<std::string>& listen,
+                          std::initializer_list<std::pair<std::string_view, std::string>> others);
+// Prints "ready" and the details on one line of stdout, for a parent that waits for it.
 void AnnounceReady(std::string_view details);
 
 enum class StopWait : uint8_t { kStop, kReload, kTimeout };

@@ -11,11 +11,10 @@
 #include <optional>
 
 #include "common/base/hash.h"
+#include "common/base/limits.h"
 
 namespace kiln {
 namespace {
-
-constexpr size_t kTextFileBytesMax = size_t{1} << 20;
 
 std::unexpected<Error> FailErrno(const std::string& what, const std::string& path) {
   const ErrorCode code = errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIoError;
@@ -96,7 +95,7 @@ Result<std::string> ReadTextFile(const std::string& path) {
     }
     if (got == 0) break;
     text.append(buffer, static_cast<size_t>(got));
-    if (text.size() > kTextFileBytesMax) {
+    if (text.size() > limits::kKeyFileBytesMax) {
       ::close(fd);
       return Fail(ErrorCode::kLimitExceeded, "'" + path + "' is larger than 1 MiB");
     }

@@ -1,4 +1,5 @@
 // Expressions as postfix code: pairs (operation, operand). Values are serialised: append-only.
+#include "common/base/limits.h"
 #include "common/shape/symbol_table_impl.h"
 
 namespace kiln {
@@ -21,7 +22,7 @@ static_assert(static_cast<int64_t>(AtomKind::kFloorDiv) + 2 == static_cast<int64
 static_assert(static_cast<int64_t>(AtomKind::kTooLarge) + 2 == static_cast<int64_t>(CodeOp::kTooLarge));
 
 // A tree of kDimNodesMax nodes takes at most three pairs per node.
-constexpr size_t kCodePairsMax = size_t{3} * kDimNodesMax;
+constexpr size_t kCodePairsMax = size_t{3} * limits::kDimNodesMax;
 
 void Emit(std::vector<int64_t>& code, CodeOp op, int64_t operand) {
   code.push_back(static_cast<int64_t>(op));

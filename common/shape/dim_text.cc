@@ -3,13 +3,12 @@
 //   product = factor { "*" factor }
 //   factor  = integer | symbol | function "(" sum "," sum ")" | "(" sum ")" | "-" factor
 //   symbol  = plain name, or any bytes in double quotes with \" \\ and \xHH
+#include "common/base/limits.h"
 #include "common/base/text_reader.h"
 #include "common/shape/symbol_table_impl.h"
 
 namespace kiln {
 namespace {
-
-constexpr int kTextDepthMax = 256;
 
 struct Function {
   AtomKind kind;
@@ -69,7 +68,8 @@ class DimParser {
   }
 
   Result<Dim> Factor() {
-    if (depth_ == kTextDepthMax) return reader_.Wrong("nested deeper than " + std::to_string(kTextDepthMax));
+    if (depth_ == limits::kDimTextDepthMax)
+      return reader_.Wrong("nested deeper than " + std::to_string(limits::kDimTextDepthMax));
     ++depth_;
     auto factor = FactorInner();
     --depth_;

@@ -1,5 +1,6 @@
 // Values: evaluation, checks at entry, and moving expressions between tables.
 #include "common/base/checked_math.h"
+#include "common/base/limits.h"
 #include "common/shape/symbol_table_impl.h"
 
 namespace kiln {
@@ -36,8 +37,8 @@ Result<int64_t> SymbolTable::Impl::EvaluateAtom(AtomId id, std::span<const int64
     return values[static_cast<size_t>(atom.symbol)];
   }
   if (atom.kind == AtomKind::kTooLarge) {
-    return Fail(ErrorCode::kLimitExceeded, "it grew past the limit of " + std::to_string(kDimNodesMax) +
-                                               " nodes or a depth of " + std::to_string(kDimDepthMax));
+    return Fail(ErrorCode::kLimitExceeded, "it grew past the limit of " + std::to_string(limits::kDimNodesMax) +
+                                               " nodes or a depth of " + std::to_string(limits::kDimDepthMax));
   }
   ASSIGN_OR_RETURN(const int64_t left, Evaluate(atom.left, values));
   ASSIGN_OR_RETURN(const int64_t right, Evaluate(atom.right, values));

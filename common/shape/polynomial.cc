@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "common/base/checked_math.h"
+#include "common/base/limits.h"
 #include "common/shape/symbol_table_impl.h"
 
 namespace kiln {
@@ -34,7 +35,7 @@ int64_t AbsDivisor(int64_t value) {
 }
 
 int32_t AddNodes(int32_t a, int32_t b) {
-  return std::min(a + b, kDimNodesMax + 1);
+  return std::min(a + b, limits::kDimNodesMax + 1);
 }
 
 }  // namespace
@@ -117,7 +118,7 @@ std::optional<Poly> SymbolTable::Impl::MulPolys(const Poly& a, const Poly& b) co
     Poly row;
     for (const Term& y : b) {
       const auto coefficient = CheckedMul(x.coefficient, y.coefficient);
-      if (!coefficient || x.atoms.size() + y.atoms.size() > kDimDegreeMax) return std::nullopt;
+      if (!coefficient || x.atoms.size() + y.atoms.size() > limits::kDimDegreeMax) return std::nullopt;
       Term term{*coefficient, {}};
       term.atoms.resize(x.atoms.size() + y.atoms.size());
       std::merge(x.atoms.begin(), x.atoms.end(), y.atoms.begin(), y.atoms.end(), term.atoms.begin(), before);
@@ -150,7 +151,7 @@ std::optional<Poly> SymbolTable::Impl::DivideExactly(const Poly& a, const Poly& 
   if (b.empty()) return std::nullopt;
   Poly quotient, rest = a;
   while (!rest.empty()) {
-    if (quotient.size() > kDimTermsMax) return std::nullopt;
+    if (quotient.size() > limits::kDimTermsMax) return std::nullopt;
     auto term = DivideTerms(rest.front(), b.front());
     if (!term) return std::nullopt;
     const auto product = MulPolys({*term}, b);
@@ -213,7 +214,7 @@ void SymbolTable::Impl::ResolveExactQuotients(Poly& poly) const {
       rest.coefficient /= k;
       rest.atoms.erase(rest.atoms.begin() + static_cast<ptrdiff_t>(j));
       const auto product = MulPolys({rest}, ToPoly(atom.left));
-      if (!product || product->size() > kDimTermsMax) continue;
+      if (!product || product->size() > limits::kDimTermsMax) continue;
       Poly others = poly;
       others.erase(others.begin() + static_cast<ptrdiff_t>(i));
       auto sum = AddPolys(others, *product, 1);
@@ -253,7 +254,7 @@ Dim SymbolTable::Impl::Intern(Poly poly) {
       facts.depth = std::max(facts.depth, atom.depth);
     }
   }
-  if (facts.nodes > kDimNodesMax) return TooLarge();
+  if (facts.nodes > limits::kDimNodesMax) return TooLarge();
   exprs.push_back({std::move(poly), facts});
   const int32_t id = static_cast<int32_t>(exprs.size() - 1);
   expr_index.emplace(hash, id);
@@ -298,7 +299,7 @@ Dim SymbolTable::Impl::AtomDim(AtomKind kind, Dim left, Dim right) {
   DimFacts facts;
   facts.nodes = AddNodes(AddNodes(a.nodes, b.nodes), 1);
   facts.depth = std::max(a.depth, b.depth) + 1;
-  if (facts.nodes > kDimNodesMax || facts.depth > kDimDepthMax) return TooLarge();
+  if (facts.nodes > limits::kDimNodesMax || facts.depth > limits::kDimDepthMax) return TooLarge();
   switch (kind) {
     case AtomKind::kFloorDiv:
       facts.bounds = FloorDivIntervals(a.bounds, b.bounds);

@@ -120,7 +120,7 @@ Dim SymbolTable::MulSlow(Dim a, Dim b) {
   }
   if (impl_->IsTooLarge(a) || impl_->IsTooLarge(b)) return impl_->TooLarge();
   const Poly left = impl_->ToPoly(a), right = impl_->ToPoly(b);
-  if (left.size() > 1 && right.size() > 1 && left.size() * right.size() > kDimTermsMax) {
+  if (left.size() > 1 && right.size() > 1 && left.size() * right.size() > limits::kDimTermsMax) {
     if (impl_->CompareDims(a, b) > 0) std::swap(a, b);
     return impl_->AtomDim(AtomKind::kProduct, a, b);
   }

@@ -51,11 +51,6 @@ struct Expr {
   DimFacts facts;
 };
 
-// Limits of one expression; beyond them it becomes the too-large atom, which evaluation rejects.
-inline constexpr int32_t kDimNodesMax = 4096;
-inline constexpr int32_t kDimDepthMax = 64;
-inline constexpr size_t kDimTermsMax = 64;
-inline constexpr size_t kDimDegreeMax = 32;
 // What Divisor() reports for 0, which every number divides.
 inline constexpr int64_t kDivisorOfZero = int64_t{1} << 40;
 

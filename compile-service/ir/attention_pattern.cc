@@ -2,11 +2,12 @@
 
 #include <algorithm>
 
+#include "compile-service/ir/kernel_spec.h"
+
 namespace kiln::ir {
 namespace {
 
 constexpr size_t kBetweenMax = 12;
-constexpr int64_t kElementsMax = 256;
 
 // What may be done to scores; all of them are element-wise over f32.
 bool IsScoreOp(TensorOp op) {
@@ -57,7 +58,7 @@ class Finder {
     return value.dtype == DType::kF32 && !value.prepack && value.origin != Origin::kWeight && value.rank() >= 2;
   }
   static bool Fits(Dim elements) {
-    return elements.is_const() && elements.value() >= 1 && elements.value() <= kElementsMax;
+    return elements.is_const() && elements.value() >= 1 && elements.value() <= kAttentionElementsMax;
   }
   bool IsRows(GraphValueId id) const { return IsMatrices(id) && Fits(graph_.value(id).dims.back()); }
 

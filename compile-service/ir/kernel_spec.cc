@@ -4,14 +4,11 @@
 #include <optional>
 #include <string>
 
+#include "common/base/limits.h"
+
 namespace kiln::ir {
 
 namespace {
-
-constexpr size_t kDimsMax = 16, kAccessesMax = 128, kNodesMax = 4096, kStagesMax = 32, kStoresMax = 64;
-constexpr int32_t kPointersMax = 256, kArgumentsMax = 1024;
-constexpr int64_t kIntMax = int64_t{1} << 40;
-constexpr int32_t kUnitsMax = 8192;
 
 int OperandCount(ScalarOp op) {
   switch (op) {
@@ -38,10 +35,12 @@ class Verifier {
   explicit Verifier(const KernelSpec& spec) : spec_(spec) {}
 
   Status Verify() {
-    if (spec_.pointers < 0 || spec_.pointers > kPointersMax)
-      return Invalid("spec has " + std::to_string(spec_.pointers) + " pointers; at most 256 are possible");
-    if (spec_.dims < 0 || spec_.dims > kArgumentsMax)
-      return Invalid("spec has " + std::to_string(spec_.dims) + " dims arguments; at most 1024 are possible");
+    if (spec_.pointers < 0 || spec_.pointers > limits::kSpecPointersMax)
+      return Invalid("spec has " + std::to_string(spec_.pointers) + " pointers; at most " +
+                     std::to_string(limits::kSpecPointersMax) + " are possible");
+    if (spec_.dims < 0 || spec_.dims > limits::kSpecArgumentsMax)
+      return Invalid("spec has " + std::to_string(spec_.dims) + " dims arguments; at most " +
+                     std::to_string(limits::kSpecArgumentsMax) + " are possible");
     return std::visit([this](const auto& kernel) { return Check(kernel); }, spec_.kernel);
   }
 
@@ -62,13 +61,13 @@ class Verifier {
                        std::to_string(spec_.dims));
       return {};
     }
-    if (value.value < low || value.value > kIntMax)
+    if (value.value < low || value.value > limits::kSpecIntMax)
       return Invalid(std::string(what) + " is " + std::to_string(value.value) + "; it must be in [" +
                      std::to_string(low) + ", 2^40]");
     return {};
   }
   Status CheckExtents(const std::vector<SpecInt>& extents, std::string_view what) {
-    if (extents.size() > kDimsMax) return Invalid("spec has too many " + std::string(what) + " dims");
+    if (extents.size() > limits::kSpecDimsMax) return Invalid("spec has too many " + std::string(what) + " dims");
     for (const SpecInt& extent : extents) RETURN_IF_ERROR(CheckInt(extent, std::string(what) + " extent", 0));
     return {};
   }
@@ -83,17 +82,19 @@ class Verifier {
     if (access.strides.size() != dims)
       return Invalid("an access has " + std::to_string(access.strides.size()) + " strides; its loops have " +
                      std::to_string(dims) + " dims");
-    for (const SpecInt& stride : access.strides) RETURN_IF_ERROR(CheckInt(stride, "stride", -kIntMax));
+    for (const SpecInt& stride : access.strides) RETURN_IF_ERROR(CheckInt(stride, "stride", -limits::kSpecIntMax));
     return {};
   }
   Status CheckAccesses(const std::vector<Access>& accesses, size_t dims) {
-    if (accesses.size() > kAccessesMax) return Invalid("spec has more than 128 accesses");
+    if (accesses.size() > limits::kSpecAccessesMax)
+      return Invalid("spec has more than " + std::to_string(limits::kSpecAccessesMax) + " accesses");
     for (const Access& access : accesses) RETURN_IF_ERROR(CheckAccess(access, dims));
     return {};
   }
 
   Status CheckProgram(const ScalarProgram& program, const Surroundings& around) {
-    if (program.size() > kNodesMax) return Invalid("a scalar program has more than 4096 nodes");
+    if (program.size() > limits::kSpecNodesMax)
+      return Invalid("a scalar program has more than " + std::to_string(limits::kSpecNodesMax) + " nodes");
     for (size_t i = 0; i < program.size(); ++i) {
       if (Status status = CheckNode(program, i, around); !status)
         return FailIn("node " + std::to_string(i) + " (" + std::string(ScalarOpName(program[i].op)) + ")",
@@ -206,7 +207,8 @@ class Verifier {
 
   Status CheckStores(const std::vector<Store>& stores, const std::vector<Access>& accesses,
                      const ScalarProgram& program) {
-    if (stores.empty() || stores.size() > kStoresMax) return Invalid("a kernel stores between 1 and 64 values");
+    if (stores.empty() || stores.size() > limits::kSpecStoresMax)
+      return Invalid("a kernel stores between 1 and " + std::to_string(limits::kSpecStoresMax) + " values");
     for (const Store& store : stores) {
       if (store.access < 0 || static_cast<size_t>(store.access) >= accesses.size())
         return Invalid("a store names access " + std::to_string(store.access));
@@ -228,8 +230,8 @@ class Verifier {
     RETURN_IF_ERROR(CheckInt(nest.inner, "inner extent", 0));
     const size_t dims = nest.outer.size() + nest.reduce.size() + 1;
     RETURN_IF_ERROR(CheckAccesses(nest.accesses, dims));
-    if (nest.stages.empty() || nest.stages.size() > kStagesMax)
-      return Invalid("a loop nest has between 1 and 32 stages");
+    if (nest.stages.empty() || nest.stages.size() > limits::kSpecStagesMax)
+      return Invalid("a loop nest has between 1 and " + std::to_string(limits::kSpecStagesMax) + " stages");
     RETURN_IF_ERROR(CheckProgram(nest.body, {dims, &nest.accesses, std::nullopt, 0, &nest}));
     for (size_t i = 0; i < nest.stages.size(); ++i) {
       if (Status status = CheckStage(nest, i); !status) return FailIn("stage " + std::to_string(i), status.error());
@@ -294,9 +296,11 @@ class Verifier {
     for (const SpecInt* extent : {&g.in_height, &g.in_width, &g.out_height, &g.out_width})
       RETURN_IF_ERROR(CheckInt(*extent, "image extent", 0));
     for (const SpecInt* stride : {&g.image_stride, &g.row_stride, &g.column_stride})
-      RETURN_IF_ERROR(CheckInt(*stride, "image stride", -kIntMax));
+      RETURN_IF_ERROR(CheckInt(*stride, "image stride", -limits::kSpecIntMax));
     for (int32_t value : {g.kernel_h, g.kernel_w, g.stride_h, g.stride_w, g.dilation_h, g.dilation_w})
-      if (value < 1 || value > 4096) return Invalid("window sizes, strides and dilations must be in [1, 4096]");
+      if (value < 1 || value > limits::kSpecWindowMax)
+        return Invalid("window sizes, strides and dilations must be in [1, " + std::to_string(limits::kSpecWindowMax) +
+                       "]");
     for (int32_t value : {g.pad_top, g.pad_left})
       if (value < 0 || value > (1 << 24)) return Invalid("padding must be in [0, 2^24]");
     return {};
@@ -354,7 +358,8 @@ class Verifier {
   Status Check(const RecurrentSpec& r) {
     RETURN_IF_ERROR(CheckInt(r.time, "time", 0));
     RETURN_IF_ERROR(CheckInt(r.rows, "row count", 0));
-    if (r.units < 1 || r.units > kUnitsMax) return Invalid("a recurrent kernel has between 1 and 8192 units");
+    if (r.units < 1 || r.units > limits::kSpecUnitsMax)
+      return Invalid("a recurrent kernel has between 1 and " + std::to_string(limits::kSpecUnitsMax) + " units");
     if (r.tile_rows < 1 || r.tile_rows > 32) return Invalid("a recurrent kernel works on 1 to 32 rows at a time");
     if (r.lengths != -1) {
       RETURN_IF_ERROR(CheckPointer(r.lengths));
@@ -362,7 +367,8 @@ class Verifier {
     }
     RETURN_IF_ERROR(CheckAccesses(r.accesses, 3));
     for (const auto* stages : {&r.before, &r.steps, &r.after}) {
-      if (stages->size() > kStagesMax) return Invalid("a time step has at most 32 stages");
+      if (stages->size() > limits::kSpecStagesMax)
+        return Invalid("a time step has at most " + std::to_string(limits::kSpecStagesMax) + " stages");
       for (const RecurrentStage& stage : *stages) RETURN_IF_ERROR(CheckRecurrentStage(r, stage, stages == &r.before));
     }
     return {};

@@ -2,6 +2,7 @@
 // that decode give a spec whose bytes they are.
 #include <bit>
 
+#include "common/base/limits.h"
 #include "compile-service/ir/kernel_spec.h"
 
 namespace kiln::ir {
@@ -9,7 +10,6 @@ namespace kiln::ir {
 namespace {
 
 constexpr uint32_t kVersion = 0x3153504b;  // "KPS1"
-constexpr size_t kItemsMax = 8192;         // of any list; VerifySpec has the tighter limits
 
 class Writer {
  public:
@@ -55,7 +55,7 @@ class Reader {
   // Every item takes at least one byte, so a count beyond what is left is refused before anything is allocated.
   size_t GetCount() {
     const uint64_t count = GetBits(4);
-    if (count <= kItemsMax && count <= bytes_.size()) return count;
+    if (count <= limits::kSpecItemsMax && count <= bytes_.size()) return count;
     failed_ = true;
     return 0;
   }
@@ -67,134 +67,161 @@ class Reader {
   bool failed_ = false;
 };
 
-// One field list per struct serves both directions: `T` is const when writing.
-template <class S, class T>
-void Field(S& stream, T& value);
+// A struct, const or not.
+template <class T, class Type>
+concept Is = std::is_same_v<std::remove_const_t<T>, Type>;
 
-template <class S, class E>
-void EnumField(S& stream, E& value) {
-  if constexpr (std::is_const_v<E>) {
-    stream.Put(static_cast<uint8_t>(value));
-  } else {
-    uint8_t number = 0;
-    stream.Put(number);
-    value = static_cast<E>(number);
+// One field list per struct serves both directions: what is written is const.
+template <class Stream>
+class Fields {
+ public:
+  explicit Fields(Stream& stream) : stream_(stream) {}
+
+  template <Is<SpecInt> T>
+  void Field(T& value) {
+    stream_.Put(value.is_argument);
+    stream_.Put(value.value);
   }
-}
-
-template <class S, class T>
-void List(S& stream, T& items) {
-  if constexpr (std::is_const_v<T>) {
-    stream.PutCount(items.size());
-  } else {
-    items.resize(stream.GetCount());
+  template <Is<Access> T>
+  void Field(T& value) {
+    stream_.Put(value.pointer);
+    Enum(value.storage);
+    List(value.strides);
   }
-  for (auto& item : items) Field(stream, item);
-}
-
-template <class S, class T>
-void Optional(S& stream, T& value) {
-  bool has = value.has_value();
-  stream.Put(has);
-  if constexpr (!std::is_const_v<T>) {
-    if (has) value.emplace();
+  template <Is<ScalarNode> T>
+  void Field(T& value) {
+    Enum(value.op);
+    Enum(value.type);
+    stream_.Put(value.a);
+    stream_.Put(value.b);
+    stream_.Put(value.c);
+    stream_.Put(value.index);
+    stream_.Put(value.number);
+    stream_.Put(value.integer);
   }
-  if (has) Field(stream, *value);
-}
-
-template <class S, class T>
-void Field(S& stream, T& value) {
-  using Type = std::remove_const_t<T>;
-  if constexpr (std::is_same_v<Type, SpecInt>) {
-    stream.Put(value.is_argument);
-    stream.Put(value.value);
-  } else if constexpr (std::is_same_v<Type, Access>) {
-    stream.Put(value.pointer);
-    EnumField(stream, value.storage);
-    List(stream, value.strides);
-  } else if constexpr (std::is_same_v<Type, ScalarNode>) {
-    EnumField(stream, value.op);
-    EnumField(stream, value.type);
-    stream.Put(value.a);
-    stream.Put(value.b);
-    stream.Put(value.c);
-    stream.Put(value.index);
-    stream.Put(value.number);
-    stream.Put(value.integer);
-  } else if constexpr (std::is_same_v<Type, Store>) {
-    stream.Put(value.access);
-    stream.Put(value.node);
-  } else if constexpr (std::is_same_v<Type, Stage>) {
-    EnumField(stream, value.kind);
-    EnumField(stream, value.combine);
-    stream.Put(value.node);
-    EnumField(stream, value.domain);
-    List(stream, value.stores);
-  } else if constexpr (std::is_same_v<Type, WindowGeometry>) {
-    for (auto* extent : {&value.in_height, &value.in_width, &value.out_height, &value.out_width})
-      Field(stream, *extent);
+  template <Is<Store> T>
+  void Field(T& value) {
+    stream_.Put(value.access);
+    stream_.Put(value.node);
+  }
+  template <Is<Stage> T>
+  void Field(T& value) {
+    Enum(value.kind);
+    Enum(value.combine);
+    stream_.Put(value.node);
+    Enum(value.domain);
+    List(value.stores);
+  }
+  template <Is<WindowGeometry> T>
+  void Field(T& value) {
+    for (auto* extent : {&value.in_height, &value.in_width, &value.out_height, &value.out_width}) Field(*extent);
     for (auto* number : {&value.kernel_h, &value.kernel_w, &value.stride_h, &value.stride_w, &value.dilation_h,
                          &value.dilation_w, &value.pad_top, &value.pad_left})
-      stream.Put(*number);
-    for (auto* stride : {&value.image_stride, &value.row_stride, &value.column_stride}) Field(stream, *stride);
-  } else if constexpr (std::is_same_v<Type, LoopNestSpec>) {
-    List(stream, value.outer);
-    List(stream, value.reduce);
-    Field(stream, value.inner);
-    stream.Put(value.reduce_inner);
-    List(stream, value.accesses);
-    List(stream, value.body);
-    List(stream, value.stages);
-  } else if constexpr (std::is_same_v<Type, ContractionSpec>) {
-    List(stream, value.batch);
-    for (auto* extent : {&value.m, &value.n, &value.k}) Field(stream, *extent);
-    Field(stream, value.a);
-    Optional(stream, value.conv);
-    stream.Put(value.zeros);
-    Field(stream, value.b);
-    EnumField(stream, value.b_layout);
-    stream.Put(value.tile.mr);
-    stream.Put(value.tile.nv);
-    List(stream, value.accesses);
-    List(stream, value.epilogue);
-    List(stream, value.stores);
-  } else if constexpr (std::is_same_v<Type, RecurrentStage>) {
-    for (auto* number : {&value.gates, &value.vectors, &value.input, &value.panels}) stream.Put(*number);
-    List(stream, value.body);
-    List(stream, value.stores);
-  } else if constexpr (std::is_same_v<Type, RecurrentSpec>) {
-    Field(stream, value.time);
-    Field(stream, value.rows);
-    stream.Put(value.units);
-    stream.Put(value.tile_rows);
-    stream.Put(value.reversed);
-    stream.Put(value.lengths);
-    List(stream, value.accesses);
-    for (auto* stages : {&value.before, &value.steps, &value.after}) List(stream, *stages);
-  } else if constexpr (std::is_same_v<Type, AttentionSpec>) {
-    List(stream, value.batch);
-    for (auto* extent : {&value.m, &value.n}) Field(stream, *extent);
-    for (auto* number : {&value.key_elements, &value.value_elements, &value.tile.mr, &value.tile.nv})
-      stream.Put(*number);
-    for (auto* access : {&value.q, &value.k, &value.v, &value.out}) Field(stream, *access);
-    List(stream, value.accesses);
-    List(stream, value.scores);
-    stream.Put(value.score);
-  } else {
-    static_assert(std::is_same_v<Type, WindowSpec>);
-    Field(stream, value.images);
-    Field(stream, value.channels);
-    Field(stream, value.geometry);
-    EnumField(stream, value.combine);
-    stream.Put(value.average);
-    stream.Put(value.count_include_pad);
-    Field(stream, value.input);
-    Optional(stream, value.weights);
-    List(stream, value.accesses);
-    List(stream, value.epilogue);
-    List(stream, value.stores);
+      stream_.Put(*number);
+    for (auto* stride : {&value.image_stride, &value.row_stride, &value.column_stride}) Field(*stride);
   }
-}
+  template <Is<LoopNestSpec> T>
+  void Field(T& value) {
+    List(value.outer);
+    List(value.reduce);
+    Field(value.inner);
+    stream_.Put(value.reduce_inner);
+    List(value.accesses);
+    List(value.body);
+    List(value.stages);
+  }
+  template <Is<ContractionSpec> T>
+  void Field(T& value) {
+    List(value.batch);
+    for (auto* extent : {&value.m, &value.n, &value.k}) Field(*extent);
+    Field(value.a);
+    Optional(value.conv);
+    stream_.Put(value.zeros);
+    Field(value.b);
+    Enum(value.b_layout);
+    stream_.Put(value.tile.mr);
+    stream_.Put(value.tile.nv);
+    List(value.accesses);
+    List(value.epilogue);
+    List(value.stores);
+  }
+  template <Is<RecurrentStage> T>
+  void Field(T& value) {
+    for (auto* number : {&value.gates, &value.vectors, &value.input, &value.panels}) stream_.Put(*number);
+    List(value.body);
+    List(value.stores);
+  }
+  template <Is<RecurrentSpec> T>
+  void Field(T& value) {
+    Field(value.time);
+    Field(value.rows);
+    stream_.Put(value.units);
+    stream_.Put(value.tile_rows);
+    stream_.Put(value.reversed);
+    stream_.Put(value.lengths);
+    List(value.accesses);
+    for (auto* stages : {&value.before, &value.steps, &value.after}) List(*stages);
+  }
+  template <Is<AttentionSpec> T>
+  void Field(T& value) {
+    List(value.batch);
+    for (auto* extent : {&value.m, &value.n}) Field(*extent);
+    for (auto* number : {&value.key_elements, &value.value_elements, &value.tile.mr, &value.tile.nv})
+      stream_.Put(*number);
+    for (auto* access : {&value.q, &value.k, &value.v, &value.out}) Field(*access);
+    List(value.accesses);
+    List(value.scores);
+    stream_.Put(value.score);
+  }
+  template <Is<WindowSpec> T>
+  void Field(T& value) {
+    Field(value.images);
+    Field(value.channels);
+    Field(value.geometry);
+    Enum(value.combine);
+    stream_.Put(value.average);
+    stream_.Put(value.count_include_pad);
+    Field(value.input);
+    Optional(value.weights);
+    List(value.accesses);
+    List(value.epilogue);
+    List(value.stores);
+  }
+
+ private:
+  template <class E>
+  void Enum(E& value) {
+    if constexpr (std::is_const_v<E>) {
+      stream_.Put(static_cast<uint8_t>(value));
+    } else {
+      uint8_t number = 0;
+      stream_.Put(number);
+      value = static_cast<E>(number);
+    }
+  }
+
+  template <class T>
+  void List(T& items) {
+    if constexpr (std::is_const_v<T>) {
+      stream_.PutCount(items.size());
+    } else {
+      items.resize(stream_.GetCount());
+    }
+    for (auto& item : items) Field(item);
+  }
+
+  template <class T>
+  void Optional(T& value) {
+    bool has = value.has_value();
+    stream_.Put(has);
+    if constexpr (!std::is_const_v<T>) {
+      if (has) value.emplace();
+    }
+    if (has) Field(*value);
+  }
+
+  Stream& stream_;
+};
 
 }  // namespace
 
@@ -204,7 +231,7 @@ std::vector<uint8_t> EncodeSpec(const KernelSpec& spec) {
   writer.Put(spec.pointers);
   writer.Put(spec.dims);
   writer.PutBits(spec.kernel.index(), 1);
-  std::visit([&](const auto& kernel) { Field(writer, kernel); }, spec.kernel);
+  std::visit([&](const auto& kernel) { Fields(writer).Field(kernel); }, spec.kernel);
   return writer.Take();
 }
 
@@ -216,19 +243,19 @@ Result<KernelSpec> DecodeSpec(std::span<const uint8_t> bytes) {
   reader.Put(spec.dims);
   switch (reader.GetBits(1)) {
     case 0:
-      Field(reader, spec.kernel.emplace<LoopNestSpec>());
+      Fields(reader).Field(spec.kernel.emplace<LoopNestSpec>());
       break;
     case 1:
-      Field(reader, spec.kernel.emplace<ContractionSpec>());
+      Fields(reader).Field(spec.kernel.emplace<ContractionSpec>());
       break;
     case 2:
-      Field(reader, spec.kernel.emplace<WindowSpec>());
+      Fields(reader).Field(spec.kernel.emplace<WindowSpec>());
       break;
     case 3:
-      Field(reader, spec.kernel.emplace<RecurrentSpec>());
+      Fields(reader).Field(spec.kernel.emplace<RecurrentSpec>());
       break;
     case 4:
-      Field(reader, spec.kernel.emplace<AttentionSpec>());
+      Fields(reader).Field(spec.kernel.emplace<AttentionSpec>());
       break;
     default:
       return Fail(ErrorCode::kMalformed, "kernel spec has an unknown kind");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "common/base/caught.h"
 #include "common/base/limits.h"
 #include "compile-service/jobs/job_codec.h"
 #include "compile-service/jobs/replay_files.h"
@@ -76,7 +77,14 @@ void ChildPool::Feed(std::unique_ptr<ChildProcess> child) {
       job.answer.set_value(std::unexpected(wanted.error()));
       continue;
     }
-    job.answer.set_value(Work(child, job));
+    bool done = false;
+    Result<Frame> answer = Caught([&] {
+      Result<Frame> frame = Work(child, job);
+      done = true;
+      return frame;
+    });
+    if (!done) child.reset();  // it may be in the middle of a frame
+    job.answer.set_value(std::move(answer));
   }
 }
 

@@ -6,12 +6,7 @@
 namespace kiln {
 namespace {
 
-constexpr size_t kMessageMax = 1 << 16;
-constexpr size_t kKernelsMax = 1 << 14;
-constexpr size_t kTrialsMax = 256;
-constexpr size_t kDimsMax = 1 << 12;
-
-std::vector<uint8_t> Get(ByteReader& reader) {
+std::vector<uint8_t> GetBytes(ByteReader& reader) {
   return reader.Bytes(limits::kChildFrameBytesMax);
 }
 
@@ -21,8 +16,8 @@ void PutTrials(ByteWriter& writer, const std::vector<std::vector<int64_t>>& tria
 }
 
 std::vector<std::vector<int64_t>> GetTrials(ByteReader& reader) {
-  std::vector<std::vector<int64_t>> trials(reader.Count(4, kTrialsMax));
-  for (auto& dims : trials) dims = reader.Int64s(kDimsMax);
+  std::vector<std::vector<int64_t>> trials(reader.Count(4, limits::kChildTrialsMax));
+  for (auto& dims : trials) dims = reader.Int64s(limits::kChildTrialDimsMax);
   return trials;
 }
 
@@ -54,7 +49,7 @@ Result<Target> TargetFrom(uint8_t number) {
 Frame FailedFrame(const Error& error) {
   ByteWriter writer;
   writer.U8(static_cast<uint8_t>(error.code));
-  writer.Text(std::string_view(error.message).substr(0, kMessageMax));
+  writer.Text(std::string_view(error.message).substr(0, limits::kChildErrorBytesMax));
   return MakeFrame(JobKind::kFailed, writer);
 }
 
@@ -62,7 +57,7 @@ std::optional<Error> ReportedError(const Frame& frame) {
   if (frame.kind != static_cast<uint8_t>(JobKind::kFailed)) return std::nullopt;
   ByteReader reader(frame.payload);
   const ErrorCode code = ErrorCodeFromWire(reader.U8());
-  return Error{code, reader.Text(kMessageMax), {}};
+  return Error{code, reader.Text(limits::kChildErrorBytesMax), {}};
 }
 
 Frame LowerFrame(std::vector<uint8_t> compile_request) {
@@ -105,11 +100,11 @@ Result<LowerAnswer> LowerAnswerFrom(const Frame& frame) {
   ByteReader reader(frame.payload);
   LowerAnswer answer;
   answer.codegen_id = reader.Id();
-  answer.plan = Get(reader);
-  answer.kernels.resize(reader.Count(kDigestBytes + 8, kKernelsMax));
+  answer.plan = GetBytes(reader);
+  answer.kernels.resize(reader.Count(kDigestBytes + 8, limits::kChildKernelsMax));
   for (LowerAnswer::Kernel& kernel : answer.kernels) {
     kernel.key = reader.Id();
-    kernel.spec = Get(reader);
+    kernel.spec = GetBytes(reader);
     kernel.trial_dims = GetTrials(reader);
   }
   answer.generated_nodes = reader.U32();
@@ -129,7 +124,7 @@ Result<CompileKernelJob> CompileKernelJobFrom(const Frame& frame) {
   ByteReader reader(frame.payload);
   CompileKernelJob job;
   ASSIGN_OR_RETURN(job.target, TargetFrom(reader.U8()));
-  job.spec = Get(reader);
+  job.spec = GetBytes(reader);
   return Finish(reader, std::move(job));
 }
 
@@ -142,7 +137,7 @@ Frame ToFrame(const CompileKernelAnswer& answer) {
 Result<CompileKernelAnswer> CompileKernelAnswerFrom(const Frame& frame) {
   RETURN_IF_ERROR(Expect(frame, JobKind::kCompileKernel));
   ByteReader reader(frame.payload);
-  return Finish(reader, CompileKernelAnswer{Get(reader)});
+  return Finish(reader, CompileKernelAnswer{GetBytes(reader)});
 }
 
 Frame ToFrame(const ValidateJob& job) {
@@ -161,8 +156,8 @@ Result<ValidateJob> ValidateJobFrom(const Frame& frame) {
   ByteReader reader(frame.payload);
   ValidateJob job;
   ASSIGN_OR_RETURN(job.target, TargetFrom(reader.U8()));
-  job.spec = Get(reader);
-  job.code = Get(reader);
+  job.spec = GetBytes(reader);
+  job.code = GetBytes(reader);
   job.trial_dims = GetTrials(reader);
   job.seed = reader.U64();
   job.deadline_ms = reader.U32();

@@ -5,6 +5,7 @@
 #include <optional>
 #include <random>
 
+#include "common/base/checked_math.h"
 #include "common/base/limits.h"
 
 namespace kiln {
@@ -27,7 +28,7 @@ std::optional<int64_t> Moved(const SymbolGuard& guard, int64_t value, Move move,
   int64_t moved = value;
   switch (move) {
     case Move::kOneMore:
-      moved = value + guard.divisor;
+      moved = CheckedAdd(value, guard.divisor).value_or(value);
       break;
     case Move::kOneLess:
       moved = value - guard.divisor;
@@ -36,7 +37,7 @@ std::optional<int64_t> Moved(const SymbolGuard& guard, int64_t value, Move move,
       moved = smallest;
       break;
     case Move::kElsewhere: {
-      const int64_t steps = std::max<int64_t>(1, 2 * value / guard.divisor);
+      const int64_t steps = std::max<int64_t>(1, CheckedMul(2, value).value_or(value) / guard.divisor);
       moved = guard.divisor * (1 + static_cast<int64_t>(random % static_cast<uint64_t>(steps)));
       break;
     }
@@ -54,7 +55,7 @@ std::vector<std::vector<int64_t>> TrialValues(const Plan& plan, std::span<const 
       trials.push_back(std::move(values));
   };
   add(base);
-  std::minstd_rand random(static_cast<uint32_t>(std::accumulate(base.begin(), base.end(), int64_t{1})));
+  std::minstd_rand random(static_cast<uint32_t>(std::accumulate(base.begin(), base.end(), uint64_t{1})));
   const Move moves[] = {Move::kOneMore, Move::kOneLess, Move::kSmallest, Move::kElsewhere, Move::kElsewhere};
   for (const Move move : moves) {
     std::vector<int64_t> all = base;

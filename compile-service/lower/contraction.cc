@@ -321,6 +321,24 @@ Result<int32_t> ConvSum(PlanBuilder& b, GroupBody& body, const GraphNode& conv, 
   return body.scalars().Op(ir::ScalarOp::kAdd, DType::kF32, sum, body.scalars().Load(DType::kF32, access));
 }
 
+// The rows of a convolution's product: the images, then the pixels as one dim, or both as one. Strides are those of the
+// epilogue's operands; A is addressed by geometry.
+Result<std::vector<LoopDim>> PixelRows(PlanBuilder& b, const Group& group, const std::vector<Operand>& operands) {
+  const auto is_one = [&](const LoopDim& dim) { return b.graph().IsOne(dim.extent); };
+  std::vector<LoopDim> pixels;
+  for (size_t i = 2; i < group.dims.size(); ++i) pixels.push_back(LoopDimOf(group.dims[i], operands, i));
+  while (pixels.size() > 1 && (is_one(pixels.back()) || is_one(pixels[pixels.size() - 2])))
+    pixels.erase(is_one(pixels.back()) ? pixels.end() - 1 : pixels.end() - 2);
+  Collapse(b.symbols(), &pixels);
+  if (pixels.size() != 1)
+    return Fail(ErrorCode::kInternal, "an operand of a convolution's epilogue is not linear in the pixels");
+  const LoopDim images = LoopDimOf(group.dims[0], operands, 0);
+  if (is_one(images)) return pixels;
+  std::vector<LoopDim> rows{images, pixels[0]};
+  Collapse(b.symbols(), &rows);
+  return rows;
+}
+
 // The convolution as an implicit product: batch is the groups, or the images when an operand of the epilogue varies
 // over images in its own way.
 Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const GraphNode& conv,
@@ -344,21 +362,7 @@ Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const G
   ASSIGN_OR_RETURN(const Place panels, bytes ? PackBytePanels(b, matrices, groups, taps, channels, out, width)
                                              : PackPanels(b, matrices, groups, taps * channels, out, width));
 
-  // Rows: image, then the pixels as one dim; operands[0..] of the epilogue only, A is addressed by geometry.
-  std::vector<LoopDim> pixels;
-  for (size_t i = 2; i < group.dims.size(); ++i) pixels.push_back(LoopDimOf(group.dims[i], body.operands(), i));
-  while (pixels.size() > 1 &&
-         (b.graph().IsOne(pixels.back().extent) || b.graph().IsOne(pixels[pixels.size() - 2].extent))) {
-    pixels.erase(b.graph().IsOne(pixels.back().extent) ? pixels.end() - 1 : pixels.end() - 2);
-  }
-  Collapse(b.symbols(), &pixels);
-  if (pixels.size() != 1)
-    return Fail(ErrorCode::kInternal, "an operand of a convolution's epilogue is not linear in the pixels");
-  const LoopDim images = LoopDimOf(group.dims[0], body.operands(), 0);
-  std::vector<LoopDim> rows_dims{images, pixels[0]};
-  Collapse(b.symbols(), &rows_dims);
-  if (b.graph().IsOne(images.extent)) rows_dims = {pixels[0]};
-
+  ASSIGN_OR_RETURN(const std::vector<LoopDim> rows_dims, PixelRows(b, group, body.operands()));
   LoopDim columns = LoopDimOf(group.dims[1], body.operands(), 1);
   KernelArguments arguments;
   ContractionSpec spec;

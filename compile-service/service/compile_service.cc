@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "common/artifact/kernel_blob.h"
+#include "common/base/caught.h"
+#include "common/base/transient.h"
 #include "common/compile_api/disassemble.h"
 #include "compile-service/jobs/job_codec.h"
 
@@ -19,11 +21,6 @@ constexpr int64_t kHoldNs = 50'000'000, kHoldMaxNs = 2'000'000'000;
 
 Error Stopping() {
   return {ErrorCode::kUnavailable, "the compile service is stopping; ask another replica or retry", {}};
-}
-
-// Errors of the request itself: the same bytes fail again, so they are remembered.
-bool IsPermanent(ErrorCode code) {
-  return ErrorExitCode(code) == 2 || code == ErrorCode::kCompileFailed;
 }
 
 }  // namespace
@@ -219,13 +216,18 @@ void CompileService::RunJobs() {
 }
 
 void CompileService::Compile(const std::shared_ptr<Work>& work) {
-  if (work->job == nullptr)
-    work->job = std::make_unique<CompileJob>(std::move(work->request), workshop_, work->control);
-  const Result<std::optional<CompileOutcome>> outcome = work->job->Advance();
+  bool renewable = false;
+  const auto outcome = Caught([&]() -> Result<std::optional<CompileOutcome>> {
+    if (work->job == nullptr)
+      work->job = std::make_unique<CompileJob>(std::move(work->request), workshop_, work->control);
+    auto advanced = work->job->Advance();
+    if (!advanced.has_value()) work->request = work->job->request();
+    renewable = !advanced.has_value();
+    return advanced;
+  });
   if (outcome.has_value() && !outcome->has_value()) return Hold(work);
-  if (!outcome.has_value()) work->request = work->job->request();  // for a renewal
   work->job.reset();  // gives leases back before anybody hears of a failure
-  if (!outcome.has_value() && Renew(work)) return;
+  if (renewable && Renew(work)) return;
   Finish(work, outcome.has_value() ? Result<CompileOutcome>(**outcome) : std::unexpected(outcome.error()));
 }
 
@@ -273,12 +275,12 @@ bool CompileService::Renew(const std::shared_ptr<Work>& work) {
 }
 
 void CompileService::Disassemble(const std::shared_ptr<Work>& work) {
-  ChildAnswer answer = workshop_.disassemblers->Submit(DisassembleFrame(std::move(work->code)), 0, work->control);
-  Status wanted;
-  while (wanted.has_value() && !answer.IsThereWithin(kListingPollMs))
-    wanted = work->control->Check(workshop_.clock.NowNs());
-  const Result<Frame> frame = wanted.has_value() ? answer.get() : std::unexpected(wanted.error());
-  const Result<std::string> listing = frame.has_value() ? ListingFrom(*frame) : std::unexpected(frame.error());
+  const auto listing = Caught([&]() -> Result<std::string> {
+    ChildAnswer answer = workshop_.disassemblers->Submit(DisassembleFrame(std::move(work->code)), 0, work->control);
+    while (!answer.IsThereWithin(kListingPollMs)) RETURN_IF_ERROR(work->control->Check(workshop_.clock.NowNs()));
+    ASSIGN_OR_RETURN(const Frame frame, answer.get());
+    return ListingFrom(frame);
+  });
   std::vector<Waiter> waiting;
   {
     std::lock_guard lock(mutex_);
@@ -317,7 +319,7 @@ void CompileService::Finish(const std::shared_ptr<Work>& work, const Result<Comp
       ++stats_.cancelled;  // all who waited have given up
     } else {
       ++stats_.failures;
-      if (IsPermanent(outcome.error().code)) {
+      if (!IsTransient(outcome.error().code)) {  // of the request itself: the same bytes fail again
         if (failures_.size() >= limits::kFailuresRememberedMax) failures_.clear();
         failures_.insert_or_assign(
             work->key,
@@ -338,7 +340,7 @@ void CompileService::Finish(const std::shared_ptr<Work>& work, const Result<Comp
       waiter.reply.Ok(EncodeCompileReply(outcome->reply));
     } else {
       waiter.reply.Fail(outcome.error(),
-                        IsPermanent(outcome.error().code) ? options_.failure_backoff_ms : kBusyRetryMs);
+                        IsTransient(outcome.error().code) ? kBusyRetryMs : options_.failure_backoff_ms);
     }
   }
 }

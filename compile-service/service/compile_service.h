@@ -77,7 +77,6 @@ class CompileService {
   void LookAgain(const Digest& key);  // at what waits for it
   bool Renew(const std::shared_ptr<Work>& work);
   void Finish(const std::shared_ptr<Work>& work, const Result<CompileOutcome>& outcome);
-  void Answer(const std::shared_ptr<Work>& work, const Result<std::string>& listing);
 
   CompileWorkshop workshop_;
   const CompileServiceOptions options_;

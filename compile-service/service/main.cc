@@ -124,15 +124,12 @@ Status Serve(const Flags& flags) {
   ASSIGN_OR_RETURN(auto server, RpcServer::Listen(*loop, std::move(server_options)));
   service.RegisterOn(*server);
   server->Serve();
-  std::string addresses;
-  for (const std::string& endpoint : server->endpoints()) addresses += (addresses.empty() ? "listen=" : ",") + endpoint;
   std::unique_ptr<MetricsEndpoint> metrics;
   if (!flags.metrics.empty()) {
     ASSIGN_OR_RETURN(metrics, MetricsEndpoint::Start(MetricService::kCompile, flags.metrics,
                                                      [&service] { return Snapshot(service.Stats()); }));
-    addresses += " metrics=" + metrics->address();
   }
-  AnnounceReady(addresses);
+  AnnounceReady(AddressesText(server->endpoints(), {{"metrics", metrics ? metrics->address() : std::string()}}));
   while (WaitForStop() == StopWait::kReload) LogReload(keys.Reload(server_security, &trusted));
   metrics.reset();
   server->Drain();
@@ -168,11 +165,7 @@ int Main(int argc, char** argv) {
   app.add_option("--metrics", flags.metrics, "HOST:PORT that answers /metrics for Prometheus (plain HTTP)");
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error, off")->capture_default_str();
   app.add_flag("--die-with-parent", flags.die_with_parent, "end when the parent process ends");
-  if (const auto status = ParseFlags(app, argc, argv)) return *status;
-  const Status status = Serve(flags);
-  if (status.has_value()) return 0;
-  spdlog::error("{}", ToString(status.error()));
-  return ErrorExitCode(status.error().code);
+  return RunService("kiln-compile", app, argc, argv, [&] { return Serve(flags); });
 }
 
 }  // namespace

@@ -91,6 +91,103 @@ double Sigmoid(double x) {
   return 1.0 / (1.0 + std::exp(-x));
 }
 
+// How the columns of a node's operands become its own.
+class NodeLoop {
+ public:
+  NodeLoop(ScalarColumns& columns, const ir::ScalarProgram& program, const ScalarNode& node, void* out, int64_t n)
+      : columns_(columns), program_(program), node_(node), out_(out), n_(n) {}
+
+  // Every operand of one type T, the result of type T.
+  template <class F>
+  void Unary(F f) {
+    DispatchCompute(node_.type, [&]<class T>() {
+      const T* a = In<T>(node_.a);
+      T* to = Out<T>();
+      for (int64_t i = 0; i < n_; ++i) to[i] = f(a[i]);
+    });
+  }
+  template <class F>
+  void Binary(F f) {
+    DispatchCompute(node_.type, [&]<class T>() {
+      const T *a = In<T>(node_.a), *b = In<T>(node_.b);
+      T* to = Out<T>();
+      for (int64_t i = 0; i < n_; ++i) to[i] = f(a[i], b[i]);
+    });
+  }
+  // One-argument functions of floats, computed in double.
+  void Function(double (*f)(double)) {
+    if (node_.type == DType::kF32) {
+      const float* a = In<float>(node_.a);
+      float* to = Out<float>();
+      for (int64_t i = 0; i < n_; ++i) to[i] = static_cast<float>(f(static_cast<double>(a[i])));
+    } else {
+      const double* a = In<double>(node_.a);
+      double* to = Out<double>();
+      for (int64_t i = 0; i < n_; ++i) to[i] = f(a[i]);
+    }
+  }
+  // Operands of one type, a bool result.
+  template <class F>
+  void Test(F f) {
+    DispatchCompute(TypeOf(node_.a), [&]<class T>() {
+      const T* a = In<T>(node_.a);
+      bool* to = Out<bool>();
+      for (int64_t i = 0; i < n_; ++i) to[i] = f(a[i]);
+    });
+  }
+  template <class F>
+  void Compare(F f) {
+    DispatchCompute(TypeOf(node_.b), [&]<class T>() {
+      const T *a = In<T>(node_.a), *b = In<T>(node_.b);
+      bool* to = Out<bool>();
+      for (int64_t i = 0; i < n_; ++i) to[i] = f(a[i], b[i]);
+    });
+  }
+  void MultiplyAdd() {
+    DispatchCompute(node_.type, [&]<class T>() {
+      if constexpr (std::is_floating_point_v<T>) {
+        const T *a = In<T>(node_.a), *b = In<T>(node_.b), *c = In<T>(node_.c);
+        T* to = Out<T>();
+        for (int64_t i = 0; i < n_; ++i) to[i] = std::fma(a[i], b[i], c[i]);
+      }
+    });
+  }
+  void Select() {
+    DispatchCompute(node_.type, [&]<class T>() {
+      const bool* a = In<bool>(node_.a);
+      const T *b = In<T>(node_.b), *c = In<T>(node_.c);
+      T* to = Out<T>();
+      for (int64_t i = 0; i < n_; ++i) to[i] = a[i] ? b[i] : c[i];
+    });
+  }
+  void Convert() {
+    DispatchCompute(TypeOf(node_.a), [&]<class From>() {
+      const From* a = In<From>(node_.a);
+      DispatchCompute(node_.type, [&]<class To>() {
+        To* to = Out<To>();
+        for (int64_t i = 0; i < n_; ++i) to[i] = ConvertTo<To>(a[i]);
+      });
+    });
+  }
+
+ private:
+  template <class T>
+  const T* In(int32_t node) const {
+    return columns_.values<T>(node);
+  }
+  template <class T>
+  T* Out() const {
+    return static_cast<T*>(out_);
+  }
+  DType TypeOf(int32_t node) const { return program_[static_cast<size_t>(node)].type; }
+
+  ScalarColumns& columns_;
+  const ir::ScalarProgram& program_;
+  const ScalarNode& node_;
+  void* out_;
+  int64_t n_;
+};
+
 }  // namespace
 
 double MinimumOf(double a, double b) {
@@ -247,38 +344,7 @@ void ScalarColumns::ComputeLeant(const ScalarNode& node, void* out, int64_t n) {
 }
 
 void ScalarColumns::Compute(const ScalarNode& node, void* out, int64_t n) {
-  // Every operand of one type T, the result of type T.
-  const auto binary = [&](auto f) {
-    DispatchCompute(node.type, [&]<class T>() {
-      const T *a = values<T>(node.a), *b = values<T>(node.b);
-      T* to = static_cast<T*>(out);
-      for (int64_t i = 0; i < n; ++i) to[i] = f(a[i], b[i]);
-    });
-  };
-  const auto unary = [&](auto f) {
-    DispatchCompute(node.type, [&]<class T>() {
-      const T* a = values<T>(node.a);
-      T* to = static_cast<T*>(out);
-      for (int64_t i = 0; i < n; ++i) to[i] = f(a[i]);
-    });
-  };
-  // One-argument functions of floats, computed in double.
-  const auto function = [&](double (*f)(double)) {
-    if (node.type == DType::kF32) {
-      const float* a = values<float>(node.a);
-      for (int64_t i = 0; i < n; ++i) static_cast<float*>(out)[i] = static_cast<float>(f(static_cast<double>(a[i])));
-    } else {
-      const double* a = values<double>(node.a);
-      for (int64_t i = 0; i < n; ++i) static_cast<double*>(out)[i] = f(a[i]);
-    }
-  };
-  // Two operands of one type, a bool result.
-  const auto compare = [&](auto f) {
-    DispatchCompute(program_[static_cast<size_t>(node.b)].type, [&]<class T>() {
-      const T *a = values<T>(node.a), *b = values<T>(node.b);
-      for (int64_t i = 0; i < n; ++i) static_cast<bool*>(out)[i] = f(a[i], b[i]);
-    });
-  };
+  NodeLoop loop(*this, program_, node, out, n);
   const auto plus = [](auto x, auto y) { return x + y; };
   const auto minus = [](auto x, auto y) { return x - y; };
   const auto times = [](auto x, auto y) { return x * y; };
@@ -291,94 +357,78 @@ void ScalarColumns::Compute(const ScalarNode& node, void* out, int64_t n) {
     case ScalarOp::kArgument:
       return;
     case ScalarOp::kAdd:
-      return binary([&]<class T>(T a, T b) { return Wrapping(a, b, plus); });
+      return loop.Binary([&]<class T>(T a, T b) { return Wrapping(a, b, plus); });
     case ScalarOp::kSub:
-      return binary([&]<class T>(T a, T b) { return Wrapping(a, b, minus); });
+      return loop.Binary([&]<class T>(T a, T b) { return Wrapping(a, b, minus); });
     case ScalarOp::kMul:
-      return binary([&]<class T>(T a, T b) { return Wrapping(a, b, times); });
+      return loop.Binary([&]<class T>(T a, T b) { return Wrapping(a, b, times); });
     case ScalarOp::kDiv:
-      return binary([]<class T>(T a, T b) { return Quotient(a, b); });
+      return loop.Binary([]<class T>(T a, T b) { return Quotient(a, b); });
     case ScalarOp::kMin:
-      return binary([]<class T>(T a, T b) { return Least(a, b); });
+      return loop.Binary([]<class T>(T a, T b) { return Least(a, b); });
     case ScalarOp::kMax:
-      return binary([]<class T>(T a, T b) { return Largest(a, b); });
+      return loop.Binary([]<class T>(T a, T b) { return Largest(a, b); });
     case ScalarOp::kPow:
-      return binary(
+      return loop.Binary(
           []<class T>(T a, T b) { return static_cast<T>(std::pow(static_cast<double>(a), static_cast<double>(b))); });
     case ScalarOp::kFma:
-      return DispatchCompute(node.type, [&]<class T>() {
-        if constexpr (std::is_floating_point_v<T>) {
-          const T *a = values<T>(node.a), *b = values<T>(node.b), *c = values<T>(node.c);
-          for (int64_t i = 0; i < n; ++i) static_cast<T*>(out)[i] = std::fma(a[i], b[i], c[i]);
-        }
-      });
+      return loop.MultiplyAdd();
     case ScalarOp::kNeg:
-      return unary([&]<class T>(T a) {
+      return loop.Unary([&]<class T>(T a) {
         if constexpr (std::is_floating_point_v<T>) return -a;
         return Wrapping(T{0}, a, minus);
       });
     case ScalarOp::kAbs:
-      return unary([&]<class T>(T a) {
+      return loop.Unary([&]<class T>(T a) {
         if constexpr (std::is_floating_point_v<T>) return std::fabs(a);
         return a < T{0} ? Wrapping(T{0}, a, minus) : a;
       });
     case ScalarOp::kSqrt:
-      return function([](double x) { return std::sqrt(x); });
+      return loop.Function([](double x) { return std::sqrt(x); });
     case ScalarOp::kExp:
-      return function([](double x) { return std::exp(x); });
+      return loop.Function([](double x) { return std::exp(x); });
     case ScalarOp::kLog:
-      return function([](double x) { return std::log(x); });
+      return loop.Function([](double x) { return std::log(x); });
     case ScalarOp::kTanh:
-      return function([](double x) { return std::tanh(x); });
+      return loop.Function([](double x) { return std::tanh(x); });
     case ScalarOp::kErf:
-      return function([](double x) { return std::erf(x); });
+      return loop.Function([](double x) { return std::erf(x); });
     case ScalarOp::kSigmoid:
-      return function(Sigmoid);
+      return loop.Function(Sigmoid);
     case ScalarOp::kSin:
-      return function([](double x) { return std::sin(x); });
+      return loop.Function([](double x) { return std::sin(x); });
     case ScalarOp::kCos:
-      return function([](double x) { return std::cos(x); });
+      return loop.Function([](double x) { return std::cos(x); });
     case ScalarOp::kFloor:
-      return function([](double x) { return std::floor(x); });
+      return loop.Function([](double x) { return std::floor(x); });
     case ScalarOp::kCeil:
-      return function([](double x) { return std::ceil(x); });
+      return loop.Function([](double x) { return std::ceil(x); });
     case ScalarOp::kRound:
-      return function([](double x) { return std::nearbyint(x); });
+      return loop.Function([](double x) { return std::nearbyint(x); });
     case ScalarOp::kRoundF16:
-      return function([](double x) { return static_cast<double>(static_cast<float>(Float16(static_cast<float>(x)))); });
+      return loop.Function(
+          [](double x) { return static_cast<double>(static_cast<float>(Float16(static_cast<float>(x)))); });
     case ScalarOp::kRoundBF16:
-      return function(
+      return loop.Function(
           [](double x) { return static_cast<double>(static_cast<float>(BFloat16(static_cast<float>(x)))); });
     case ScalarOp::kLess:
-      return compare([](auto a, auto b) { return a < b; });
+      return loop.Compare([](auto a, auto b) { return a < b; });
     case ScalarOp::kLessEqual:
-      return compare([](auto a, auto b) { return a <= b; });
+      return loop.Compare([](auto a, auto b) { return a <= b; });
     case ScalarOp::kEqual:
-      return compare([](auto a, auto b) { return a == b; });
+      return loop.Compare([](auto a, auto b) { return a == b; });
     case ScalarOp::kAnd:
-      return compare([](auto a, auto b) { return a != 0 && b != 0; });
+      return loop.Compare([](auto a, auto b) { return a != 0 && b != 0; });
     case ScalarOp::kOr:
-      return compare([](auto a, auto b) { return a != 0 || b != 0; });
+      return loop.Compare([](auto a, auto b) { return a != 0 || b != 0; });
     case ScalarOp::kNot:
-      return unary([]<class T>(T a) { return static_cast<T>(a == T{0}); });
+      return loop.Unary([]<class T>(T a) { return static_cast<T>(a == T{0}); });
     case ScalarOp::kIsNaN:
-      return DispatchCompute(program_[static_cast<size_t>(node.a)].type, [&]<class T>() {
-        const T* a = values<T>(node.a);
-        for (int64_t i = 0; i < n; ++i) static_cast<bool*>(out)[i] = a[i] != a[i];
-      });
+      return loop.Test([](auto a) { return a != a; });
     case ScalarOp::kSelect:
-      return DispatchCompute(node.type, [&]<class T>() {
-        const bool* a = values<bool>(node.a);
-        const T *b = values<T>(node.b), *c = values<T>(node.c);
-        for (int64_t i = 0; i < n; ++i) static_cast<T*>(out)[i] = a[i] ? b[i] : c[i];
-      });
+      return loop.Select();
     case ScalarOp::kConvert:
-      return DispatchCompute(program_[static_cast<size_t>(node.a)].type, [&]<class From>() {
-        const From* a = values<From>(node.a);
-        DispatchCompute(node.type, [&]<class To>() {
-          for (int64_t i = 0; i < n; ++i) static_cast<To*>(out)[i] = ConvertTo<To>(a[i]);
-        });
-      });
+      return loop.Convert();
   }
 }
 

@@ -3,14 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "tests/support/shell.h"
 #include "tests/vm-worker/onnx/model_builder.h"
 #include "vm-worker/onnx/tensor_proto.h"
 
@@ -18,25 +16,16 @@ namespace kiln {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
+using testing::RunShell;
+using testing::ShellRun;
 
-struct Invocation {
-  int status;
-  std::string output;  // stdout and stderr
-};
-
-Invocation Start(const std::string& binary, const std::string& arguments) {
-  const std::string command = std::string(KILN_BIN_DIR) + "/" + binary + " " + arguments + " 2>&1";
-  std::FILE* pipe = popen(command.c_str(), "r");
-  Invocation run{-1, {}};
-  std::array<char, 4096> block;
-  while (size_t count = std::fread(block.data(), 1, block.size(), pipe)) run.output.append(block.data(), count);
-  const int status = pclose(pipe);
-  run.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return run;
+// Its output is that of stdout and stderr.
+ShellRun Start(const std::string& binary, const std::string& arguments) {
+  return RunShell(std::string(KILN_BIN_DIR) + "/" + binary + " " + arguments + " 2>&1");
 }
 
-Invocation Kiln(const std::string& arguments) {
+ShellRun Kiln(const std::string& arguments) {
   return Start("kiln", arguments);
 }
 
@@ -46,10 +35,10 @@ std::string ReadAll(const fs::path& path) {
   return text.str();
 }
 
-class KilnCommand : public testing::Test {
+class KilnCommand : public ::testing::Test {
  protected:
   void SetUp() override {
-    directory_ = fs::path(testing::TempDir()) / "kiln_cli_test";
+    directory_ = fs::path(::testing::TempDir()) / "kiln_cli_test";
     fs::remove_all(directory_);
     fs::create_directories(directory_ / "test_data_set_0");
     onnx::TestModel model(13);
@@ -81,7 +70,7 @@ TEST_F(KilnCommand, FormsOfAProgramConvertWithoutLoss) {
   EXPECT_EQ(ReadAll(Path("a.kp")), ReadAll(Path("b.kp")));
   EXPECT_THAT(ReadAll(Path("a.txt")), HasSubstr("Mul("));
   for (const char* form : {"model.onnx", "a.kp", "a.txt"}) {
-    const Invocation run = Kiln("verify " + Path(form));
+    const ShellRun run = Kiln("verify " + Path(form));
     EXPECT_EQ(run.status, 0) << run.output;
     EXPECT_THAT(run.output, HasSubstr("valid"));
   }
@@ -93,7 +82,7 @@ TEST_F(KilnCommand, DamagedFilesGiveStatusTwoAndTheirName) {
   for (const char* form : {"model.onnx", "a.kp"}) {
     const std::string bytes = ReadAll(Path(form));
     std::ofstream(directory_ / "damaged", std::ios::binary) << bytes.substr(0, bytes.size() / 2);
-    const Invocation run = Kiln("verify " + Path("damaged"));
+    const ShellRun run = Kiln("verify " + Path("damaged"));
     EXPECT_EQ(run.status, 2) << run.output;
     EXPECT_THAT(run.output, HasSubstr("damaged"));
   }
@@ -106,7 +95,7 @@ TEST_F(KilnCommand, ProgramsThatNoSizesSatisfyAreRefusedWithTheirConstraint) {
     std::ofstream(Path("p.kiln")) << "program \"p\" {\n symbol n in [9, 15] divisor 4\n symbol m in [2, 3]\n"
                                   << declarations
                                   << "\n func main(%x: f32[n, m]) -> (%y) { %y : f32[n, m] = Neg(%x) } }";
-    const Invocation verify = Kiln("verify " + Path("p.kiln"));
+    const ShellRun verify = Kiln("verify " + Path("p.kiln"));
     EXPECT_EQ(verify.status, status) << verify.output;
     return verify.output;
   };
@@ -125,7 +114,7 @@ TEST_F(KilnCommand, ThingsThatAreNoFilesAreRefusedWithoutWaiting) {
   for (const char* thing : {"pipe", ".", "nothing", "absent"}) {
     for (const std::string& command : {std::string("verify "), std::string("dis "), "asm -o " + Path("out") + " ",
                                        "import -o " + Path("out") + " "}) {
-      const Invocation run = Kiln(command + Path(thing));
+      const ShellRun run = Kiln(command + Path(thing));
       EXPECT_EQ(run.status, 2) << command << run.output;
       EXPECT_THAT(run.output, HasSubstr(Path(thing)));
     }
@@ -139,8 +128,8 @@ TEST_F(KilnCommand, OutputThatCannotBeWrittenIsAnErrorAndLeavesNothing) {
   for (const std::string& target : {Path("full"), Path("absent/out"), directory_.string(), std::string("\"\"")}) {
     for (const std::string& command : {"import " + Path("model.onnx"), "dis " + Path("a.kp")}) {
       if (command.starts_with("dis") && target == "\"\"") continue;  // standard output
-      const Invocation run = Kiln(command + " -o " + target);
-      EXPECT_THAT(run.status, testing::AnyOf(2, 3)) << target;
+      const ShellRun run = Kiln(command + " -o " + target);
+      EXPECT_THAT(run.status, ::testing::AnyOf(2, 3)) << target;
       EXPECT_THAT(run.output, HasSubstr(target == "\"\"" ? "empty name" : target));
     }
   }
@@ -159,16 +148,16 @@ TEST_F(KilnCommand, OnnxTestWantsEveryExpectedOutputAndEveryListedCase) {
   const std::string test = "onnx-test --mode interpreted " + directory_.string();
   ASSERT_EQ(Kiln(test).status, 0);
   fs::remove(directory_ / "test_data_set_0" / "output_0.pb");
-  const Invocation missing = Kiln(test);
+  const ShellRun missing = Kiln(test);
   EXPECT_NE(missing.status, 0);
   EXPECT_THAT(missing.output, HasSubstr("0 expected outputs"));
   for (const std::string& list : {std::string("/dev/zero"), directory_.string(), Path("absent")}) {
-    const Invocation run = Kiln(test + " --list " + list);
+    const ShellRun run = Kiln(test + " --list " + list);
     EXPECT_EQ(run.status, 2) << list;
     EXPECT_THAT(run.output, HasSubstr(list));
   }
   std::ofstream(directory_ / "list") << directory_.filename().string() << "\nnode/test_nothing\n";
-  const Invocation unknown = Kiln(test + " --list " + Path("list"));
+  const ShellRun unknown = Kiln(test + " --list " + Path("list"));
   EXPECT_EQ(unknown.status, 2);
   EXPECT_THAT(unknown.output, HasSubstr("node/test_nothing"));
 }
@@ -178,7 +167,7 @@ TEST_F(KilnCommand, FlagsThatContradictOneAnotherAreRefused) {
   for (const char* flags : {"--repeat 2 --seconds 1", "--compare --worker ipc:///nowhere", "--compare --check",
                             "--compare --repeat 2", "--compare --seconds 1", "--compare --json", "--compare --name x",
                             "--keys keys", "--replay x.json", "--keep-tensors", "--dim x.0=2 --dim x.0=3"}) {
-    const Invocation refused = Kiln(run + flags);
+    const ShellRun refused = Kiln(run + flags);
     EXPECT_EQ(refused.status, 2) << flags << "\n" << refused.output;
   }
 }
@@ -198,7 +187,7 @@ TEST_F(KilnCommand, ServicesRefuseWrongFlagsWithStatusTwo) {
       std::string all = arguments;
       if (arguments.starts_with("--listen")) all += " --insecure --keys " + Path("keys/compile");
       if (service == "kiln-cache") all += " --store memory:";
-      const Invocation run = Start(service, all);
+      const ShellRun run = Start(service, all);
       EXPECT_EQ(run.status, 2) << service << " " << test.arguments << "\n" << run.output;
       EXPECT_THAT(run.output, HasSubstr(test.says)) << service;
     }
@@ -228,14 +217,14 @@ TEST_F(KilnCommand, RunNamesWhatIsWrongAndLeavesNothingBehind) {
                                    {"--input x=absent.pb", 2, "absent.pb"},
                                    {"--dim x.0=1 --input q=" + Path("test_data_set_0/input_0.pb"), 2, "\"q\""}}) {
     setenv("TMPDIR", temporary.c_str(), 1);
-    const Invocation run = Kiln("run " + model + " " + c.arguments);
+    const ShellRun run = Kiln("run " + model + " " + c.arguments);
     unsetenv("TMPDIR");
     EXPECT_EQ(run.status, c.status) << c.arguments << ": " << run.output;
     EXPECT_THAT(run.output, HasSubstr(c.text)) << c.arguments;
     EXPECT_TRUE(fs::is_empty(temporary)) << c.arguments;
   }
   setenv("TMPDIR", Path("absent").c_str(), 1);
-  const Invocation run = Kiln("run " + model + " --dim x.0=3");
+  const ShellRun run = Kiln("run " + model + " --dim x.0=3");
   unsetenv("TMPDIR");
   EXPECT_EQ(run.status, 3);
   EXPECT_THAT(run.output, HasSubstr("TMPDIR"));
@@ -246,14 +235,14 @@ TEST_F(KilnCommand, UpTellsWhenAServiceEnds) {
   for (const std::string service : {"kiln-cache", "kiln-compile", "kiln-worker"}) {
     const bool worker = service == "kiln-worker";
     fs::remove(Path("out"));
-    const Invocation run =
+    const ShellRun run =
         Kiln("up --store memory --directory " + Path("fleet") + " >" + Path("out") + " 2>" + Path("errors") +
              " & pid=$!; until grep -qs Ctrl-C " + Path("out") +
              "; do kill -0 $pid || exit 99; sleep 0.1; done; kill -KILL $(pgrep -P $pid -f " + service +
              "' '); until grep -q 'by itself' " + Path("errors") + " || ! kill -0 $pid; do sleep 0.1; done; " +
              (worker ? "" : "kill -TERM $pid; ") + "wait $pid; exit $?; true");
     EXPECT_EQ(run.status, worker ? 3 : 0) << run.output;
-    EXPECT_THAT(ReadAll(Path("errors")), testing::AllOf(HasSubstr(service + " "), HasSubstr("ended by itself")));
+    EXPECT_THAT(ReadAll(Path("errors")), ::testing::AllOf(HasSubstr(service + " "), HasSubstr("ended by itself")));
     EXPECT_EQ(ReadAll(Path("errors")).find("it runs again") == std::string::npos, worker);
     fs::remove_all(Path("fleet"));
   }
@@ -262,7 +251,7 @@ TEST_F(KilnCommand, UpTellsWhenAServiceEnds) {
 TEST_F(KilnCommand, RunThatIsInterruptedLeavesNothingBehind) {
   fs::create_directories(Path("tmp"));
   setenv("TMPDIR", Path("tmp").c_str(), 1);
-  const Invocation run =
+  const ShellRun run =
       Kiln("run " + Path("model.onnx") +
            " --dim x.0=1000 --repeat 1000000 & pid=$!; sleep 2; kill -TERM $pid; wait $pid; exit $?; true");
   unsetenv("TMPDIR");
@@ -271,7 +260,7 @@ TEST_F(KilnCommand, RunThatIsInterruptedLeavesNothingBehind) {
 }
 
 TEST_F(KilnCommand, OnnxTestCountsAndNamesTheFirstDifference) {
-  Invocation run = Kiln("onnx-test --mode interpreted " + directory_.string());
+  ShellRun run = Kiln("onnx-test --mode interpreted " + directory_.string());
   EXPECT_EQ(run.status, 0) << run.output;
   EXPECT_THAT(run.output, HasSubstr("1 passed, 0 failed, 0 skipped"));
   EXPECT_EQ(Kiln("onnx-test --mode interpreted --dynamic " + directory_.string()).status, 0);
@@ -286,15 +275,15 @@ TEST_F(KilnCommand, OnnxTestCountsAndNamesTheFirstDifference) {
 
 TEST_F(KilnCommand, DimHintsBecomeConstraintsOfTheProgram) {
   const std::string model = (directory_ / "model.onnx").string(), program = (directory_ / "m.kp").string();
-  const Invocation import = Kiln("import " + model + " -o " + program + " --dim n=1..64:8");
+  const ShellRun import = Kiln("import " + model + " -o " + program + " --dim n=1..64:8");
   EXPECT_EQ(import.status, 0) << import.output;
   EXPECT_THAT(import.output, HasSubstr("tensors of one run: at most 512 bytes"));
   EXPECT_THAT(Kiln("dis " + program).output, HasSubstr("symbol n in [8, 64] divisor 8"));
-  const Invocation run = Kiln("run " + model + " --dim n=8..64:8 --repeat 3 --check");
+  const ShellRun run = Kiln("run " + model + " --dim n=8..64:8 --repeat 3 --check");
   EXPECT_EQ(run.status, 0) << run.output;
   EXPECT_THAT(Kiln("run " + model + " --dim q=3").output, HasSubstr("no input has this dim; there are"));
   EXPECT_THAT(Kiln("run " + model + " --dim n=3..").output, HasSubstr("a random size needs a largest one"));
-  const Invocation wrong = Kiln("import " + model + " -o " + program + " --dim m=1..64");
+  const ShellRun wrong = Kiln("import " + model + " -o " + program + " --dim m=1..64");
   EXPECT_EQ(wrong.status, 2);
   EXPECT_THAT(wrong.output, HasSubstr("no input has a dim of this name"));
   EXPECT_EQ(Kiln("import " + model + " -o " + program + " --dim n=9..2").status, 2);

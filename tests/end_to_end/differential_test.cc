@@ -1,34 +1,18 @@
 // The oracle: interpreter = generic plan = exact plan, on random programs through the real services. Plans are fetched
 // from the store, so that the path of another worker is the one that is tested.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <set>
 
-#include "cli/onnx_test/compiled_runner.h"
 #include "common/numeric/difference.h"
+#include "tests/end_to_end/compiled_services.h"
 #include "tests/support/random_program.h"
 #include "vm-worker/interp/interpreter.h"
 
 namespace kiln {
 namespace {
 
-class DifferentialTest : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    const auto directory = std::filesystem::temp_directory_path() / ("kiln-differential-" + std::to_string(getpid()));
-    auto services = onnx_test::CompiledServices::Start(directory.string(), KILN_BIN_DIR);
-    ASSERT_TRUE(services.has_value()) << ToString(services.error());
-    services_ = std::move(*services).release();
-  }
-  static void TearDownTestSuite() {
-    delete services_;
-    services_ = nullptr;
-  }
-  static onnx_test::CompiledServices* services_;
-};
-onnx_test::CompiledServices* DifferentialTest::services_ = nullptr;
+class DifferentialTest : public testing::CompiledServicesTest {};
 
 struct Counts {
   int compared = 0, refused = 0;

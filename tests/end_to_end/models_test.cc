@@ -1,12 +1,11 @@
 // The models of shared/ in strictly compiled plans, through the real services, as declared and with every dim a symbol;
 // and how much of them generated kernels compute. Skipped, visibly, where shared/ is absent.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 
-#include "cli/onnx_test/compiled_runner.h"
 #include "cli/onnx_test/onnx_test.h"
+#include "tests/end_to_end/compiled_services.h"
 #include "tests/support/shared_material.h"
 
 namespace kiln {
@@ -19,19 +18,8 @@ struct ModelCase {
   uint32_t reference_nodes_max;  // may only fall
 };
 
-class CompiledModel : public ::testing::TestWithParam<ModelCase> {
+class CompiledModel : public testing::CompiledServicesTest, public ::testing::WithParamInterface<ModelCase> {
  protected:
-  static void SetUpTestSuite() {
-    const auto directory = fs::temp_directory_path() / ("kiln-models-" + std::to_string(getpid()));
-    auto services = onnx_test::CompiledServices::Start(directory.string(), KILN_BIN_DIR);
-    ASSERT_TRUE(services.has_value()) << ToString(services.error());
-    services_ = std::move(*services).release();
-  }
-  static void TearDownTestSuite() {
-    delete services_;
-    services_ = nullptr;
-  }
-
   static void ExpectVectorsPass(bool dynamic, bool check_floor) {
     const fs::path model = SharedDirectory() / "models" / GetParam().path;
     KILN_NEEDS_SHARED(model);
@@ -52,9 +40,7 @@ class CompiledModel : public ::testing::TestWithParam<ModelCase> {
       EXPECT_LE(reference, GetParam().reference_nodes_max);
     }
   }
-  static onnx_test::CompiledServices* services_;
 };
-onnx_test::CompiledServices* CompiledModel::services_ = nullptr;
 
 TEST_P(CompiledModel, AnswersItsVectors) {
   ExpectVectorsPass(false, true);

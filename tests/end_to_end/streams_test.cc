@@ -6,6 +6,7 @@
 #include "schemas/onnx.pb.h"
 #include "tests/end_to_end/fleet_fixture.h"
 #include "tests/support/scrape.h"
+#include "tests/support/shell.h"
 
 namespace kiln {
 namespace {
@@ -182,11 +183,8 @@ TEST_F(Streams, KilnRunIsAClientThatChecksThem) {
   const std::string command = KILN_BIN_DIR "/kiln run " + directory_ + "/stateful.onnx --name m --worker " +
                               fleet_->WorkerEndpoint(0) +
                               " --stream sum=total --stream cache=cache_out --dim cache.0=0 --repeat 20 --check --json";
-  FILE* pipe = ::popen(command.c_str(), "r");
-  ASSERT_NE(pipe, nullptr);
-  std::string output;
-  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) output.push_back(static_cast<char>(c));
-  EXPECT_EQ(::pclose(pipe), 0);
+  const auto [status, output] = testing::RunShell(command);
+  EXPECT_EQ(status, 0);
   EXPECT_NE(output.find("\"failed\":0"), std::string::npos) << output;
   EXPECT_NE(output.find("\"runs\":20"), std::string::npos) << output;
   EXPECT_NE(output.find("\"wrong\":0"), std::string::npos) << output;

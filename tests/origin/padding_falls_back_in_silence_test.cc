@@ -12,14 +12,7 @@ namespace {
 TEST(Origin, PaddingFallsBackInSilence) {
   EpochDomain epochs;
   TierController tiers(epochs, nullptr, nullptr, {});
-  const auto program = LoadedProgram::Load(ParseProgram(R"(program "p" {
-    symbol n in [0, 4096]
-    func main(%x: f32[n, 4]) -> (%y) {
-      %y : f32[n, 4] = Relu(%x)
-    }
-  })")
-                                               .value())
-                           .value();
+  const auto program = LoadedProgram::Load(testing::ReluProgram()).value();
   const auto model = std::make_shared<Model>("m", program, epochs);
   tiers.AddModel(model);
   model->runtime(0).slot.Publish({testing::Linked(testing::ReluPlan(0, 4096))});

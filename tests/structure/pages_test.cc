@@ -2,14 +2,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <regex>
 #include <set>
 #include <sstream>
+
+#include "tests/support/shell.h"
 
 namespace kiln {
 namespace {
@@ -24,11 +23,7 @@ std::string TextOf(const fs::path& path) {
 }
 
 std::string OutputOf(const std::string& command) {
-  std::string output;
-  std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
-  std::array<char, 4096> buffer;
-  while (pipe != nullptr && std::fgets(buffer.data(), buffer.size(), pipe.get()) != nullptr) output += buffer.data();
-  return output;
+  return testing::RunShell(command).output;
 }
 
 std::set<std::string> FlagsIn(const std::string& text) {

@@ -4,7 +4,6 @@
 #include <malloc.h>
 #include <unistd.h>
 
-#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -15,6 +14,7 @@
 
 #include "cli/fleet/service_process.h"
 #include "common/bytecode/program_text.h"
+#include "tests/support/shell.h"
 #include "vm-worker/interp/interpreter.h"
 
 namespace kiln {
@@ -41,11 +41,7 @@ std::vector<std::string> IncludesOf(const fs::path& path) {
 }
 
 std::string OutputOf(const std::string& command) {
-  std::string output;
-  std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
-  std::array<char, 4096> buffer;
-  while (pipe != nullptr && std::fgets(buffer.data(), buffer.size(), pipe.get()) != nullptr) output += buffer.data();
-  return output;
+  return testing::RunShell(command).output;
 }
 
 TEST(IncludeDirection, ServicesIncludeOnlyThemselvesCommonAndSchemas) {

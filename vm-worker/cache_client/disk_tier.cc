@@ -9,22 +9,21 @@
 #include <vector>
 
 #include "common/artifact/record.h"
+#include "common/base/limits.h"
 #include "common/native/fault_handler.h"
 
 namespace kiln {
 namespace {
 
-constexpr int64_t kFileBytesMax = int64_t{64} << 20;
 constexpr const char* kRecordSuffix = ".plan";
 constexpr const char* kKernelSuffix = ".kernel";
 constexpr const char* kToldSuffix = ".fault-told";
-constexpr size_t kMarksMax = 4096;
 
 std::optional<Bytes> ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return std::nullopt;
   const std::streamoff size = file.tellg();
-  if (size < 0 || size > kFileBytesMax) return std::nullopt;
+  if (size < 0 || size > limits::kDiskCacheFileBytesMax) return std::nullopt;
   Bytes bytes(static_cast<size_t>(size));
   file.seekg(0);
   if (!file.read(reinterpret_cast<char*>(bytes.data()), size)) return std::nullopt;
@@ -101,8 +100,8 @@ void DiskTier::ClearMark(const Digest& plan_key) {
 std::vector<DiskTier::Mark> DiskTier::UntoldMarks() const {
   std::vector<Mark> marks;
   std::error_code error;
-  for (std::filesystem::directory_iterator at(directory_, error), end; !error && at != end && marks.size() < kMarksMax;
-       at.increment(error)) {
+  for (std::filesystem::directory_iterator at(directory_, error), end;
+       !error && at != end && marks.size() < limits::kDiskCacheMarksMax; at.increment(error)) {
     if (at->path().extension() != kFaultSuffix) continue;
     const auto plan_key = DigestFromHex(at->path().stem().string());
     if (!plan_key.has_value()) continue;

@@ -92,7 +92,6 @@ Dispatcher::Memo& Dispatcher::MemoFor(const SegmentEntry& entry) {
 
 void Dispatcher::Resolve(const SegmentEntry& entry, const PlanList& list, Memo& memo) {
   Tell(static_cast<size_t>(entry.segment), *entry.signature, memo);
-  ++resolved_;
   memo.version = list.version();
   memo.instance.reset();
   memo.charge = {};
@@ -107,7 +106,7 @@ void Dispatcher::Resolve(const SegmentEntry& entry, const PlanList& list, Memo& 
   for (TensorRef& input : inputs)
     if (!input.IsContiguous() || reinterpret_cast<uintptr_t>(input.data) % 64 != 0)
       input = MakeRef(input.dtype, input.dims, nullptr);
-  const std::shared_ptr<const LinkedPlan>* plan = list.Select(symbol_values_, inputs, nullptr);
+  const std::shared_ptr<const LinkedPlan>* plan = list.Select(symbol_values_, inputs);
   if (plan == nullptr) return;
   memo.retry_ns = options_.clock->NowNs() + kInstanceRetryNs;  // until there is an instance
   const std::shared_ptr<const LinkedPlan> borrowed(std::shared_ptr<const void>(), plan->get());

@@ -60,7 +60,6 @@ class Dispatcher final : public SegmentHook {
 
   SegmentVerdict Enter(const SegmentEntry& entry) override;
   void Leave(const SegmentEntry& entry, int64_t elapsed_ns) override;
-  int64_t resolved() const { return resolved_; }  // guards were evaluated so often
 
  private:
   // Outcome of guard evaluation for one signature under one version of a slot; no instance means: no plan holds. The
@@ -108,7 +107,6 @@ class Dispatcher final : public SegmentHook {
   };
   std::list<Place> places_;
   uint64_t now_ = 0;
-  int64_t resolved_ = 0;
   std::vector<int64_t> symbol_values_;
   SegmentCallTables tables_;
 };

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 
+#include "common/base/limits.h"
+
 namespace kiln {
 
 EpochDomain::~EpochDomain() = default;
 
 int EpochDomain::RegisterReader() {
-  for (int i = 0; i < kReadersMax; ++i) {
+  for (int i = 0; i < limits::kEpochReadersMax; ++i) {
     bool expected = false;
     if (readers_[static_cast<size_t>(i)].taken.compare_exchange_strong(expected, true)) return i;
   }

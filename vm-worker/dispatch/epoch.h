@@ -11,13 +11,13 @@
 #include <mutex>
 #include <vector>
 
+#include "common/base/limits.h"
+
 namespace kiln {
 
-// Thread-safe. Readers are registered per thread; at most kReadersMax at once.
+// Thread-safe. Readers are registered per thread; at most kEpochReadersMax at once.
 class EpochDomain {
  public:
-  static constexpr int kReadersMax = 256;
-
   EpochDomain() = default;
   ~EpochDomain();  // precondition: no reader is inside
   EpochDomain(const EpochDomain&) = delete;
@@ -51,7 +51,7 @@ class EpochDomain {
   };
 
   std::atomic<uint64_t> global_{1};
-  std::array<ReaderPlace, kReadersMax> readers_;
+  std::array<ReaderPlace, limits::kEpochReadersMax> readers_;
   std::mutex mutex_;  // guards retired_
   std::vector<Retired> retired_;
 };

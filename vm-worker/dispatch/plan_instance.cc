@@ -94,26 +94,34 @@ Result<ArenaPacking> PackArena(std::span<const ArenaBlock> blocks) {
   return packing;
 }
 
+struct PlanInstance::Places {
+  // The base table: inputs, outputs, weights, packed weights, arena.
+  size_t first_output, first_weight, first_packed, arena;
+  std::vector<ArenaBlock> blocks;  // per buffer of the plan
+  ArenaPacking packing;
+};
+
 Result<std::unique_ptr<PlanInstance>> PlanInstance::Instantiate(std::shared_ptr<const LinkedPlan> linked,
                                                                 std::span<const int64_t> symbol_values) {
   const Plan& plan = linked->plan();
   std::unique_ptr<PlanInstance> instance(new PlanInstance());
   instance->linked_ = linked;
 
-  std::vector<ArenaBlock> blocks;
+  Places places;
   for (const PlanBuffer& buffer : plan.buffers) {
     ASSIGN_OR_RETURN(int64_t bytes, plan.symbols.Evaluate(buffer.bytes, symbol_values));
-    blocks.push_back({bytes, buffer.first_step, buffer.last_step});
+    places.blocks.push_back({bytes, buffer.first_step, buffer.last_step});
   }
-  ASSIGN_OR_RETURN(ArenaPacking packing, PackArena(blocks));
+  ASSIGN_OR_RETURN(places.packing, PackArena(places.blocks));
+  places.first_output = static_cast<size_t>(linked->segment().runtime_inputs);
+  places.first_weight = places.first_output + plan.outputs.size();
+  places.first_packed = places.first_weight + linked->weights().size();
+  places.arena = places.first_packed + plan.recipes.size();
 
-  // Base table: inputs, outputs, weights, packed weights, arena.
-  const size_t inputs = static_cast<size_t>(linked->segment().runtime_inputs);
-  const size_t first_output = inputs, first_weight = first_output + plan.outputs.size();
-  const size_t first_packed = first_weight + linked->weights().size(), arena = first_packed + plan.recipes.size();
-  instance->bases_.assign(arena + 1, nullptr);
-  for (size_t i = 0; i < linked->weights().size(); ++i) instance->bases_[first_weight + i] = linked->weights()[i].data;
-  for (size_t i = 0; i < plan.recipes.size(); ++i) instance->bases_[first_packed + i] = linked->packed(i).ref.data;
+  std::vector<void*>& bases = instance->bases_;
+  bases.assign(places.arena + 1, nullptr);
+  for (size_t i = 0; i < linked->weights().size(); ++i) bases[places.first_weight + i] = linked->weights()[i].data;
+  for (size_t i = 0; i < plan.recipes.size(); ++i) bases[places.first_packed + i] = linked->packed(i).ref.data;
 
   RETURN_IF_ERROR(instance->AddOutputs(symbol_values));
 
@@ -126,52 +134,42 @@ Result<std::unique_ptr<PlanInstance>> PlanInstance::Instantiate(std::shared_ptr<
     ASSIGN_OR_RETURN(view.dims, EvaluateDims(plan.symbols, value.dims, symbol_values));
     ASSIGN_OR_RETURN(view.strides, EvaluateDims(plan.symbols, value.strides, symbol_values));
     ASSIGN_OR_RETURN(int64_t offset, plan.symbols.Evaluate(value.offset, symbol_values));
-    const size_t index = static_cast<size_t>(value.index);
-    int64_t storage_bytes = 0;
-    Address address{};
-    int64_t start = 0;
-    switch (value.storage) {
-      case StorageKind::kInput: {
-        address.base = value.index;
-        const TensorDesc& desc = linked->segment().input(value.index);
-        Dims dims;
-        for (Dim dim : *desc.dims) {
-          ASSIGN_OR_RETURN(int64_t extent, linked->segment().body.symbols.Evaluate(dim, symbol_values));
-          dims.push_back(extent);
-        }
-        ASSIGN_OR_RETURN(int64_t elements, CheckedElements(dims, desc.dtype));
-        storage_bytes = elements * DTypeBytes(desc.dtype);
-        break;
-      }
-      case StorageKind::kOutput:
-        address.base = static_cast<int32_t>(first_output + index);
-        storage_bytes = instance->outputs_[index].bytes;
-        break;
-      case StorageKind::kWeight:
-        address.base = static_cast<int32_t>(first_weight + index);
-        storage_bytes = linked->weights()[index].bytes();
-        break;
-      case StorageKind::kPrepacked:
-        address.base = static_cast<int32_t>(first_packed + index);
-        storage_bytes = linked->packed(index).ref.bytes();
-        break;
-      case StorageKind::kArena:
-        address.base = static_cast<int32_t>(arena);
-        start = packing.offsets[index];
-        storage_bytes = blocks[index].bytes;
-        break;
-    }
-    RETURN_IF_ERROR(CheckInside(view, offset, storage_bytes, i));
-    address.offset = view.elements() == 0 ? start : start + offset * DTypeBytes(view.dtype);
-    if (const void* known = instance->bases_[static_cast<size_t>(address.base)]; known != nullptr)
-      view.data = static_cast<char*>(const_cast<void*>(known)) + address.offset;
+    ASSIGN_OR_RETURN(const Storage storage, instance->StorageOf(value, places, symbol_values));
+    RETURN_IF_ERROR(CheckInside(view, offset, storage.bytes, i));
+    const bool empty = view.elements() == 0;
+    const Address address{storage.base, empty ? storage.start : storage.start + offset * DTypeBytes(view.dtype)};
+    if (void* known = bases[static_cast<size_t>(address.base)]; known != nullptr)
+      view.data = static_cast<char*>(known) + address.offset;
     views.push_back(view);
     addresses.push_back(address);
   }
-  instance->scratch_offset_ = packing.bytes;
-  instance->arena_bytes_ = packing.bytes;
+  instance->scratch_offset_ = places.packing.bytes;
+  instance->arena_bytes_ = places.packing.bytes;
   RETURN_IF_ERROR(instance->BuildSteps(symbol_values, views, addresses));
   return instance;
+}
+
+Result<PlanInstance::Storage> PlanInstance::StorageOf(const PlanValue& value, const Places& places,
+                                                      std::span<const int64_t> symbol_values) const {
+  const size_t index = static_cast<size_t>(value.index);
+  switch (value.storage) {
+    case StorageKind::kInput: {
+      const Segment& segment = linked_->segment();
+      const TensorDesc& desc = segment.input(value.index);
+      ASSIGN_OR_RETURN(const Dims dims, EvaluateDims(segment.body.symbols, *desc.dims, symbol_values));
+      ASSIGN_OR_RETURN(int64_t elements, CheckedElements(dims, desc.dtype));
+      return Storage{value.index, 0, elements * DTypeBytes(desc.dtype)};
+    }
+    case StorageKind::kOutput:
+      return Storage{static_cast<int32_t>(places.first_output + index), 0, outputs_[index].bytes};
+    case StorageKind::kWeight:
+      return Storage{static_cast<int32_t>(places.first_weight + index), 0, linked_->weights()[index].bytes()};
+    case StorageKind::kPrepacked:
+      return Storage{static_cast<int32_t>(places.first_packed + index), 0, linked_->packed(index).ref.bytes()};
+    case StorageKind::kArena:
+      return Storage{static_cast<int32_t>(places.arena), places.packing.offsets[index], places.blocks[index].bytes};
+  }
+  return Fail(ErrorCode::kInternal, "a plan value lies in no storage");
 }
 
 // The shapes of the outputs; they must be the segment's.

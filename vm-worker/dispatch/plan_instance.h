@@ -109,7 +109,14 @@ class PlanInstance {
     int32_t index;
   };
 
+  struct Places;    // where bases and arena blocks lie
+  struct Storage {  // what a plan value lies in: base table entry, byte offset there, size
+    int32_t base;
+    int64_t start, bytes;
+  };
+
   Status AddOutputs(std::span<const int64_t> symbol_values);
+  Result<Storage> StorageOf(const PlanValue& value, const Places& places, std::span<const int64_t> symbol_values) const;
   // `values`: a view per plan value; data is set where the contents are known already.
   Status BuildSteps(std::span<const int64_t> symbol_values, std::span<TensorRef> values,
                     std::span<const Address> addresses);

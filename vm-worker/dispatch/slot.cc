@@ -46,12 +46,9 @@ PlanList::PlanList(std::vector<std::shared_ptr<const LinkedPlan>> plans, uint64_
 }
 
 const std::shared_ptr<const LinkedPlan>* PlanList::Select(std::span<const int64_t> symbol_values,
-                                                          std::span<const TensorRef> inputs,
-                                                          std::optional<GuardFailure>* why) const {
+                                                          std::span<const TensorRef> inputs) const {
   const auto holds = [&](size_t i) {
-    auto failure = CheckGuard(plans_[i]->plan().guard, plans_[i]->plan().symbols, symbol_values, inputs);
-    if (failure && why != nullptr && !*why) *why = std::move(failure);
-    return !failure;
+    return !CheckGuard(plans_[i]->plan().guard, plans_[i]->plan().symbols, symbol_values, inputs).has_value();
   };
   const auto [begin, end] = exact_.equal_range(HashValues(symbol_values));
   size_t first = plans_.size();
@@ -60,7 +57,6 @@ const std::shared_ptr<const LinkedPlan>* PlanList::Select(std::span<const int64_
   if (first < plans_.size()) return &plans_[first];
   for (size_t i = first_general_; i < plans_.size(); ++i)
     if (holds(i)) return &plans_[i];
-  if (why != nullptr && !*why && !plans_.empty()) holds(0);
   return nullptr;
 }
 

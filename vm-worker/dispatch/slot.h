@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -26,11 +25,9 @@ class PlanList {
   PlanList(std::vector<std::shared_ptr<const LinkedPlan>> plans, uint64_t version);
 
   // The most specific plan whose guard holds, or nullptr. Exact plans are found by a hash of the symbol values
-  // (verified in full by the guard), others by a scan in order. When none holds, `why` (if not null) tells the first
-  // failure of the nearest one.
+  // (verified in full by the guard), others by a scan in order.
   const std::shared_ptr<const LinkedPlan>* Select(std::span<const int64_t> symbol_values,
-                                                  std::span<const TensorRef> inputs,
-                                                  std::optional<GuardFailure>* why) const;
+                                                  std::span<const TensorRef> inputs) const;
   std::span<const std::shared_ptr<const LinkedPlan>> plans() const { return plans_; }
   uint64_t version() const { return version_; }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "common/base/limits.h"
 #include "common/bytecode/emit.h"
 #include "common/bytecode/symbol_definitions.h"
 #include "common/bytecode/verify_compact.h"
@@ -22,9 +23,6 @@ DType KernelDType(const Function& function, const Node& node) {
   return node.outputs.empty() ? DType::kF32 : function.values[static_cast<size_t>(node.outputs[0])].desc.dtype;
 }
 
-// Loading a program costs about its segments times its symbols and nodes; a hostile one could make that endless.
-constexpr size_t kLoadCostMax = size_t{1} << 32;
-
 Status CheckLoadCost(const Program& program) {
   size_t nodes = 0, segments = 1;
   for (const Function& function : program.functions)
@@ -33,7 +31,7 @@ Status CheckLoadCost(const Program& program) {
       for (const Node& node : region.nodes) segments += OpInfo(node.op).effects >= OpEffects::kDataShape;
     }
   const size_t facts = nodes + program.symbols.symbol_count();
-  if (facts == 0 || segments <= kLoadCostMax / facts) return {};
+  if (facts == 0 || segments <= limits::kLoadCostMax / facts) return {};
   return Fail(ErrorCode::kLimitExceeded, "the program has " + std::to_string(nodes) + " nodes and up to " +
                                              std::to_string(segments) + " segments; that is too many to load");
 }

@@ -17,8 +17,6 @@
 namespace kiln::onnx {
 namespace {
 
-constexpr int kNestingMax = 100;
-
 std::unexpected<Error> FailOs(const std::filesystem::path& path, const char* action, int error) {
   const ErrorCode code = error == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIoError;
   return Fail(code, path.string() + ": cannot " + action + ": " + std::strerror(error));
@@ -63,7 +61,7 @@ Status ParseMessage(std::span<const uint8_t> bytes, std::string_view what, googl
                     " bytes; a message holds less than 2 GiB, keep weights in external data");
   }
   google::protobuf::io::CodedInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
-  stream.SetRecursionLimit(kNestingMax);
+  stream.SetRecursionLimit(limits::kOnnxNestingMax);
   if (!message.ParsePartialFromCodedStream(&stream) || !stream.ConsumedEntireMessage()) {
     return Fail(ErrorCode::kMalformed, std::string(what) + " is not a valid " + message.GetTypeName() +
                                            " message: truncated or damaged near byte " +

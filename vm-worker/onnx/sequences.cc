@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "common/base/limits.h"
 #include "schemas/onnx.pb.h"
 #include "vm-worker/onnx/chain.h"
 #include "vm-worker/onnx/graph_importer.h"
@@ -12,12 +13,10 @@
 namespace kiln::onnx {
 namespace {
 
-constexpr size_t kSequenceLengthMax = 4096;
-
 Result<ValueList> MakeSequence(NodeContext& node, ValueList elements, DType dtype) {
-  if (elements.size() > kSequenceLengthMax) {
+  if (elements.size() > limits::kSequenceLengthMax) {
     return Fail(ErrorCode::kLimitExceeded, "a sequence of " + std::to_string(elements.size()) + " tensors; at most " +
-                                               std::to_string(kSequenceLengthMax) + " are supported");
+                                               std::to_string(limits::kSequenceLengthMax) + " are supported");
   }
   return ValueList{node.b.AddSequence({std::move(elements), dtype})};
 }
@@ -149,7 +148,7 @@ Result<std::vector<int64_t>> PieceSizes(NodeContext& node, Dim dim) {
     const auto known = node.b.KnownInts(node.In(1));
     if (known) return *known;
     const Dim count = (*node.b.Desc(node.In(1)).dims)[0];
-    if (count.is_const() && count.value() >= 0 && count.value() <= static_cast<int64_t>(kSequenceLengthMax)) {
+    if (count.is_const() && count.value() >= 0 && count.value() <= static_cast<int64_t>(limits::kSequenceLengthMax)) {
       return std::vector<int64_t>(static_cast<size_t>(count.value()), -1);
     }
     return Fail(
@@ -171,9 +170,9 @@ Result<std::vector<int64_t>> PieceSizes(NodeContext& node, Dim dim) {
         ErrorCode::kUnsupported,
         "sequences of a length that only running tells are not supported; give the dim that is split a fixed size");
   }
-  if (dim.value() / size >= static_cast<int64_t>(kSequenceLengthMax)) {
+  if (dim.value() / size >= static_cast<int64_t>(limits::kSequenceLengthMax)) {
     return Fail(ErrorCode::kLimitExceeded,
-                "the sequence would hold more than " + std::to_string(kSequenceLengthMax) + " tensors");
+                "the sequence would hold more than " + std::to_string(limits::kSequenceLengthMax) + " tensors");
   }
   std::vector<int64_t> sizes;
   for (int64_t at = 0; at < dim.value(); at += size) sizes.push_back(std::min(size, dim.value() - at));
@@ -284,9 +283,9 @@ Result<ValueList> UnrolledLoop(NodeContext& node, GraphProto& body) {
         "is loaded; give the dims they come from fixed sizes, or collect a scan output instead");
   };
   if (!trips || trips->size() != 1 || !condition || condition->size() != 1) return unknown();
-  if ((*trips)[0] > static_cast<int64_t>(kSequenceLengthMax)) {
+  if ((*trips)[0] > static_cast<int64_t>(limits::kSequenceLengthMax)) {
     return Fail(ErrorCode::kLimitExceeded, "a Loop that carries a sequence has " + std::to_string((*trips)[0]) +
-                                               " trips; at most " + std::to_string(kSequenceLengthMax) +
+                                               " trips; at most " + std::to_string(limits::kSequenceLengthMax) +
                                                " are supported");
   }
   ValueList states(node.inputs.begin() + 2, node.inputs.end());

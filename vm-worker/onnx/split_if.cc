@@ -2,15 +2,13 @@
 // branches, once with each rank.
 #include <algorithm>
 
+#include "common/base/limits.h"
 #include "schemas/onnx.pb.h"
 #include "vm-worker/onnx/graph_importer.h"
 
 namespace kiln::onnx {
 
 namespace {
-
-// Each one copies the rest of a graph.
-constexpr int kSplitsMax = 12;
 
 bool IsIf(const NodeProto& node) {
   return node.op_type() == "If" && (node.domain().empty() || node.domain() == "ai.onnx");
@@ -102,7 +100,7 @@ Result<GraphImporter::Side> GraphImporter::ImportWhole(NodeProto& node, const Re
 Result<std::optional<ValueList>> GraphImporter::SplitIf(NodeProto& node, const Rest& rest, Scope& scope) {
   ProgramBuilder::Snapshot before = builder_.Save();
   RETURN_IF_ERROR(VisitNode(node, scope));
-  if (rest.next == rest.order.size() || splits_ >= kSplitsMax || scope.depth + 2 >= limits::kRegionDepthMax ||
+  if (rest.next == rest.order.size() || splits_ >= limits::kIfSplitsMax || scope.depth + 2 >= limits::kRegionDepthMax ||
       !LosesRank(node, scope)) {
     return std::nullopt;
   }

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "common/base/checked_math.h"
+#include "common/base/limits.h"
 #include "common/tensor/bools.h"
 #include "schemas/onnx.pb.h"
 #include "vm-worker/onnx/model_file.h"
@@ -18,10 +19,6 @@ static_assert(std::endian::native == std::endian::little, "raw_data is read in p
 
 constexpr int32_t kStringType = 8;
 constexpr int32_t kExternalLocation = 1;
-// Elements of a sparse tensor's dense form: at most Max in all, and at most Free and so many per stored value.
-constexpr int64_t kSparseElementsMax = int64_t{1} << 28;
-constexpr int64_t kSparseElementsFree = int64_t{1} << 20;
-constexpr int64_t kSparseExpansionMax = 4096;
 
 std::string Describe(const TensorProto& proto) {
   return "tensor '" + proto.name() + "'";
@@ -207,7 +204,8 @@ Result<Tensor> ReadSparseTensor(SparseTensorProto& proto, WeightFiles& files) {
     return Fail(ErrorCode::kMalformed, name + " has indices that do not fit its values and dims");
   }
   // A few bytes could otherwise ask for gigabytes of zeros.
-  const int64_t most = std::min(kSparseElementsMax, kSparseElementsFree + count * kSparseExpansionMax);
+  const int64_t most =
+      std::min(limits::kSparseElementsMax, limits::kSparseElementsFree + count * limits::kSparseExpansionMax);
   if (*elements > most)
     return Fail(ErrorCode::kLimitExceeded, name + " has " + std::to_string(*elements) + " elements for " +
                                                std::to_string(count) + " values; the limit is " + std::to_string(most) +

@@ -76,6 +76,7 @@ TierOptions TierOptionsFrom(const Flags& flags) {
   options.policy.plans_max = flags.plans_max;
   options.targets = HostTargets();
   options.shadow_runs = flags.shadow_runs;
+  options.gdb_symbols = flags.gdb_symbols;
   options.shadow.core_share_max = flags.shadow_share;
   options.reporter = "worker-" + std::to_string(getpid()) + "-" + std::to_string(SystemClock().NowNs());
   return options;
@@ -101,78 +102,73 @@ Result<WorkerServiceOptions> ServiceOptionsFrom(const Flags& flags) {
   return options;
 }
 
-Status Serve(const Flags& flags) {
-  RETURN_IF_ERROR(InitProcess({"kiln-worker", flags.log_level, flags.die_with_parent}));
-  RETURN_IF_ERROR(CheckTargetLimit());
-  for (const std::string& plugin : flags.plugins) RETURN_IF_ERROR(LoadPlugin(plugin));
-  TierOptions tier_options = TierOptionsFrom(flags);
-  const bool plans = !flags.store.empty() && !tier_options.targets.empty();
+// How this worker proves itself, and whom it believes.
+struct Security {
   std::optional<KeyDirectory> keys;  // a plaintext worker without plans needs none
-  if (plans || !flags.insecure) {
-    ASSIGN_OR_RETURN(keys, KeyDirectory::Open(flags.keys));
-  }
-  ServerSecurity server_security;
-  ClientSecurity store_security, compile_security;
-  server_security.insecure = store_security.insecure = compile_security.insecure = flags.insecure;
-  if (!flags.insecure) {
-    ASSIGN_OR_RETURN(server_security, keys->ServerFor("worker"));
-    if (!flags.store.empty()) {
-      ASSIGN_OR_RETURN(store_security, keys->ClientFor("worker", "cache"));
-    }
-    if (!flags.compile.empty()) {
-      ASSIGN_OR_RETURN(compile_security, keys->ClientFor("worker", "compile"));
-    }
-  }
+  ServerSecurity server;
+  ClientSecurity store, compile;
+};
 
-  ASSIGN_OR_RETURN(auto loop, Loop::Start("worker-loop"));
+Result<Security> SecurityFrom(const Flags& flags, bool plans) {
+  Security security;
+  if (plans || !flags.insecure) {
+    ASSIGN_OR_RETURN(security.keys, KeyDirectory::Open(flags.keys));
+  }
+  security.server.insecure = security.store.insecure = security.compile.insecure = flags.insecure;
+  if (flags.insecure) return security;
+  ASSIGN_OR_RETURN(security.server, security.keys->ServerFor("worker"));
+  if (!flags.store.empty()) {
+    ASSIGN_OR_RETURN(security.store, security.keys->ClientFor("worker", "cache"));
+  }
+  if (!flags.compile.empty()) {
+    ASSIGN_OR_RETURN(security.compile, security.keys->ClientFor("worker", "compile"));
+  }
+  return security;
+}
+
+// Where plans come from. Later members use earlier ones.
+struct Fleet {
   SignerList trusted;
-  std::unique_ptr<DiskTier> disk;
+  // Hints before the controller exists are caught up by its first look at the change log.
+  std::shared_ptr<HintReceiver> hints = std::make_shared<HintReceiver>();
+  std::unique_ptr<DiskTier> disk;  // null: plans are fetched anew after each start
   std::unique_ptr<cache::CacheClient> store;
   std::unique_ptr<PlanSource> source;
-  std::unique_ptr<RpcClient> compile;
-  // Hints before the controller exists are caught up by its first look at the change log.
-  auto hints = std::make_shared<HintReceiver>();
-  if (plans) {
-    ASSIGN_OR_RETURN(TrustedSigners trusted_now, keys->LoadTrustedSigners());
-    trusted.Replace(std::move(trusted_now));
-    if (!flags.disk_cache.empty()) {
-      ASSIGN_OR_RETURN(disk, DiskTier::Open(flags.disk_cache, flags.disk_cache_bytes));
-    }
-    cache::CacheClientOptions store_options;
-    store_options.endpoint = flags.store;
-    store_options.blob_endpoint = flags.store_blobs;
-    store_options.hint_endpoint = flags.store_hints;
-    store_options.security = store_security;
-    store_options.on_new_head = [hints](uint64_t head) {
-      std::lock_guard lock(hints->mutex);
-      if (hints->tiers != nullptr) hints->tiers->OnNewHead(head);
-    };
-    ASSIGN_OR_RETURN(store, cache::CacheClient::Connect(*loop, std::move(store_options)));
-    source = std::make_unique<PlanSource>(*store, disk.get(), trusted, tier_options.targets.front());
-    if (!flags.compile.empty()) {
-      RpcClientOptions compile_options;
-      compile_options.endpoint = flags.compile;
-      compile_options.security = compile_security;
-      compile_options.table = OwnOpTable();
-      ASSIGN_OR_RETURN(compile, RpcClient::Connect(*loop, std::move(compile_options)));
-    }
-  }
-
-  std::unique_ptr<PerfMap> perf_map;
-  if (flags.perf_map) {
-    ASSIGN_OR_RETURN(perf_map, PerfMap::Open(PerfMap::DefaultPath()));
-    tier_options.perf_map = perf_map.get();
-  }
-  tier_options.gdb_symbols = flags.gdb_symbols;
-  RETURN_IF_ERROR(InstallFaultHandler(plans ? flags.disk_cache : ""));
-  MemoryBudget budget(flags.memory_bytes);
-  tier_options.budget = &budget;
-  EpochDomain epochs;
+  std::unique_ptr<RpcClient> compile;  // null: plans only from the store
   std::unique_ptr<FleetServices> services;
-  if (plans) services = std::make_unique<FleetServices>(*store, *source, disk.get(), compile.get());
-  TierController tiers(epochs, services.get(), InterpretRecipe, tier_options);
-  const HintsAsLongAs hints_as_long(*hints, tiers);
-  ModelRegistry registry(epochs, tiers);
+};
+
+Result<std::unique_ptr<Fleet>> ConnectFleet(const Flags& flags, const Security& security, Target target, Loop& loop) {
+  auto fleet = std::make_unique<Fleet>();
+  ASSIGN_OR_RETURN(TrustedSigners trusted, security.keys->LoadTrustedSigners());
+  fleet->trusted.Replace(std::move(trusted));
+  if (!flags.disk_cache.empty()) {
+    ASSIGN_OR_RETURN(fleet->disk, DiskTier::Open(flags.disk_cache, flags.disk_cache_bytes));
+  }
+  cache::CacheClientOptions store_options;
+  store_options.endpoint = flags.store;
+  store_options.blob_endpoint = flags.store_blobs;
+  store_options.hint_endpoint = flags.store_hints;
+  store_options.security = security.store;
+  store_options.on_new_head = [hints = fleet->hints](uint64_t) {
+    std::lock_guard lock(hints->mutex);
+    if (hints->tiers != nullptr) hints->tiers->OnNewHead();
+  };
+  ASSIGN_OR_RETURN(fleet->store, cache::CacheClient::Connect(loop, std::move(store_options)));
+  fleet->source = std::make_unique<PlanSource>(*fleet->store, fleet->disk.get(), fleet->trusted, target);
+  if (!flags.compile.empty()) {
+    RpcClientOptions compile_options;
+    compile_options.endpoint = flags.compile;
+    compile_options.security = security.compile;
+    compile_options.table = OwnOpTable();
+    ASSIGN_OR_RETURN(fleet->compile, RpcClient::Connect(loop, std::move(compile_options)));
+  }
+  fleet->services =
+      std::make_unique<FleetServices>(*fleet->store, *fleet->source, fleet->disk.get(), fleet->compile.get());
+  return fleet;
+}
+
+Status LoadModels(const Flags& flags, ModelRegistry& registry) {
   for (const std::string& model : flags.models) {
     const size_t equals = model.find('=');
     if (equals == std::string::npos)
@@ -180,29 +176,61 @@ Status Serve(const Flags& flags) {
     ASSIGN_OR_RETURN([[maybe_unused]] LoadReply reply,
                      registry.Load({model.substr(0, equals), model.substr(equals + 1)}));
   }
+  return {};
+}
+
+Result<std::unique_ptr<RpcServer>> Listen(const Flags& flags, const ServerSecurity& security, WorkerService& service,
+                                          Loop& loop) {
+  RpcServerOptions options;
+  options.endpoints = flags.listen;
+  options.security = security;
+  options.pending_max = flags.queue + static_cast<size_t>(flags.threads) + 128;  // loads, questions
+  ASSIGN_OR_RETURN(auto server, RpcServer::Listen(loop, std::move(options)));
+  service.RegisterOn(*server);
+  server->Serve();
+  return server;
+}
+
+Status Serve(const Flags& flags) {
+  RETURN_IF_ERROR(InitProcess({"kiln-worker", flags.log_level, flags.die_with_parent}));
+  RETURN_IF_ERROR(CheckTargetLimit());
+  for (const std::string& plugin : flags.plugins) RETURN_IF_ERROR(LoadPlugin(plugin));
+  TierOptions tier_options = TierOptionsFrom(flags);
+  const bool plans = !flags.store.empty() && !tier_options.targets.empty();
+  ASSIGN_OR_RETURN(Security security, SecurityFrom(flags, plans));
+  ASSIGN_OR_RETURN(auto loop, Loop::Start("worker-loop"));
+  std::unique_ptr<Fleet> fleet;
+  if (plans) {
+    ASSIGN_OR_RETURN(fleet, ConnectFleet(flags, security, tier_options.targets.front(), *loop));
+  }
+  std::unique_ptr<PerfMap> perf_map;
+  if (flags.perf_map) {
+    ASSIGN_OR_RETURN(perf_map, PerfMap::Open(PerfMap::DefaultPath()));
+    tier_options.perf_map = perf_map.get();
+  }
+  RETURN_IF_ERROR(InstallFaultHandler(plans ? flags.disk_cache : ""));
+  MemoryBudget budget(flags.memory_bytes);
+  tier_options.budget = &budget;
+  EpochDomain epochs;
+  TierController tiers(epochs, plans ? fleet->services.get() : nullptr, InterpretRecipe, tier_options);
+  std::optional<HintsAsLongAs> hints;
+  if (plans) hints.emplace(*fleet->hints, tiers);
+  ModelRegistry registry(epochs, tiers);
+  RETURN_IF_ERROR(LoadModels(flags, registry));
   if (plans && !flags.models.empty() && !tiers.WaitWarm(flags.warm_wait_ms))
     spdlog::warn("the cache store did not answer within {} ms; starting cold", flags.warm_wait_ms);
   ASSIGN_OR_RETURN(WorkerServiceOptions service_options, ServiceOptionsFrom(flags));
   service_options.budget = &budget;
   auto service = std::make_unique<WorkerService>(registry, tiers, epochs, std::move(service_options));
-  RpcServerOptions server_options;
-  server_options.endpoints = flags.listen;
-  server_options.security = server_security;
-  server_options.pending_max = flags.queue + static_cast<size_t>(flags.threads) + 128;  // loads, questions
-  ASSIGN_OR_RETURN(auto server, RpcServer::Listen(*loop, std::move(server_options)));
-  service->RegisterOn(*server);
-  server->Serve();
-  std::string addresses;
-  for (const std::string& endpoint : server->endpoints()) addresses += (addresses.empty() ? "listen=" : ",") + endpoint;
+  ASSIGN_OR_RETURN(auto server, Listen(flags, security.server, *service, *loop));
   std::unique_ptr<MetricsEndpoint> metrics;
   if (!flags.metrics.empty()) {
     ASSIGN_OR_RETURN(metrics, MetricsEndpoint::Start(MetricService::kWorker, flags.metrics,
                                                      [service = service.get()] { return service->Snapshot(); }));
-    addresses += " metrics=" + metrics->address();
   }
-  AnnounceReady(addresses);
+  AnnounceReady(AddressesText(server->endpoints(), {{"metrics", metrics ? metrics->address() : std::string()}}));
   while (WaitForStop() == StopWait::kReload) {
-    LogReload(keys ? keys->Reload(server_security, plans ? &trusted : nullptr) : Status());
+    LogReload(security.keys ? security.keys->Reload(security.server, plans ? &fleet->trusted : nullptr) : Status());
     tiers.OnSignersChanged();
   }
   metrics.reset();
@@ -211,9 +239,8 @@ Status Serve(const Flags& flags) {
   return {};
 }
 
-int Main(int argc, char** argv) {
-  Flags flags;
-  CLI::App app("kiln-worker: runs dynamic-shape models; interprets at once, hot-swaps compiled plans");
+// What is served, where, and whom it is connected to.
+void AddPlaceFlags(CLI::App& app, Flags& flags) {
   app.add_option("--listen", flags.listen, "endpoints to answer on (tcp://host:port or ipc://path)")
       ->capture_default_str();
   app.add_option("--model", flags.models, "NAME=PATH of a model to load at the start; may be repeated");
@@ -224,10 +251,16 @@ int Main(int argc, char** argv) {
   app.add_option("--compile", flags.compile, "compile service endpoint; without one, plans come from the cache only");
   app.add_option("--keys", flags.keys, "key directory: curve keys, allow.list, signers.list")->capture_default_str();
   app.add_flag("--insecure", flags.insecure, "no CURVE; only on loopback and ipc");
-  app.add_option("--threads", flags.threads, "request threads")->check(CLI::Range(1, 200))->capture_default_str();
+}
+
+// Requests: how many at a time, what they may hold, and what streams keep between them.
+void AddRequestFlags(CLI::App& app, Flags& flags) {
+  app.add_option("--threads", flags.threads, "request threads")
+      ->check(CLI::Range(1, limits::kThreadsMax))
+      ->capture_default_str();
   app.add_option("--kernel-threads", flags.kernel_threads,
                  "threads that large kernels run on at a time, over all requests; 1 keeps each on its request's thread")
-      ->check(CLI::Range(1, 200))
+      ->check(CLI::Range(1, limits::kThreadsMax))
       ->capture_default_str();
   app.add_option("--queue", flags.queue, "requests that may wait")
       ->check(CLI::Range(1, 100'000))
@@ -253,6 +286,10 @@ int Main(int argc, char** argv) {
   app.add_option("--stream-idle-s", flags.stream_idle_s, "a stream without a run for so long is forgotten")
       ->check(CLI::Range(1, 7 * 86'400))
       ->capture_default_str();
+}
+
+// When plans are asked for, checked and kept.
+void AddPlanFlags(CLI::App& app, Flags& flags) {
   app.add_option("--disk-cache", flags.disk_cache, "directory for fetched plans and kernels");
   app.add_option("--disk-cache-bytes", flags.disk_cache_bytes, "its size limit")
       ->check(CLI::Range(int64_t{1} << 20, int64_t{1} << 50))
@@ -275,16 +312,25 @@ int Main(int argc, char** argv) {
   app.add_option("--plans", flags.plans_max, "plans per segment")
       ->check(CLI::Range(size_t{1}, limits::kSlotPlansMax))
       ->capture_default_str();
+}
+
+// How the process is watched.
+void AddProcessFlags(CLI::App& app, Flags& flags) {
   app.add_flag("--gdb-symbols", flags.gdb_symbols, "name generated kernels for gdb, through its JIT interface");
   app.add_flag("--perf-map", flags.perf_map, "name generated kernels for perf in /tmp/perf-PID.map");
   app.add_option("--metrics", flags.metrics, "HOST:PORT that answers /metrics for Prometheus (plain HTTP)");
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error, off")->capture_default_str();
   app.add_flag("--die-with-parent", flags.die_with_parent, "end when the parent process ends");
-  if (const auto status = ParseFlags(app, argc, argv)) return *status;
-  const Status status = Serve(flags);
-  if (status.has_value()) return 0;
-  spdlog::error("{}", ToString(status.error()));
-  return ErrorExitCode(status.error().code);
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("kiln-worker: runs dynamic-shape models; interprets at once, hot-swaps compiled plans");
+  AddPlaceFlags(app, flags);
+  AddRequestFlags(app, flags);
+  AddPlanFlags(app, flags);
+  AddProcessFlags(app, flags);
+  return RunService("kiln-worker", app, argc, argv, [&] { return Serve(flags); });
 }
 
 }  // namespace

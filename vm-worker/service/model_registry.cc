@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include "common/base/clock.h"
+#include "common/base/limits.h"
 #include "vm-worker/onnx/model_source.h"
 
 namespace kiln {
@@ -82,9 +83,9 @@ Result<std::shared_ptr<const ServedModel>> ModelRegistry::FindVariant(const std:
   if (entry == entries_.end()) return Fail(ErrorCode::kNotFound, "no model \"" + name + "\" is loaded");
   const auto& variants = entry->second.variants;
   if (const auto it = variants.find(overrides); it != variants.end()) return it->second;
-  if (variants.size() < kVariantsMax) return nullptr;
+  if (variants.size() < limits::kModelVariantsMax) return nullptr;
   return Fail(ErrorCode::kLimitExceeded,
-              "model \"" + name + "\" answers runs that override " + std::to_string(kVariantsMax) +
+              "model \"" + name + "\" answers runs that override " + std::to_string(limits::kModelVariantsMax) +
                   " different sets of initialisers already; load it under another name for more");
 }
 

@@ -37,8 +37,7 @@ class ModelRegistry {
   // NotFound names what is loaded.
   Result<std::shared_ptr<const ServedModel>> Find(const std::string& name) const;
   // The model with those optional inputs as inputs, a program of its own that is kept with the model; null: it is not
-  // loaded. LimitExceeded beyond kVariantsMax sets of names.
-  static constexpr size_t kVariantsMax = 4;
+  // loaded. LimitExceeded beyond kModelVariantsMax sets of names.
   Result<std::shared_ptr<const ServedModel>> FindVariant(const std::string& name,
                                                          const std::vector<std::string>& overrides) const;
   // Loads it, where it is not loaded; blocks as Load does.

@@ -5,6 +5,7 @@
 
 #include "common/base/caught.h"
 #include "common/base/clock.h"
+#include "common/base/limits.h"
 #include "common/native/fault_handler.h"
 #include "common/tensor/try_tensor.h"
 #include "vm-worker/explain/explain_model.h"
@@ -15,10 +16,6 @@ namespace kiln {
 namespace {
 
 constexpr uint32_t kBusyRetryMs = 20;
-constexpr size_t kQuestionsMax = 64;
-constexpr size_t kLoadsMax = 16;
-// Beside its tensors an answer has names, sizes and an envelope.
-constexpr int64_t kAnswerBytesMax = static_cast<int64_t>(limits::kEnvelopeBytesMax) - (int64_t{1} << 20);
 
 // Outputs as they lie in the arena, until the answer is encoded; views are made contiguous. LimitExceeded, before
 // anything is copied, if they do not fit an answer.
@@ -27,9 +24,9 @@ Status AnswerWith(const ServedModel& served, std::span<const TensorRef> outputs,
   int64_t bytes = 0;
   for (size_t i = 0; i < outputs.size(); ++i)
     if (!kept[i]) bytes += outputs[i].bytes();
-  if (bytes > kAnswerBytesMax)
+  if (bytes > limits::kMessageTensorBytesMax)
     return Fail(ErrorCode::kLimitExceeded, "the outputs have " + std::to_string(bytes) + " bytes; an answer holds " +
-                                               std::to_string(kAnswerBytesMax) +
+                                               std::to_string(limits::kMessageTensorBytesMax) +
                                                ". Run the model on a part of the batch at a time");
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (kept[i]) continue;
@@ -82,8 +79,8 @@ WorkerService::WorkerService(ModelRegistry& registry, TierController& tiers, Epo
       states_(std::move(options.states)),
       streams_(options.streams),
       idle_ms_(static_cast<uint64_t>(options.streams.idle_ns / 1'000'000)),
-      loads_(kLoadsMax),
-      questions_(kQuestionsMax) {
+      loads_(limits::kLoadsQueuedMax),
+      questions_(limits::kQuestionsQueuedMax) {
   loads_thread_ = std::thread([this] { AnswerThread(loads_); });
   questions_thread_ = std::thread([this] { AnswerThread(questions_); });
   for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { RunThread(); });
@@ -208,7 +205,7 @@ void WorkerService::RunThread() {
   Thread thread(arena_bytes_, budget_);
   thread.reader = epochs_.RegisterReader();
   if (thread.reader < 0)
-    spdlog::error("more than {} request threads: this one runs without plans", EpochDomain::kReadersMax);
+    spdlog::error("more than {} request threads: this one runs without plans", limits::kEpochReadersMax);
   while (std::optional<Work> work = queue_.Pop()) {
     if (IsExpired(*work)) continue;
     ++requests_;

@@ -1,19 +1,17 @@
 // Plans that gave a wrong result or faulted here: remembered over restarts, and told the store until it has heard.
 #include <algorithm>
 
+#include "common/base/limits.h"
 #include "vm-worker/tiering/tier_controller.h"
 
 namespace kiln {
-namespace {
-
-constexpr size_t kAccusationsMax = 256;  // beyond them the store is away, and each plan is out of use here anyway
-
-}  // namespace
+namespace {}  // namespace
 
 void TierController::Accuse(const PlanKey& key, const Digest& contents, cache::ReportKind kind,
                             const std::string& detail) {
   fetch_lane_->Post([services = services_, mark = PlanServices::Mark{key, contents}] { services->Remember(mark); });
-  if (accusations_.size() < kAccusationsMax) accusations_.try_emplace(key, Accusation{kind, detail, contents, false});
+  if (accusations_.size() < limits::kAccusationsMax)
+    accusations_.try_emplace(key, Accusation{kind, detail, contents, false});
   TellAccusations();
 }
 

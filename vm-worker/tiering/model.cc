@@ -1,12 +1,14 @@
 #include "vm-worker/tiering/model.h"
 
+#include "common/base/limits.h"
+
 namespace kiln {
 
 ShapeTimes* ShapeHistogram::Find(int segment, const Signature& signature) {
   auto& shapes = shapes_[segment];
   auto it = shapes.find(signature);
   if (it == shapes.end()) {
-    if (count_ >= kShapesMax) return nullptr;
+    if (count_ >= limits::kShapesPerThreadMax) return nullptr;
     it = shapes.try_emplace(signature, Entry{signature, {}}).first;
     ++count_;
   }

@@ -19,10 +19,9 @@
 namespace kiln {
 
 // Shapes of the calls of one model on one thread, until the control thread collects them. Bounded: of shapes beyond
-// kShapesMax nothing is kept.
+// kShapesPerThreadMax nothing is kept.
 class ShapeHistogram {
  public:
-  static constexpr size_t kShapesMax = 512;
   struct Entry {
     Signature signature;
     ShapeTimes times;

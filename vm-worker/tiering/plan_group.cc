@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "common/base/limits.h"
+
 namespace kiln {
 namespace {
-
-constexpr size_t kShapesPerSegmentMax = 1024;
 
 using TakenShapes = std::unordered_map<int, std::vector<ShapeHistogram::Entry>>;
 
@@ -73,8 +73,8 @@ void Group::AddShape(const ShapeHistogram::Entry& entry) {
   if (!BindSymbols(*segment, inputs, parts->parameters, values).has_value()) return;
   if (entry.times.interpreted.calls > 0) last_interpreted = SeenCall{values, parts->inputs};
   const auto it = shapes.find(values);
-  no_room |= it == shapes.end() && shapes.size() >= kShapesPerSegmentMax;
-  if (it == shapes.end() && shapes.size() >= kShapesPerSegmentMax) return;
+  no_room |= it == shapes.end() && shapes.size() >= limits::kShapesPerSegmentMax;
+  if (it == shapes.end() && shapes.size() >= limits::kShapesPerSegmentMax) return;
   (it == shapes.end() ? shapes[std::move(values)] : it->second).Add(entry.times);
   shapes_changed = true;
 }

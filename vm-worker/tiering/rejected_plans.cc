@@ -2,10 +2,12 @@
 
 #include <algorithm>
 
+#include "common/base/limits.h"
+
 namespace kiln {
 
 int64_t RejectedPlans::Reject(const PlanKey& key, const Digest& contents, int64_t now_ns) {
-  if (plans_.size() >= kMax && !plans_.contains(key))
+  if (plans_.size() >= limits::kRejectedPlansMax && !plans_.contains(key))
     plans_.erase(std::min_element(plans_.begin(), plans_.end(),
                                   [](const auto& a, const auto& b) { return a.second.retry_ns < b.second.retry_ns; }));
   const auto [it, fresh] = plans_.try_emplace(key);

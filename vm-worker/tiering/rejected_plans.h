@@ -10,10 +10,10 @@
 namespace kiln {
 
 // Plans are told apart by contents (FetchedPlan::contents: the plan's bytes, kernels by hash), not by key: another plan
-// under a rejected key is welcome. Bounded: beyond kMax keys the one that is due first is forgotten. Not thread-safe.
+// under a rejected key is welcome. Bounded: beyond kRejectedPlansMax keys the one that is due first is forgotten. Not
+// thread-safe.
 class RejectedPlans {
  public:
-  static constexpr size_t kMax = 256;
   static constexpr int64_t kPauseFirstMs = 5'000, kPauseMaxMs = 600'000;
 
   // `contents` is zero where they could not be read. Rejected again unchanged, the pause doubles. Returns it in ms.

@@ -5,12 +5,11 @@
 #include <algorithm>
 
 #include "common/base/caught.h"
+#include "common/base/limits.h"
 #include "vm-worker/tiering/thread_observer.h"
 
 namespace kiln {
 namespace {
-
-constexpr size_t kFetchesMax = 4096;
 
 ShadowRunner::Options ShadowOptionsOf(const TierOptions& options) {
   ShadowRunner::Options shadow = options.shadow;
@@ -24,7 +23,7 @@ ShadowRunner::Options ShadowOptionsOf(const TierOptions& options) {
 
 TierController::TierController(EpochDomain& epochs, PlanServices* services, RecipeRunner recipes, TierOptions options)
     : epochs_(epochs), services_(services), packer_(std::move(recipes), options.budget), options_(std::move(options)) {
-  fetch_lane_ = std::make_unique<JobLane>(kFetchesMax, options_.own_threads);
+  fetch_lane_ = std::make_unique<JobLane>(limits::kFetchesQueuedMax, options_.own_threads);
   shadow_ = std::make_unique<ShadowRunner>(ShadowOptionsOf(options_), [this](ShadowVerdict verdict) {
     mailbox_->Post([this, verdict = std::move(verdict)] { OnVerdict(verdict); });
   });
@@ -184,7 +183,7 @@ std::unique_ptr<CallObserver> TierController::MakeObserver(const std::shared_ptr
   return std::make_unique<ThreadObserver>(*model, thread, *shadow_);
 }
 
-void TierController::OnNewHead(uint64_t) {
+void TierController::OnNewHead() {
   std::lock_guard lock(mailbox_->mutex);
   mailbox_->head_changed = true;
 }

@@ -73,7 +73,7 @@ class TierController {
   // The observer for one worker thread of a model; owned by the caller, ends before the controller.
   std::unique_ptr<CallObserver> MakeObserver(const std::shared_ptr<Model>& model, ModelThread& thread);
   // A hint that the store's change log moved. Any thread.
-  void OnNewHead(uint64_t head);
+  void OnNewHead();
   // The list of signers was read again: plans of those that are not believed any more are withdrawn. Any thread.
   void OnSignersChanged();
   // One round of the control thread, after what waits on the fetch lane and for shadow runs; false: nothing was

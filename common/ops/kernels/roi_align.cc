@@ -2,14 +2,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/base/limits.h"
 #include "common/ops/kernels/kernel.h"
 #include "common/ops/kernels/table.h"
 
 namespace kiln::kernels {
 namespace {
-
-// Samples of one bin, and positions of one axis of a box; a box that needs more is no box of an image.
-constexpr int64_t kSamplesMax = 1 << 24;
 
 struct Rules {
   int64_t sampling_ratio;
@@ -27,9 +25,9 @@ Result<Rules> ReadRules(const Attributes& attributes) {
     return Fail(ErrorCode::kInvalidArgument, "coordinate_transformation_mode '" + std::string(transform) +
                                                  "' of RoiAlign is not half_pixel or output_half_pixel");
   }
-  if (ratio < 0 || ratio > kSamplesMax) {
-    return Fail(ErrorCode::kInvalidArgument,
-                "sampling_ratio " + std::to_string(ratio) + " of RoiAlign is not in 0.." + std::to_string(kSamplesMax));
+  if (ratio < 0 || ratio > limits::kRoiSamplesMax) {
+    return Fail(ErrorCode::kInvalidArgument, "sampling_ratio " + std::to_string(ratio) + " of RoiAlign is not in 0.." +
+                                                 std::to_string(limits::kRoiSamplesMax));
   }
   return Rules{.sampling_ratio = ratio,
                .scale = attributes.Float("spatial_scale", 1),
@@ -112,7 +110,7 @@ struct RoiAlignOf {
     for (int64_t m = 0; m < out.dims[0]; ++m) {
       ASSIGN_OR_RETURN(const Samples rows, Checked<T>(call, rules, m, 1, bins_y));
       ASSIGN_OR_RETURN(const Samples columns, Checked<T>(call, rules, m, 0, bins_x));
-      if (rows.count > 0 && columns.count > kSamplesMax / rows.count) return TooManySamples(m);
+      if (rows.count > 0 && columns.count > limits::kRoiSamplesMax / rows.count) return TooManySamples(m);
       RETURN_IF_ERROR(CheckBatchIndex(call, m));
       positions = std::max(positions, rows.count * bins_y + columns.count * bins_x);
     }
@@ -143,13 +141,13 @@ struct RoiAlignOf {
   static Result<Samples> Checked(const KernelCall& call, const Rules& rules, int64_t m, int64_t first, int64_t bins) {
     const T* box = call.inputs[1].as<T>() + m * 4;
     const Samples samples = SamplesOf(rules, double{box[first]}, double{box[first + 2]}, bins);
-    if (samples.count > kSamplesMax / bins) return TooManySamples(m);
+    if (samples.count > limits::kRoiSamplesMax / bins) return TooManySamples(m);
     return samples;
   }
 
   static std::unexpected<Error> TooManySamples(int64_t m) {
     return Fail(ErrorCode::kOutOfRange, "box " + std::to_string(m) + " of RoiAlign needs more than " +
-                                            std::to_string(kSamplesMax) +
+                                            std::to_string(limits::kRoiSamplesMax) +
                                             " samples; set sampling_ratio or check the boxes");
   }
 

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "common/artifact/kernel_blob.h"
+#include "common/base/limits.h"
 
 namespace kiln::codegen {
 namespace {
@@ -89,7 +90,7 @@ class Listing {
       uint64_t at = pending.back();
       pending.pop_back();
       while (at < blob_.bytes.size() && !code_.contains(at)) {
-        if (code_.size() >= kListingInstructionsMax) return;
+        if (code_.size() >= limits::kListingInstructionsMax) return;
         const Instruction* read = Read(at);
         if (read == nullptr) break;
         uint64_t target = 0;
@@ -109,7 +110,7 @@ class Listing {
     std::string text = Summary();
     uint64_t next = blob_.entry_offset;
     for (const auto& [at, instruction] : code_) {
-      if (text.size() > kListingBytesMax) return text + kRestLeftOut;
+      if (text.size() > limits::kListingBytesMax) return text + kRestLeftOut;
       if (at != next && at != code_.begin()->first) text += "\n";
       if (at == blob_.entry_offset) text += "entry:\n";
       if (const auto loop = loops_.find(at); loop != loops_.end()) {
@@ -121,7 +122,7 @@ class Listing {
       text += fmt::format("  {:5x}  {}\n", at, Line(at, instruction));
       next = at + instruction.size;
     }
-    return code_.size() < kListingInstructionsMax ? text : text + kRestLeftOut;
+    return code_.size() < limits::kListingInstructionsMax ? text : text + kRestLeftOut;
   }
 
  private:

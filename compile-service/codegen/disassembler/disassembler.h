@@ -8,9 +8,6 @@
 
 namespace kiln::codegen {
 
-inline constexpr size_t kListingBytesMax = size_t{2} << 20;
-inline constexpr size_t kListingInstructionsMax = 30'000;
-
 // The instructions of a kernel blob that its entry reaches, in address order: jump targets are labels, loop heads say
 // how many jumps come back to them, constants that an instruction reads relative to itself are shown as f32, and the
 // kinds of instructions are counted in front. Bytes that no instruction reaches are counted as constants. Intel syntax

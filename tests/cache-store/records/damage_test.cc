@@ -85,6 +85,34 @@ TEST_F(RecordsTest, DamagedKernelTakesItsPlansAlong) {
   EXPECT_TRUE(HasKernel(11) && HasPlan(2));
 }
 
+TEST_F(RecordsTest, AKernelThatIsPublishedWhileItIsLookedForIsNotTakenForDamaged) {
+  ASSERT_TRUE(Publish(1, {10}));
+  disk_.hidden_once = DigestKey(KernelIdOf(Kernel(10)));
+  EXPECT_TRUE(HasKernel(10)) << "looked for again before it is dropped";
+  EXPECT_FALSE(disk_.hidden_once.has_value());
+  EXPECT_EQ(records_->Count(Counter::entries_damaged), 0u);
+  EXPECT_TRUE(HasPlan(1));
+}
+
+// What a later version wrote, sealed and whole: peers of this one could not read a reply that tells of it.
+TEST_F(RecordsTest, AKindOfALaterVersionIsDroppedAndNothingElse) {
+  ASSERT_TRUE(Publish(1, {10}));
+  ASSERT_TRUE(Publish(2, {11}));
+  const std::string index_key = SegmentIndexKey(D(200), D(1));
+  const Bytes sealed = disk_.kv->Get(Space::kSegmentIndex, index_key)->value();
+  PlanInfo info = DecodeInfo(*Unseal(Space::kSegmentIndex, index_key, sealed)).value();
+  info.evidence.validation = static_cast<ValidationKind>(200);
+  KvBatch batch;
+  batch.Put(Space::kSegmentIndex, index_key, Seal(Space::kSegmentIndex, index_key, EncodeInfo(info)));
+  const std::string change_key = SequenceKey(records_->head());
+  const Bytes change = EncodeChange({records_->head(), static_cast<cache::ChangeKind>(200), D(2), D(200), "x86-64-v3"});
+  batch.Put(Space::kChangeLog, change_key, Seal(Space::kChangeLog, change_key, change));
+  ASSERT_TRUE(disk_.kv->Write(batch));
+  Open();
+  EXPECT_EQ(records_->Count(Counter::entries_damaged), 2u);
+  EXPECT_EQ(VariantKeys(), std::vector{D(2)});
+}
+
 TEST_F(RecordsTest, KernelsSwappedOnDiskAreNotServed) {
   ASSERT_TRUE(Publish(1, {10, 11}));
   std::vector<Entry> blobs;

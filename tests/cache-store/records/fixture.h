@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,8 @@ class HandClock final : public Clock {
 // The "disk": shared by successive stores.
 struct Disk {
   std::unique_ptr<KvStore> kv = MakeMemoryStore();
-  int writes_until_full = -1;  // negative: never
+  int writes_until_full = -1;              // negative: never
+  std::optional<std::string> hidden_once;  // the next read of this key finds nothing
 };
 
 class DiskStore final : public KvStore {
@@ -36,6 +38,10 @@ class DiskStore final : public KvStore {
   explicit DiskStore(Disk& disk) : disk_(disk) {}
   KvProperties properties() const override { return {.durable = true, .exact_leases = true}; }
   Result<std::optional<Bytes>> Get(Space space, std::string_view key) const override {
+    if (disk_.hidden_once == key) {
+      disk_.hidden_once.reset();
+      return std::optional<Bytes>();
+    }
     return disk_.kv->Get(space, key);
   }
   Status Write(const KvBatch& batch) override {

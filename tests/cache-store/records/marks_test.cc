@@ -72,13 +72,26 @@ TEST_F(RecordsTest, WitnessesOutliveARestart) {
   const auto report = [&](ReportKind kind, uint32_t runs, const std::string& machine) {
     return *Do(cache::ReportRequest{D(1), kind, runs, "w", ""}, Role::kWorker, machine);
   };
-  EXPECT_EQ(report(ReportKind::kShadowOk, 100, "a").shadow_runs, kCleanRunsPerMachineMax);
+  EXPECT_EQ(report(ReportKind::kShadowOk, 100, "a").shadow_runs, limits::kCleanRunsPerMachineMax);
   Open();
-  EXPECT_EQ(report(ReportKind::kShadowOk, 100, "a").shadow_runs, kCleanRunsPerMachineMax) << "counted before";
+  EXPECT_EQ(report(ReportKind::kShadowOk, 100, "a").shadow_runs, limits::kCleanRunsPerMachineMax) << "counted before";
   EXPECT_FALSE(report(ReportKind::kMismatch, 1, "a").quarantined);
   Open();
   EXPECT_FALSE(report(ReportKind::kMismatch, 1, "a").quarantined) << "the same machine";
   EXPECT_TRUE(report(ReportKind::kMismatch, 1, "b").quarantined);
+}
+
+TEST_F(RecordsTest, AWitnessThatCouldNotBeWrittenIsWrittenLater) {
+  ASSERT_TRUE(Publish(1, {10}));
+  const auto report = [&](const std::string& machine) {
+    return Do(cache::ReportRequest{D(1), ReportKind::kMismatch, 1, "w", ""}, Role::kWorker, machine)->quarantined;
+  };
+  disk_.writes_until_full = 0;
+  EXPECT_FALSE(report("a"));
+  disk_.writes_until_full = -1;
+  records_->Tick();
+  Open();
+  EXPECT_TRUE(report("b")) << "the second machine";
 }
 
 // Workers finish runs of a record after another has taken its place.
@@ -124,9 +137,9 @@ TEST_F(RecordsTest, OneMachineCannotClaimCleanRunsWithoutEnd) {
   const auto report = [&](uint32_t runs, const std::string& machine) {
     return Do(cache::ReportRequest{D(1), ReportKind::kShadowOk, runs, "w", ""}, Role::kWorker, machine)->shadow_runs;
   };
-  EXPECT_EQ(report(1'000'000, "a"), kCleanRunsPerMachineMax);
-  EXPECT_EQ(report(UINT32_MAX, "a"), kCleanRunsPerMachineMax);
-  EXPECT_EQ(report(3, "b"), kCleanRunsPerMachineMax + 3);
+  EXPECT_EQ(report(1'000'000, "a"), limits::kCleanRunsPerMachineMax);
+  EXPECT_EQ(report(UINT32_MAX, "a"), limits::kCleanRunsPerMachineMax);
+  EXPECT_EQ(report(3, "b"), limits::kCleanRunsPerMachineMax + 3);
 }
 
 TEST_F(RecordsTest, ABadReportTakesTheWordOfOthersBack) {

@@ -64,6 +64,15 @@ TEST_F(SpaceTest, HardLimitRefusesWhatPinsLeaveNoRoomFor) {
   EXPECT_EQ(Do(cache::PinRequest{D(99), true}).error().code, ErrorCode::kNotFound);
 }
 
+TEST_F(SpaceTest, KernelsOfOneRequestDoNotPushEachOtherOut) {
+  cache::PublishBlobsRequest request;
+  for (uint8_t fill = 1; fill <= 11; ++fill) request.blobs.push_back(Kernel(fill, kKernelBytes));
+  EXPECT_EQ(Do(request).error().code, ErrorCode::kResourceExhausted);
+  request.blobs.resize(10);
+  ASSERT_TRUE(Do(request));
+  for (uint8_t fill = 1; fill <= 10; ++fill) EXPECT_TRUE(HasKernel(fill, kKernelBytes)) << int{fill};
+}
+
 TEST_F(SpaceTest, EvictionForAPlanNeverTakesTheKernelsItNeeds) {
   for (uint8_t number = 1; number <= 8; ++number) ASSERT_TRUE(Publish(number, {number}, kKernelBytes));
   // Plan 20 reuses every kernel of the plans that will be evicted for its record.

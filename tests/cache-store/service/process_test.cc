@@ -18,6 +18,7 @@
 #include "common/cache_api/client.h"
 #include "common/security/key_directory.h"
 #include "tests/support/scrape.h"
+#include "tests/support/shell.h"
 
 namespace kiln {
 namespace {
@@ -105,11 +106,9 @@ class ProcessTest : public ::testing::Test {
   std::string Tool(const std::string& arguments, int* status) {
     const std::string command =
         KILN_BIN_DIR "/kiln cache --store ipc://" + directory_ + "/cache " + arguments + " 2>&1";
-    std::string output;
-    FILE* pipe = ::popen(command.c_str(), "r");
-    for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) output.push_back(static_cast<char>(c));
-    *status = WEXITSTATUS(::pclose(pipe));
-    return output;
+    testing::ShellRun run = testing::RunShell(command);
+    *status = run.status;
+    return std::move(run.output);
   }
 
   std::string directory_;

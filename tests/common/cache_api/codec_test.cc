@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "common/base/limits.h"
+
 namespace kiln::cache {
 namespace {
 
@@ -192,8 +194,26 @@ TEST(CacheCodec, UnknownKindsAndMissingPartsAreErrors) {
   EXPECT_EQ(Decode(std::move(chunks), blobs).error().code, ErrorCode::kMalformed);
   LookupKernelsRequest many;
   LookupKernelsRequest out;
-  many.keys.resize(kKeysMax + 1);
+  many.keys.resize(limits::kMessageKeysMax + 1);
   EXPECT_EQ(Decode(Encode(many), out).error().code, ErrorCode::kLimitExceeded);
+}
+
+TEST(CacheCodec, AHintIsItsEightBytesAndNothingElseIs) {
+  for (const uint64_t head : {uint64_t{0}, uint64_t{1}, uint64_t{0x0102030405060708}, UINT64_MAX}) {
+    const Bytes hint = EncodeHint(head);
+    EXPECT_EQ(DecodeHint(hint).value(), head);
+    for (size_t size = 0; size < hint.size(); ++size)
+      EXPECT_EQ(DecodeHint(std::span(hint).first(size)).error().code, ErrorCode::kMalformed) << size << " bytes";
+    Bytes longer = hint;
+    longer.push_back(0);
+    EXPECT_EQ(DecodeHint(longer).error().code, ErrorCode::kMalformed);
+    for (size_t bit = 0; bit < 64; ++bit) {
+      Bytes flipped = hint;
+      flipped[bit / 8] ^= static_cast<uint8_t>(1 << (bit % 8));
+      EXPECT_EQ(DecodeHint(flipped).value(), head ^ uint64_t{1} << bit) << "another head, which the log is asked about";
+    }
+  }
+  EXPECT_EQ(EncodeHint(0x0102030405060708), (Bytes{8, 7, 6, 5, 4, 3, 2, 1})) << "what peers of other builds send";
 }
 
 TEST(CacheCodec, RolesFollowTheTable) {

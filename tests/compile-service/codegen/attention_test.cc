@@ -111,28 +111,19 @@ SpecCase RandomAttention(std::mt19937_64& random, Target target) {
   return builder.Finish(spec, "attention");
 }
 
-class AttentionCode : public ::testing::TestWithParam<Target> {};
+class AttentionCode : public SpecTest {};
 
 TEST_P(AttentionCode, AgreesWithTheEvaluatorOnRandomSpecs) {
-  std::mt19937_64 random(Seed());
-  for (int i = 0; i < 60 && !HasFatalFailure(); ++i)
-    ExpectAgreesWithEvaluator(RandomAttention(random, GetParam()), GetParam(), random);
+  ExpectAgreement(60, RandomAttention);
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, AttentionCode, ::testing::ValuesIn(HostTargets()),
                          [](const auto& info) { return TargetTestName(info.param); });
 
-class EmulatedAttentionCode : public ::testing::TestWithParam<Target> {
- protected:
-  void SetUp() override {
-    if (const auto why = WhyNotEmulated(GetParam())) GTEST_SKIP() << *why;
-  }
-};
+class EmulatedAttentionCode : public EmulatedSpecTest {};
 
 TEST_P(EmulatedAttentionCode, AgreesOnRandomSpecs) {
-  std::mt19937_64 random(Seed());
-  for (int i = 0; i < 12 && !HasFatalFailure(); ++i)
-    ExpectEmulatedAgreesWithEvaluator(RandomAttention(random, GetParam()), GetParam(), random);
+  ExpectAgreement(12, RandomAttention);
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, EmulatedAttentionCode, ::testing::ValuesIn(EmulatedTargets()),

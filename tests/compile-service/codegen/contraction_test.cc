@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "tests/compile-service/codegen/spec_case.h"
 #include "tests/support/emulated_kernel.h"
@@ -138,7 +139,9 @@ SpecCase LongMatmul(std::mt19937_64& random, Target target) {
   spec.k = SpecInt::Const(k);
   const int64_t m = builder.Coin() ? Pick(random, 1, 9) : Pick(random, 63, 66) * spec.tile.mr + Pick(random, -1, 1);
   SpecCase test = Matmul(builder, spec, {m, std::max<int64_t>(1, width * Pick(random, 0, 1) + Pick(random, -1, 2)), k});
-  test.tolerance *= std::max(1.0, static_cast<double>(k) / 500);  // rounding grows with the number of terms
+  // Products of numbers in [-1, 1] deviate by 1/3, so a sum of j by sqrt(j)/3, and each rounding of it errs by at most
+  // 2^-24/sqrt(3) of that: together k 2^-24/sqrt(54). There are some ten thousand elements: six deviations.
+  test.tolerance = std::max(test.tolerance, 6 * static_cast<double>(k) * 0x1p-24 / std::sqrt(54.0));
   return test;
 }
 
@@ -165,52 +168,35 @@ SpecCase RandomConvolution(std::mt19937_64& random, Target target) {
   return builder.Finish(spec, "convolution");
 }
 
-class ContractionCode : public ::testing::TestWithParam<Target> {};
+class ContractionCode : public SpecTest {};
 
 TEST_P(ContractionCode, AgreesWithTheEvaluatorOnRandomMatmuls) {
-  std::mt19937_64 random(Seed());
-  for (int i = 0; i < 90 && !HasFatalFailure(); ++i)
-    ExpectAgreesWithEvaluator(RandomMatmul(random, GetParam()), GetParam(), random);
+  ExpectAgreement(90, RandomMatmul);
 }
 
 TEST_P(ContractionCode, AgreesWithTheEvaluatorOnLongSums) {
-  std::mt19937_64 random(Seed());
-  for (int i = 0; i < 8 && !HasFatalFailure(); ++i)
-    ExpectAgreesWithEvaluator(LongMatmul(random, GetParam()), GetParam(), random);
+  ExpectAgreement(8, LongMatmul);
 }
 
 TEST_P(ContractionCode, AgreesWithTheEvaluatorOnRandomConvolutions) {
-  std::mt19937_64 random(Seed());
-  for (int i = 0; i < 40 && !HasFatalFailure(); ++i)
-    ExpectAgreesWithEvaluator(RandomConvolution(random, GetParam()), GetParam(), random);
+  ExpectAgreement(40, RandomConvolution);
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, ContractionCode, ::testing::ValuesIn(HostTargets()),
                          [](const auto& info) { return TargetTestName(info.param); });
 
-class EmulatedContractionCode : public ::testing::TestWithParam<Target> {
- protected:
-  void SetUp() override {
-    if (const auto why = WhyNotEmulated(GetParam())) GTEST_SKIP() << *why;
-  }
-};
+class EmulatedContractionCode : public EmulatedSpecTest {};
 
 TEST_P(EmulatedContractionCode, AgreesOnMatmuls) {
-  std::mt19937_64 random(Seed());
-  for (int i = 0; i < 10 && !HasFatalFailure(); ++i)
-    ExpectEmulatedAgreesWithEvaluator(RandomMatmul(random, GetParam()), GetParam(), random);
+  ExpectAgreement(10, RandomMatmul);
 }
 
 TEST_P(EmulatedContractionCode, AgreesOnLongSums) {
-  std::mt19937_64 random(Seed());
-  for (int i = 0; i < 2 && !HasFatalFailure(); ++i)
-    ExpectEmulatedAgreesWithEvaluator(LongMatmul(random, GetParam()), GetParam(), random);
+  ExpectAgreement(2, LongMatmul);
 }
 
 TEST_P(EmulatedContractionCode, AgreesOnConvolutions) {
-  std::mt19937_64 random(Seed());
-  for (int i = 0; i < 8 && !HasFatalFailure(); ++i)
-    ExpectEmulatedAgreesWithEvaluator(RandomConvolution(random, GetParam()), GetParam(), random);
+  ExpectAgreement(8, RandomConvolution);
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, EmulatedContractionCode, ::testing::ValuesIn(EmulatedTargets()),

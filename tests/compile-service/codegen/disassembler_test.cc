@@ -6,6 +6,7 @@
 #include <random>
 
 #include "common/artifact/kernel_blob.h"
+#include "common/base/limits.h"
 #include "compile-service/codegen/llvm/kernel_compiler.h"
 
 namespace kiln::codegen {
@@ -60,7 +61,7 @@ TEST(Disassembler, EndlessCodeIsCutOff) {
   const auto listing = Disassemble(BuildKernelBlob(Target::kX86V2, 0, std::vector<uint8_t>(size_t{1} << 20, 0x90)));
   ASSERT_TRUE(listing.has_value()) << ToString(listing.error());
   EXPECT_THAT(*listing, HasSubstr("the rest is left out"));
-  EXPECT_LE(listing->size(), kListingBytesMax + 4096);
+  EXPECT_LE(listing->size(), limits::kListingBytesMax + 4096);
 }
 
 TEST(Disassembler, BytesThatAreNoKernelAreRefusedAndAnyCodeIsRead) {

@@ -97,12 +97,10 @@ SpecCase RandomRecurrence(std::mt19937_64& random, Target target) {
   return result;
 }
 
-class RecurrentCode : public ::testing::TestWithParam<Target> {};
+class RecurrentCode : public SpecTest {};
 
 TEST_P(RecurrentCode, AgreesWithTheEvaluatorOnRandomRecurrences) {
-  std::mt19937_64 random(Seed());
-  for (int i = 0; i < 60 && !HasFatalFailure(); ++i)
-    ExpectAgreesWithEvaluator(RandomRecurrence(random, GetParam()), GetParam(), random);
+  ExpectAgreement(60, RandomRecurrence);
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, RecurrentCode, ::testing::ValuesIn(HostTargets()),

@@ -232,4 +232,20 @@ std::string TargetTestName(Target target) {
   return name;
 }
 
+void SpecTest::ExpectAgreement(int cases, MakeCase make) {
+  std::mt19937_64 random(Seed());
+  for (int i = 0; i < cases && !HasFatalFailure(); ++i)
+    ExpectAgreesWithEvaluator(make(random, GetParam()), GetParam(), random);
+}
+
+void EmulatedSpecTest::SetUp() {
+  if (const auto why = WhyNotEmulated(GetParam())) GTEST_SKIP() << *why;
+}
+
+void EmulatedSpecTest::ExpectAgreement(int cases, MakeCase make) {
+  std::mt19937_64 random(Seed());
+  for (int i = 0; i < cases && !HasFatalFailure(); ++i)
+    ExpectEmulatedAgreesWithEvaluator(make(random, GetParam()), GetParam(), random);
+}
+
 }  // namespace kiln::testing

@@ -1,6 +1,8 @@
 // A kernel spec with data, and the check that generated code agrees with the naive evaluator on it.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <random>
 #include <string>
@@ -74,5 +76,20 @@ void ExpectAgreesWithEvaluator(const SpecCase& test, Target target, std::mt19937
 void ExpectEmulatedAgreesWithEvaluator(const SpecCase& test, Target target, std::mt19937_64& random);
 
 std::string TargetTestName(Target target);  // as a test name may contain
+
+using MakeCase = SpecCase (*)(std::mt19937_64& random, Target target);
+
+// Code for a target that this host runs.
+class SpecTest : public ::testing::TestWithParam<Target> {
+ protected:
+  void ExpectAgreement(int cases, MakeCase make);
+};
+
+// Code for a target that an emulator runs; skipped where there is none.
+class EmulatedSpecTest : public ::testing::TestWithParam<Target> {
+ protected:
+  void SetUp() override;
+  void ExpectAgreement(int cases, MakeCase make);
+};
 
 }  // namespace kiln::testing

@@ -77,28 +77,19 @@ SpecCase RandomWindow(std::mt19937_64& random, Target target) {
   return builder.Finish(spec, name);
 }
 
-class WindowCode : public ::testing::TestWithParam<Target> {};
+class WindowCode : public SpecTest {};
 
 TEST_P(WindowCode, AgreesWithTheEvaluatorOnRandomWindows) {
-  std::mt19937_64 random(Seed());
-  for (int i = 0; i < 60 && !HasFatalFailure(); ++i)
-    ExpectAgreesWithEvaluator(RandomWindow(random, GetParam()), GetParam(), random);
+  ExpectAgreement(60, RandomWindow);
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, WindowCode, ::testing::ValuesIn(HostTargets()),
                          [](const auto& info) { return TargetTestName(info.param); });
 
-class EmulatedWindowCode : public ::testing::TestWithParam<Target> {
- protected:
-  void SetUp() override {
-    if (const auto why = WhyNotEmulated(GetParam())) GTEST_SKIP() << *why;
-  }
-};
+class EmulatedWindowCode : public EmulatedSpecTest {};
 
 TEST_P(EmulatedWindowCode, AgreesOnWindows) {
-  std::mt19937_64 random(Seed());
-  for (int i = 0; i < 12 && !HasFatalFailure(); ++i)
-    ExpectEmulatedAgreesWithEvaluator(RandomWindow(random, GetParam()), GetParam(), random);
+  ExpectAgreement(12, RandomWindow);
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, EmulatedWindowCode, ::testing::ValuesIn(EmulatedTargets()),

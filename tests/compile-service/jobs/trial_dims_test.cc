@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "common/base/limits.h"
 
 namespace kiln {
@@ -39,6 +41,13 @@ TEST(TrialDims, TheObservedCallComesFirstThenOnesAroundItTheSmallestAndOthers) {
 
 TEST(TrialDims, AnExactPlanHasOneCall) {
   EXPECT_THAT(TrialsOf(PlanOf({1, 1}, {320, 320}), {1, 320}), ElementsAre(ElementsAre(1, 320)));
+}
+
+// Hints come from workers.
+TEST(TrialDims, TheLargestNumbersAreNotPassed) {
+  const int64_t most = std::numeric_limits<int64_t>::max();
+  for (const std::vector<int64_t>& dims : TrialsOf(PlanOf({1}, {1}), {most, most - 1}))
+    for (const int64_t dim : dims) EXPECT_GE(dim, 1);
 }
 
 TEST(TrialDims, NothingOutsideTheGuardIsTried) {

@@ -28,4 +28,10 @@ SpecRunner CompiledRunner::runner() {
   };
 }
 
+std::function<SpecRunner(Target)> CompiledRunners() {
+  return [runners = std::make_shared<std::map<Target, CompiledRunner>>()](Target target) {
+    return runners->try_emplace(target, target).first->second.runner();
+  };
+}
+
 }  // namespace kiln::testing

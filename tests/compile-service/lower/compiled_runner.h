@@ -1,6 +1,7 @@
 // Runs specs as compiled kernels of the host, so that a lowered segment is checked together with code generation.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -26,5 +27,8 @@ class CompiledRunner {
   Result<std::unique_ptr<codegen::KernelCompiler>> compiler_;
   std::map<std::vector<uint8_t>, std::unique_ptr<ExecutableKernel>> kernels_;  // by canonical bytes
 };
+
+// A runner for every target that is asked for; they live as long as the function does.
+std::function<SpecRunner(Target)> CompiledRunners();
 
 }  // namespace kiln::testing

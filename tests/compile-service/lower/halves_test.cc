@@ -90,12 +90,7 @@ TEST(HalvesTest, KernelsGiveWhatTheInterpreterGives) {
       CheckOptions options{.shapes = c.shapes, .targets = HostTargets()};
       const lower::LoweredSegment naive = CheckSegment(segment, options);
       EXPECT_EQ(naive.coverage.reference_nodes, 0);
-      std::map<Target, std::unique_ptr<CompiledRunner>> runners;
-      options.runner = [&](Target target) {
-        std::unique_ptr<CompiledRunner>& runner = runners[target];
-        if (!runner) runner = std::make_unique<CompiledRunner>(target);
-        return runner->runner();
-      };
+      options.runner = CompiledRunners();
       CheckSegment(segment, options);
     }
   }

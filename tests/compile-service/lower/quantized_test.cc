@@ -30,12 +30,7 @@ void ExpectKernelsOnly(const std::string& text, std::vector<std::vector<int64_t>
   CheckOptions options{.shapes = std::move(shapes), .targets = HostTargets(), .tolerance = 0, .input_scale = scale};
   const lower::LoweredSegment naive = CheckSegment(segment, options);
   EXPECT_EQ(naive.coverage.reference_nodes, 0) << text;
-  std::map<Target, std::unique_ptr<CompiledRunner>> runners;
-  options.runner = [&](Target target) {
-    std::unique_ptr<CompiledRunner>& runner = runners[target];
-    if (!runner) runner = std::make_unique<CompiledRunner>(target);
-    return runner->runner();
-  };
+  options.runner = CompiledRunners();
   CheckSegment(segment, options);
 }
 

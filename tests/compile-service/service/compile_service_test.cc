@@ -208,6 +208,31 @@ TEST_F(CompileServiceTest, ARequestsOwnFailureIsRememberedTheStoresIsNot) {
   }
 }
 
+// Throws once on the `countdown`th reading after it was set.
+struct ThrowingClock final : Clock {
+  int64_t NowNs() const override {
+    ++readings;
+    if (countdown.load() > 0 && countdown.fetch_sub(1) == 1) throw std::bad_alloc();
+    return SystemClock().NowNs();
+  }
+  int64_t WallMs() const override { return SystemClock().WallMs(); }
+  mutable std::atomic<int> readings{0}, countdown{0};
+};
+
+TEST_F(CompileServiceTest, AJobThatRunsOutOfMemoryCostsItsRequestAndNothingElse) {
+  UseValidator(KILN_BIN_DIR "/kiln-validate-child");
+  const ThrowingClock clock;
+  clock_ = &clock;
+  Serve(1);
+  ASSERT_TRUE(Soon([&] { return clock.readings > 0; })) << "the job thread waits for work";
+  clock.countdown = 2;  // the first is of the thread that takes the request, the second of the job's beginning
+  EXPECT_EQ(Ask(*first_, Request()).get().error().code, ErrorCode::kResourceExhausted);
+  const Result<CompileReply> again = Ask(*first_, Request()).get();
+  EXPECT_TRUE(again.has_value()) << ToString(again.error());
+  EXPECT_EQ(compile_service_->Stats().running, 0u);
+  compile_service_->Stop(0);
+}
+
 TEST_F(CompileServiceTest, WhatADeadlineEndsIsNoFailure) {
   UseHungValidator();
   Serve(1);

@@ -10,6 +10,7 @@
 
 #include "common/base/transient.h"
 #include "common/messaging/rpc_server.h"
+#include "tests/support/error_codes.h"
 #include "tests/vm-worker/dispatch/plan_fixture.h"
 
 namespace kiln {
@@ -155,8 +156,7 @@ TEST_F(PlanSourceTest, AGoodRecordOnTheDiskOutlivesErrorsThatSayNothingAboutIt) 
   Plan with_kernel = plan_;
   with_kernel.kernels = {HashBytes(Bytes{1})};
   const PlanKey key = ComputePlanKey(plan_);
-  for (int value = 1; value <= static_cast<int>(ErrorCode::kInternal); ++value) {
-    const auto code = static_cast<ErrorCode>(value);
+  for (const ErrorCode code : testing::kErrorCodes) {
     if (!IsTransient(code)) continue;
     disk->PutRecord(key, EncodeAndSign(RecordOf(with_kernel), key_));
     {

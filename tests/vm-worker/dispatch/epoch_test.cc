@@ -5,6 +5,8 @@
 #include <thread>
 #include <utility>
 
+#include "common/base/limits.h"
+
 namespace kiln {
 namespace {
 
@@ -34,7 +36,7 @@ TEST(EpochDomain, AReaderThatEnteredLaterDoesNotHoldBack) {
 
 TEST(EpochDomain, PlacesRunOutWithoutHarm) {
   EpochDomain epochs;
-  for (int i = 0; i < EpochDomain::kReadersMax; ++i) EXPECT_EQ(epochs.RegisterReader(), i);
+  for (int i = 0; i < limits::kEpochReadersMax; ++i) EXPECT_EQ(epochs.RegisterReader(), i);
   EXPECT_EQ(epochs.RegisterReader(), -1);
   epochs.UnregisterReader(3);
   EXPECT_EQ(epochs.RegisterReader(), 3);

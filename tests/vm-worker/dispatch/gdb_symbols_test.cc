@@ -12,6 +12,7 @@
 
 #include "common/artifact/kernel_blob.h"
 #include "common/artifact/target.h"
+#include "tests/support/shell.h"
 
 extern "C" {
 struct jit_code_entry {
@@ -139,12 +140,7 @@ TEST(GdbSymbols, GdbNamesTheKernelAtAnAddress) {
                 "-ex 'info symbol %p' -ex 'info symbol %p' 2>&1",
                 getpid(), reinterpret_cast<void*>(code.mapping->entry(0)),
                 reinterpret_cast<void*>(code.mapping->entry(1)));
-  FILE* pipe = popen(command, "r");
-  ASSERT_NE(pipe, nullptr);
-  std::string output;
-  char buffer[4096];
-  for (size_t read; (read = fread(buffer, 1, sizeof buffer, pipe)) > 0;) output.append(buffer, read);
-  pclose(pipe);
+  const std::string output = testing::RunShell(command).output;
   if (output.find("ptrace") != std::string::npos && output.find("not permitted") != std::string::npos)
     GTEST_SKIP() << "this system does not let gdb attach";
   EXPECT_THAT(output, HasSubstr(Expected(code, 0, "conv_1x1_add_tile_8x3")));

@@ -12,15 +12,20 @@
 
 namespace kiln::testing {
 
-inline const Segment& ReluSegment() {
-  static const Segment segment = [] {
-    Program program = ParseProgram(R"(program "p" {
+// The program that is this one segment.
+inline Program ReluProgram() {
+  return ParseProgram(R"(program "p" {
       symbol n in [0, 4096]
       func main(%x: f32[n, 4]) -> (%y) {
         %y : f32[n, 4] = Relu(%x)
       }
     })")
-                          .value();
+      .value();
+}
+
+inline const Segment& ReluSegment() {
+  static const Segment segment = [] {
+    const Program program = ReluProgram();
     const std::vector<SegmentSite> sites = FindSegments(program);
     return CanonicalSegment(program, sites.at(0)).value();
   }();

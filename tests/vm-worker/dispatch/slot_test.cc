@@ -12,7 +12,7 @@ using testing::ReluPlan;
 std::pair<int64_t, int64_t> Chosen(const PlanList& list, int64_t n) {
   const Tensor x = Tensor::Zeros(DType::kF32, {n, 4});
   const int64_t values[] = {n};
-  const auto* plan = list.Select(values, {&x.ref, 1}, nullptr);
+  const auto* plan = list.Select(values, {&x.ref, 1});
   if (plan == nullptr) return {-1, -1};
   const SymbolGuard& guard = (*plan)->plan().guard.symbols[0];
   return {guard.min, guard.max};
@@ -29,8 +29,9 @@ TEST(PlanList, ACallThatNoGuardAdmitsHasAReason) {
   const PlanList list({Linked(ReluPlan(1, 64))}, 1);
   const Tensor x = Tensor::Zeros(DType::kF32, {65, 4});
   const int64_t values[] = {65};
-  std::optional<GuardFailure> why;
-  EXPECT_EQ(list.Select(values, {&x.ref, 1}, &why), nullptr);
+  EXPECT_EQ(list.Select(values, {&x.ref, 1}), nullptr);
+  const Plan plan = ReluPlan(1, 64);
+  const std::optional<GuardFailure> why = CheckGuard(plan.guard, plan.symbols, values, {&x.ref, 1});
   ASSERT_TRUE(why);
   EXPECT_NE(why->text.find("65"), std::string::npos) << why->text;
   EXPECT_NE(why->text.find("1..64"), std::string::npos) << why->text;
@@ -53,9 +54,9 @@ TEST(PlanList, AViewIsNotAdmittedWhereContiguousMemoryIsNeeded) {
   TensorRef view = whole.ref;
   view.dims = {2, 4};  // the left half of each row
   const int64_t values[] = {2};
-  std::optional<GuardFailure> why;
-  EXPECT_EQ(list.Select(values, {&view, 1}, &why), nullptr);
-  EXPECT_NE(why->text.find("not contiguous"), std::string::npos);
+  EXPECT_EQ(list.Select(values, {&view, 1}), nullptr);
+  const Plan plan = ReluPlan(0, 4096);
+  EXPECT_NE(CheckGuard(plan.guard, plan.symbols, values, {&view, 1})->text.find("not contiguous"), std::string::npos);
 }
 
 TEST(Slot, PublishingReplacesTheListAndFreesItAfterItsReaders) {

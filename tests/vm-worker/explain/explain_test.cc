@@ -105,20 +105,8 @@ TEST(Explain, AnUnknownSegmentOrNodeIsNotFound) {
   EXPECT_EQ(ExplainModel(*worker.model, worker.tiers, {"m", "", "third", false}).error().code, ErrorCode::kNotFound);
 }
 
-// A program whose canonical segment is that of plan_fixture.h.
-std::shared_ptr<const LoadedProgram> ReluProgram() {
-  return LoadedProgram::Load(ParseProgram(R"(program "p" {
-    symbol n in [0, 4096]
-    func main(%x: f32[n, 4]) -> (%y) {
-      %y : f32[n, 4] = Relu(%x)
-    }
-  })")
-                                 .value())
-      .value();
-}
-
 TEST(GuardMismatch, NamesDimValueAndWhatThePlanHoldsFor) {
-  const auto program = ReluProgram();
+  const auto program = LoadedProgram::Load(testing::ReluProgram()).value();
   const SegmentNames names(*program, 0);
   Plan plan = testing::ReluPlan(48, 192);
   plan.guard.symbols[0].divisor = 8;
@@ -159,7 +147,7 @@ TEST(Explain, TargetsAreNamedWithWhatTheHostLacks) {
 }
 
 TEST(ExplainPlan, NamesTheMemoryOfAKernelAndItsLayout) {
-  const auto program = ReluProgram();
+  const auto program = LoadedProgram::Load(testing::ReluProgram()).value();
   const SegmentNames names(*program, 0);
   Plan plan = testing::ReluPlan(1, 64);
   const Dim n = plan.symbols.SymbolDim(0), one = Dim::Const(1), two = Dim::Const(2), six = Dim::Const(6);
@@ -175,7 +163,7 @@ TEST(ExplainPlan, NamesTheMemoryOfAKernelAndItsLayout) {
 }
 
 TEST(ExplainPlan, ListsReferenceStepsAndMeasuredTimes) {
-  const auto program = ReluProgram();
+  const auto program = LoadedProgram::Load(testing::ReluProgram()).value();
   const SegmentNames names(*program, 0);
   const PlanStatus status{{}, true, 3, testing::Linked(testing::ReluPlan(1, 64))};
   const ExplainedPlan plan = ExplainPlan(status, names, PlanTiming{{}, 2, {500}, {5}, 64}, true, 3);

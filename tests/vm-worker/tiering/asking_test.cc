@@ -1,5 +1,6 @@
 // What a worker asks for again after it came to nothing, and under which reason calls are booked meanwhile.
 #include "common/base/transient.h"
+#include "tests/support/error_codes.h"
 #include "tests/vm-worker/tiering/fake_fleet.h"
 
 namespace kiln {
@@ -26,8 +27,7 @@ struct DominatedWorker : SteppedWorker {
 };
 
 TEST(Asking, AnExactPlanIsAskedForAgainAfterEveryErrorThatPasses) {
-  for (int value = 1; value <= static_cast<int>(ErrorCode::kInternal); ++value) {
-    const auto code = static_cast<ErrorCode>(value);
+  for (const ErrorCode code : testing::kErrorCodes) {
     SCOPED_TRACE(ErrorCodeName(code));
     DominatedWorker worker;
     worker.fleet.compile_fails = code;
@@ -46,9 +46,7 @@ TEST(Asking, AnExactPlanIsAskedForAgainAfterEveryErrorThatPasses) {
 
 TEST(Asking, AnExactPlanThatLeftForWantOfMemoryComesBackWhenThereIsRoom) {
   MemoryBudget budget(int64_t{64} << 20);
-  TierOptions options;
-  options.budget = &budget;
-  SteppedWorker worker(options);
+  SteppedWorker worker(budget);
   worker.Live(2'000);
   worker.call_clock.reading_ns = 2'000'000;
   worker.Live(60'000);
@@ -90,9 +88,7 @@ TEST(Asking, WhatOtherPlansFailedAtIsNotTheReasonOfAGuardMiss) {
 
 TEST(Asking, ACallThatAPlanAdmitsAndThatHasNoMemoryForItIsBookedAsThatAndTriedAgain) {
   MemoryBudget budget(int64_t{1} << 20);
-  TierOptions options;
-  options.budget = &budget;
-  SteppedWorker worker(options);
+  SteppedWorker worker(budget);
   worker.Live(2'000);
   ASSERT_EQ(worker.Status().published.size(), 1u);
   {
@@ -112,9 +108,7 @@ TEST(Asking, ACallThatAPlanAdmitsAndThatHasNoMemoryForItIsBookedAsThatAndTriedAg
 
 TEST(Asking, ASampleThatDoesNotFitDropsNoPlan) {
   MemoryBudget budget(int64_t{1} << 20);
-  TierOptions options;
-  options.budget = &budget;
-  SteppedWorker worker(options);
+  SteppedWorker worker(budget);
   worker.Live(2'000, 50, 4'000);
   ASSERT_EQ(worker.Status().published.size(), 1u);
   worker.fleet.can_compile = false;

@@ -186,6 +186,7 @@ struct SteppedWorker {
   explicit SteppedWorker(TierOptions options = {}) : tiers(epochs, &fleet, InterpretRecipe, With(std::move(options))) {
     tiers.AddModel(model);
   }
+  explicit SteppedWorker(MemoryBudget& budget) : SteppedWorker(TierOptions{.budget = &budget}) {}
   TierOptions With(TierOptions options) {
     options.targets = HostTargets();
     options.own_threads = false;
@@ -193,16 +194,7 @@ struct SteppedWorker {
     options.policy.hot_ns = 0;
     return options;
   }
-  static std::shared_ptr<const LoadedProgram> Relu() {
-    return LoadedProgram::Load(ParseProgram(R"(program "p" {
-      symbol n in [0, 4096]
-      func main(%x: f32[n, 4]) -> (%y) {
-        %y : f32[n, 4] = Relu(%x)
-      }
-    })")
-                                   .value())
-        .value();
-  }
+  static std::shared_ptr<const LoadedProgram> Relu() { return LoadedProgram::Load(ReluProgram()).value(); }
 
   // One request; its answer is checked.
   void Run(int64_t rows) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "common/base/limits.h"
+
 namespace kiln {
 namespace {
 
@@ -40,7 +42,7 @@ TEST(RejectedPlans, AnotherLookKeepsContentsAndLiftingForgetsThem) {
 TEST(RejectedPlans, AreBounded) {
   RejectedPlans rejected;
   for (uint16_t i = 0; i < 1000; ++i) rejected.Reject(Id(i), Id(10), i);
-  EXPECT_EQ(rejected.size(), RejectedPlans::kMax);
+  EXPECT_EQ(rejected.size(), limits::kRejectedPlansMax);
 }
 
 }  // namespace

@@ -331,9 +331,7 @@ TEST(TierController, ASampleThatDiffersWithdrawsAPlanThatOthersProved) {
 
 TEST(TierController, ThousandsOfShapesLeaveMemoryFlat) {
   MemoryBudget budget(int64_t{1} << 30);
-  TierOptions options;
-  options.budget = &budget;
-  SteppedWorker worker(options);
+  SteppedWorker worker(budget);
   worker.Live(2'000);
   // In an order that mixes small and large.
   const auto run = [&](int64_t from, int64_t to) {
@@ -359,17 +357,13 @@ TEST(TierController, WhenMemoryIsTightPlansLeaveAndCallsAreInterpreted) {
   int64_t needed = 0;
   {
     MemoryBudget budget(int64_t{1} << 30);
-    TierOptions options;
-    options.budget = &budget;
-    SteppedWorker worker(options);
+    SteppedWorker worker(budget);
     worker.Live(2'000);
     needed = budget.used();
     EXPECT_EQ(worker.tiers.Stats().evicted, 0u);
   }
   MemoryBudget budget(needed + needed / 100);
-  TierOptions options;
-  options.budget = &budget;
-  SteppedWorker worker(options);
+  SteppedWorker worker(budget);
   worker.Live(60'000, 500);
   EXPECT_GE(worker.tiers.Stats().evicted, 1u);
   EXPECT_LE(worker.tiers.Stats().evicted, 10u) << "it comes back ever more seldom";

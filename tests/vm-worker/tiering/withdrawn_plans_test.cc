@@ -41,7 +41,7 @@ const Withdrawal kWithdrawals[] = {
 void StepWithSlowLog(SteppedWorker& worker, int rounds) {
   for (int i = 0; i < rounds; ++i) {
     worker.clock.now_ns += 2'000'000'000;
-    worker.tiers.OnNewHead(0);
+    worker.tiers.OnNewHead();
     worker.tiers.Step();
     if (i % 3 == 0) worker.fleet.ReleaseLogs();
   }
