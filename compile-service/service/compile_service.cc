@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "common/artifact/kernel_blob.h"
@@ -14,6 +15,7 @@ namespace {
 constexpr uint32_t kBusyRetryMs = 250;
 constexpr size_t kFailuresMax = 4096;
 constexpr int64_t kHeldPollNs = 50'000'000;
+constexpr size_t kTuningMax = 16;  // requests of the tuned tier at once: they wait for everything else
 
 // Errors of the request itself: the same bytes fail again, so they are remembered.
 bool IsPermanent(ErrorCode code) {
@@ -97,6 +99,12 @@ void CompileService::Enqueue(const RequestContext& context, Work asked, const Re
     same->second->control->Extend(context.deadline_ns);
     return;
   }
+  if (asked.request.tier == PlanTier::kTuned && std::ranges::count_if(in_flight_, [](const auto& work) {
+                                                  return work.second->request.tier == PlanTier::kTuned;
+                                                }) >= static_cast<ptrdiff_t>(kTuningMax))
+    return reply.Fail(
+        {ErrorCode::kBusy, std::to_string(kTuningMax) + " requests wait to be tuned, as many as may; retry later", {}},
+        kBusyRetryMs);
   if (queued_ >= options_.queue_max)
     return reply.Fail({ErrorCode::kBusy,
                        "the compile queue holds " + std::to_string(queued_) + " requests, its limit; retry later",
@@ -130,13 +138,20 @@ void CompileService::Cancel(const RequestContext& context, const Digest& key) {
 void CompileService::Queue(const std::shared_ptr<Work>& work) {
   auto& queue = queues_[work->peer];
   if (queue.empty()) turns_.push_back(work->peer);
-  queue.emplace(work->request.priority, work);
+  queue.emplace(PriorityOf(work->request), work);
   wake_.notify_one();
 }
 
 std::shared_ptr<CompileService::Work> CompileService::NextWork() {
-  const std::string client = turns_.front();
-  turns_.pop_front();
+  // Tuning waits until nobody waits for anything else and nothing else is in work, which would disturb it, too.
+  const auto is_tuning = [&](const std::string& client) {
+    return queues_.find(client)->second.begin()->first == kTunedPriority;
+  };
+  auto turn = std::ranges::find_if_not(turns_, is_tuning);
+  if (turn == turns_.end() && running_ > 0) return nullptr;
+  if (turn == turns_.end()) turn = turns_.begin();
+  const std::string client = *turn;
+  turns_.erase(turn);
   auto queue = queues_.find(client);
   std::shared_ptr<Work> work = queue->second.begin()->second;
   queue->second.erase(queue->second.begin());
@@ -159,7 +174,8 @@ std::shared_ptr<CompileService::Work> CompileService::WaitForWork() {
       Queue(held_.begin()->second);
       held_.erase(held_.begin());
     }
-    if (!turns_.empty()) return NextWork();
+    if (!turns_.empty())
+      if (std::shared_ptr<Work> work = NextWork()) return work;
     if (held_.empty()) {
       wake_.wait(lock);
     } else {
@@ -213,6 +229,7 @@ void CompileService::Disassemble(const std::shared_ptr<Work>& work) {
 
 std::vector<CompileService::Waiter> CompileService::Leave(const std::shared_ptr<Work>& work) {
   --running_;
+  wake_.notify_one();  // tuning may wait for that
   if (const auto found = in_flight_.find(work->key); found != in_flight_.end() && found->second == work)
     in_flight_.erase(found);
   return std::exchange(work->waiting, {});
@@ -225,6 +242,8 @@ void CompileService::Finish(const std::shared_ptr<Work>& work, const Result<Comp
     waiting = Leave(work);
     if (outcome.has_value()) {
       stats_.plans += outcome->reply.already_there ? 0 : 1;
+      stats_.kernels_timed += outcome->kernels_timed;
+      stats_.forms_taken += outcome->forms_taken;
       stats_.kernels += outcome->reply.kernels_compiled;
       stats_.kernels_reused += outcome->kernels_reused;
     } else if (outcome.error().code != ErrorCode::kCancelled) {
@@ -238,10 +257,10 @@ void CompileService::Finish(const std::shared_ptr<Work>& work, const Result<Comp
     }
   }
   if (outcome.has_value()) {
-    spdlog::info("plan {} {}: {} kernels, {} compiled, {} us (lower {}, kernels {}, validate {}, publish {})",
+    spdlog::info("plan {} {}: {} kernels, {} compiled, {} us (lower {}, tune {}, kernels {}, validate {}, publish {})",
                  outcome->reply.plan_key.ShortHex(), outcome->reply.already_there ? "was there" : "published",
                  outcome->reply.kernels, outcome->reply.kernels_compiled, outcome->reply.compile_us, outcome->lower_us,
-                 outcome->kernels_us, outcome->validate_us, outcome->publish_us);
+                 outcome->tune_us, outcome->kernels_us, outcome->validate_us, outcome->publish_us);
   } else {
     spdlog::warn("compile request {} failed: {}", work->key.ShortHex(), ToString(outcome.error()));
   }

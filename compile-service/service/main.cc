@@ -25,6 +25,7 @@ struct Flags {
   int validate_children = 2;
   int job_threads = 2;
   int64_t job_deadline_ms = 20'000;
+  double tune_idle_share = 0.8;
   std::string replay_directory;
   std::string metrics;
   std::string log_level = "info";
@@ -62,7 +63,7 @@ Status Serve(const Flags& flags) {
                                                      {},
                                                      flags.replay_directory}));
   ASSIGN_OR_RETURN(auto validators, ChildPool::Start({directory + "/kiln-validate-child",
-                                                      {},
+                                                      {std::to_string(flags.tune_idle_share)},
                                                       flags.validate_children,
                                                       flags.job_deadline_ms,
                                                       {},
@@ -100,6 +101,8 @@ Status Serve(const Flags& flags) {
                                                {"kernels_reused", stats.kernels_reused, ""},
                                                {"failures", stats.failures, ""},
                                                {"cancelled", stats.cancelled, ""},
+                                               {"kernels_timed", stats.kernels_timed, ""},
+                                               {"forms_taken", stats.forms_taken, ""},
                                                {"child_crashes", stats.child_crashes, ""},
                                                {"queued", stats.queued, ""},
                                                {"running", stats.running, ""},
@@ -136,6 +139,10 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--job-deadline-ms", flags.job_deadline_ms, "a child that takes longer is ended")
       ->check(CLI::Range(100, 600'000))
+      ->capture_default_str();
+  app.add_option("--tune-idle-share", flags.tune_idle_share,
+                 "kernels are timed for tuned plans on a core that is idle for this share of the time; 0: on any")
+      ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   app.add_option("--replay-dir", flags.replay_directory, "where jobs that killed a child are kept, the newest of them");
   app.add_option("--metrics", flags.metrics, "HOST:PORT that answers /metrics for Prometheus (plain HTTP)");

@@ -33,6 +33,18 @@ struct PlanEntry {
   bool in_shadow = false;  // in front of the dispatchers
   int clean = 0, undecided = 0;
   int64_t shadow_since_ns = 0;
+  bool tuned() const { return linked.front()->plan().tuned; }
+};
+
+// What this worker has asked for of the tuned tier.
+struct TunedRequests {
+  std::optional<Digest> request;  // not answered yet…
+  bool request_general = false;   // …and what for
+  std::vector<int64_t> request_values;
+  bool general = false;  // asked, whatever became of it
+  std::set<std::vector<int64_t>> exact;
+  int64_t retry_ns = 0;  // after a compile service that was busy or away
+  std::string refusal;   // the last reason, for explain
 };
 
 // All sites of a model with one SegmentId.
@@ -53,6 +65,7 @@ struct Group {
   std::optional<SeenCall> last_interpreted;
   std::set<std::vector<int64_t>> exact_asked;  // of `shapes`
   std::optional<Digest> request;               // to the compile service, not answered yet
+  TunedRequests tuned;
   bool variants_known = false, variants_pending = false;
   int64_t retry_ns = 0;           // the services are not asked before
   int64_t variants_again_ns = 0;  // when a plan of the list that is paused is worth another look; 0: none is
@@ -65,6 +78,9 @@ struct Group {
   // Whether a plan stands in for all shapes: one that is not exact, or the only kind that a segment without symbols
   // has.
   bool HasGeneric() const;
+  // Whether a published tuned plan answers the same calls. The plan stays at hand, should the tuned one be withdrawn.
+  bool IsReplaced(const PlanEntry& entry) const;
+  size_t CountPlans() const;  // without those that are replaced
   // Takes the pauses away: something in the store changed.
   void AskAgain();
   // Other plans are published from here on: what was interpreted before says nothing about them.

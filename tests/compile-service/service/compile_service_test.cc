@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
 
 #include "common/compile_api/op_table.h"
@@ -14,10 +15,11 @@ namespace {
 
 class CompileServiceTest : public WorkshopTest {
  protected:
-  void Serve(int job_threads) {
+  void Serve(int job_threads) { Serve(Workshop(), job_threads); }
+  void Serve(CompileWorkshop workshop, int job_threads) {
     CompileServiceOptions options;
     options.job_threads = job_threads;
-    compile_service_ = std::make_unique<CompileService>(Workshop(), options);
+    compile_service_ = std::make_unique<CompileService>(std::move(workshop), options);
     server_loop_ = Loop::Start("server").value();
     const std::string endpoint = "ipc://" + directory_ + "/compile";
     server_ = RpcServer::Listen(*server_loop_, {.endpoints = {endpoint}, .security = {.insecure = true}}).value();
@@ -87,6 +89,45 @@ TEST_F(CompileServiceTest, APlanThatAnotherReplicaCompilesHoldsUpNobodyElse) {
   const Result<CompileReply> reply = held.get();
   ASSERT_TRUE(reply.has_value()) << ToString(reply.error());
   EXPECT_EQ(reply->plan_key, key);
+}
+
+// A thread is free for it all the same: what else runs would disturb what it measures.
+TEST_F(CompileServiceTest, TuningWaitsUntilNothingElseIsInWork) {
+  UseHungValidator();
+  CompileWorkshop workshop = Workshop();
+  workshop.host = Target::kX86V2;
+  std::atomic<int> timed{0};
+  workshop.time_kernel = [&](const TimeJob&) -> Result<TimeAnswer> {
+    ++timed;
+    return Fail(ErrorCode::kBusy, "enough is known");
+  };
+  Serve(std::move(workshop), 2);
+  const CompileRequest request = Request();
+  auto first = Ask(*first_, request);
+  ASSERT_TRUE(Soon([&] { return compile_service_->Stats().running == 1; }));
+  auto tuned = Ask(*second_, Product(PlanTier::kTuned));
+  ASSERT_TRUE(Soon([&] { return compile_service_->Stats().queued == 1; }));
+  EXPECT_EQ(tuned.wait_for(std::chrono::milliseconds(300)), std::future_status::timeout);
+  EXPECT_EQ(timed.load(), 0);
+  EXPECT_EQ(compile_service_->Stats().running, 1u);
+  CancelCompile(*first_, request.Key());
+  EXPECT_EQ(tuned.get().error().code, ErrorCode::kBusy);
+  EXPECT_EQ(timed.load(), 1);
+}
+
+TEST_F(CompileServiceTest, RequestsToBeTunedDoNotFillTheQueue) {
+  UseHungValidator();
+  Serve(1);
+  auto running = Ask(*first_, Request());
+  ASSERT_TRUE(Soon([&] { return compile_service_->Stats().running == 1; }));
+  std::vector<std::future<Result<CompileReply>>> asked;
+  for (int64_t most = 100; most < 200; ++most) {
+    CompileRequest request = Product(PlanTier::kTuned);
+    request.symbols[0].max = most;
+    asked.push_back(Ask(*first_, request));
+  }
+  EXPECT_EQ(asked.back().get().error().code, ErrorCode::kBusy);
+  EXPECT_LE(compile_service_->Stats().queued, 16u);
 }
 
 TEST(OpTable, PeersAgreeWhenOneTableIsAPrefixOfTheOther) {
