@@ -53,11 +53,12 @@ std::string_view MemoryUseText(MemoryUse use) {
   return "unknown";
 }
 
-Status MemoryBudget::Reserve(MemoryUse use, int64_t bytes) {
+Status MemoryBudget::Reserve(MemoryUse use, int64_t bytes, WithoutRoom without_room) {
   int64_t now = total_.load(std::memory_order_relaxed);
   do {
     if (bytes > limit_ - now) {
-      if (bytes <= limit_) refusals_.fetch_add(1, std::memory_order_relaxed);  // else nothing makes room for it
+      // Nothing makes room for more than the limit.
+      if (bytes <= limit_ && without_room == WithoutRoom::kMakeRoom) refusals_.fetch_add(1, std::memory_order_relaxed);
       return Fail(ErrorCode::kResourceExhausted, std::to_string(bytes) + " bytes of " +
                                                      std::string(MemoryUseText(use)) + " pass the worker's memory of " +
                                                      std::to_string(limit_) +
@@ -84,12 +85,12 @@ std::string MemoryBudget::Text() const {
   return text.empty() ? "nothing" : text;
 }
 
-Result<MemoryCharge> MemoryCharge::Take(MemoryBudget* budget, MemoryUse use, int64_t bytes) {
+Result<MemoryCharge> MemoryCharge::Take(MemoryBudget* budget, MemoryUse use, int64_t bytes, WithoutRoom without_room) {
   MemoryCharge charge;
   charge.use_ = use;
   charge.bytes_ = bytes;
   if (budget == nullptr) return charge;
-  RETURN_IF_ERROR(budget->Reserve(use, bytes));
+  RETURN_IF_ERROR(budget->Reserve(use, bytes, without_room));
   charge.budget_ = budget;
   return charge;
 }

@@ -25,6 +25,12 @@ inline constexpr size_t kMemoryUses = 0
     ;
 std::string_view MemoryUseText(MemoryUse use);
 
+// What a refusal is to others.
+enum class WithoutRoom : uint8_t {
+  kMakeRoom,   // memory is tight: whoever can gives some back
+  kGoWithout,  // nothing: what was refused can wait or be done without
+};
+
 // Thread-safe; never blocks.
 class MemoryBudget {
  public:
@@ -32,7 +38,7 @@ class MemoryBudget {
   explicit MemoryBudget(int64_t limit_bytes = kNoLimit) : limit_(limit_bytes) {}
 
   // ResourceExhausted says what the limit is used by.
-  Status Reserve(MemoryUse use, int64_t bytes);
+  Status Reserve(MemoryUse use, int64_t bytes, WithoutRoom without_room = WithoutRoom::kMakeRoom);
   void Release(MemoryUse use, int64_t bytes);
 
   int64_t limit() const { return limit_; }
@@ -55,7 +61,8 @@ class MemoryCharge {
  public:
   MemoryCharge() = default;
   // A null budget has room for everything.
-  static Result<MemoryCharge> Take(MemoryBudget* budget, MemoryUse use, int64_t bytes);
+  static Result<MemoryCharge> Take(MemoryBudget* budget, MemoryUse use, int64_t bytes,
+                                   WithoutRoom without_room = WithoutRoom::kMakeRoom);
   MemoryCharge(MemoryCharge&& other) noexcept { *this = std::move(other); }
   MemoryCharge& operator=(MemoryCharge&& other) noexcept;
   ~MemoryCharge() { End(); }

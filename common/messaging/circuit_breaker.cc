@@ -15,11 +15,11 @@ bool CircuitBreaker::Allow(int64_t now_ns) {
     case State::kClosed:
       return true;
     case State::kOpen:
+    case State::kHalfOpen:
       if (now_ns < retry_at_ns_) return false;
       state_ = State::kHalfOpen;
+      retry_at_ns_ = now_ns + options_.probe_gap_ms * kNsPerMs;
       return true;
-    case State::kHalfOpen:
-      return false;
   }
   return false;
 }

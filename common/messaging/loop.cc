@@ -3,8 +3,10 @@
 #include <pthread.h>
 #include <zmq.h>
 
+#include <cstdio>
 #include <future>
 
+#include "common/base/caught.h"
 #include "common/base/check.h"
 #include "common/messaging/loop_impl.h"
 
@@ -19,7 +21,16 @@ Result<std::unique_ptr<Loop>> Loop::Start(const std::string& name) {
   Impl* impl = loop->impl_.get();
   impl->thread = std::thread([impl, name] {
     ::pthread_setname_np(::pthread_self(), name.substr(0, 15).c_str());
-    impl->io.run();
+    // What a task throws (out of memory, as a rule) ends that task only.
+    const auto run = [&]() -> Status {
+      impl->io.run();
+      return {};
+    };
+    for (;;) {
+      const Status ended = Caught(run);
+      if (ended.has_value()) return;
+      std::fprintf(stderr, "%s: a task was given up: %s\n", name.c_str(), ended.error().message.c_str());
+    }
   });
   return loop;
 }
@@ -50,10 +61,14 @@ void Loop::RunSync(const Task& task) {
   if (OnLoopThread()) return task();
   std::promise<void> done;
   Post([&] {
-    task();
-    done.set_value();
+    try {
+      task();
+      done.set_value();
+    } catch (...) {
+      done.set_exception(std::current_exception());  // the caller's, whoever runs it
+    }
   });
-  done.get_future().wait();
+  done.get_future().get();
 }
 
 Loop::TimerId Loop::After(int64_t delay_ms, Task task) {

@@ -1,6 +1,8 @@
 // The loop thread of a service: owns the sockets' I/O, timers and callbacks, and the ZeroMQ context of everything that
 // lives on it.
 //
+// A task that throws is given up, with a line on standard error; the thread goes on.
+//
 // Everything built on a loop (RpcServer, RpcClient, hints) must be destroyed before it. inproc:// endpoints reach only
 // peers on the same loop.
 #pragma once
@@ -28,6 +30,7 @@ class Loop {
   // Any thread: runs `task` on the loop thread, in order of posting. After destruction began, tasks are dropped.
   void Post(Task task);
   // Any thread: runs `task` on the loop thread and returns when it is done. On the loop thread: runs it at once.
+  // What it throws reaches the caller.
   void RunSync(const Task& task);
   bool OnLoopThread() const;
 

@@ -8,8 +8,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <map>
+#include <new>
 
+#include "common/base/caught.h"
 #include "common/base/check.h"
 #include "common/messaging/loop_impl.h"
 #include "common/security/address.h"
@@ -101,13 +104,13 @@ struct Socket::Impl : std::enable_shared_from_this<Socket::Impl> {
 
   void SchedulePump() {
     if (pump_posted || !started) return;
-    pump_posted = true;
     loop.Post([weak = weak_from_this()] {
       if (auto self = weak.lock()) {
         self->pump_posted = false;
         self->Pump();
       }
     });
+    pump_posted = true;
   }
 
   void Pump() {
@@ -115,20 +118,19 @@ struct Socket::Impl : std::enable_shared_from_this<Socket::Impl> {
       const int events = Events();
       if (blocked && (events & ZMQ_POLLOUT) != 0) {
         blocked = false;
-        if (on_writable) on_writable();
+        if (on_writable) GiveUpIfItThrows([this] { on_writable(); });
         continue;
       }
       if ((events & ZMQ_POLLIN) == 0) break;
       if (handled >= kMessagesPerTurn) return SchedulePump();
       SocketMessage message;
-      if (Receive(message)) on_message(std::move(message));
+      if (Receive(message)) GiveUpIfItThrows([&] { on_message(std::move(message)); });
     }
     Wait();
   }
 
   void Wait() {
     if (waiting || socket == nullptr) return;
-    waiting = true;
     descriptor.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                           [weak = weak_from_this()](const boost::system::error_code& error) {
                             auto self = weak.lock();
@@ -136,6 +138,28 @@ struct Socket::Impl : std::enable_shared_from_this<Socket::Impl> {
                             self->waiting = false;
                             self->Pump();
                           });
+    waiting = true;
+  }
+
+  // The socket is read on, whatever becomes of one message.
+  template <class Work>
+  void GiveUpIfItThrows(const Work& work) {
+    const Status done = Caught([&]() -> Status {
+      work();
+      return {};
+    });
+    if (!done.has_value()) std::fprintf(stderr, "a message was given up: %s\n", done.error().message.c_str());
+  }
+
+  // False when there is no memory for the frame. The frames after it are read all the same: they belong to it.
+  static bool Keep(SocketMessage& message, const uint8_t* data, size_t size) {
+    try {
+      message.frames.emplace_back(data, data + size);
+      return true;
+    } catch (const std::bad_alloc&) {
+      message.frames.clear();
+      return false;
+    }
   }
 
   // One whole multipart message. False if none was there after all.
@@ -152,7 +176,7 @@ struct Socket::Impl : std::enable_shared_from_this<Socket::Impl> {
       const size_t size = zmq_msg_size(&part);
       bytes += size;
       if (message.frames.size() >= limits.parts_max || bytes > limits.message_bytes_max) message.too_large = true;
-      if (!message.too_large) message.frames.emplace_back(data, data + size);
+      if (!message.too_large && !Keep(message, data, size)) message.too_large = true;
       const bool more = zmq_msg_more(&part) != 0;
       if (!more) {
         const char* user_id = zmq_msg_gets(&part, "User-Id");

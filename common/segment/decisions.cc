@@ -1,16 +1,20 @@
 #include "common/segment/decisions.h"
 
+#include "common/ops/jumps.h"
+
 namespace kiln {
 namespace {
 
 // Ops that give their inputs' elements back unchanged.
-bool OnlyMovesElements(const TensorOpInfo& info) {
+bool OnlyMovesElements(const Node& node, const TensorOpInfo& info) {
   switch (info.family) {
     case OpFamily::kView:
-    case OpFamily::kIndexing:
     case OpFamily::kConstant:
-    case OpFamily::kShape:
       return true;
+    case OpFamily::kIndexing:
+      return node.attributes.Text("reduction", "none") == "none";
+    case OpFamily::kShape:
+      return info.op != TensorOp::kRange;
     case OpFamily::kMovement:
       return info.op != TensorOp::kResize && info.op != TensorOp::kCumSum && info.op != TensorOp::kCumProd;
     case OpFamily::kElementwise:
@@ -29,6 +33,21 @@ bool OnlyMovesElements(const TensorOpInfo& info) {
   return false;
 }
 
+// Whether an output jumps, given which inputs are results of float arithmetic.
+bool MayJump(TensorOp op, size_t output, bool inexact_input, bool inexact_position) {
+  switch (JumpsOf(op)) {
+    case OpJumps::kNowhere:
+      return false;
+    case OpJumps::kEverywhere:
+      return inexact_input;
+    case OpJumps::kIndices:
+      return inexact_input && output == 1;
+    case OpJumps::kPositions:
+      return inexact_position;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::vector<bool> OutputsBehindDecisions(const Segment& segment) {
@@ -36,18 +55,20 @@ std::vector<bool> OutputsBehindDecisions(const Segment& segment) {
   std::vector<bool> inexact(body.values.size()), decided(body.values.size());
   for (const Node& node : body.regions[0].nodes) {
     const TensorOpInfo& info = OpInfo(node.op);
-    bool inexact_input = false, decided_input = false;
-    for (ValueId input : node.inputs) {
-      if (input == kNoValue) continue;
-      inexact_input |= inexact[static_cast<size_t>(input)];
-      decided_input |= decided[static_cast<size_t>(input)];
+    bool inexact_input = false, inexact_position = false, decided_input = false;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.inputs[i] == kNoValue) continue;
+      const auto input = static_cast<size_t>(node.inputs[i]);
+      inexact_input |= inexact[input];
+      inexact_position |= i > 0 && inexact[input];
+      decided_input |= decided[input];
     }
-    for (ValueId output : node.outputs) {
-      if (output == kNoValue) continue;
-      const auto index = static_cast<size_t>(output);
+    for (size_t o = 0; o < node.outputs.size(); ++o) {
+      if (node.outputs[o] == kNoValue) continue;
+      const auto index = static_cast<size_t>(node.outputs[o]);
       const bool is_float = IsFloat(body.values[index].desc.dtype);
-      decided[index] = decided_input || (info.effects == OpEffects::kDecision && inexact_input);
-      inexact[index] = is_float && (inexact_input || !OnlyMovesElements(info));
+      decided[index] = decided_input || MayJump(node.op, o, inexact_input, inexact_position);
+      inexact[index] = is_float && (inexact_input || !OnlyMovesElements(node, info));
     }
   }
   std::vector<bool> outputs;

@@ -1,6 +1,6 @@
-// Which outputs of a segment may jump: those behind a decision (ArgMax, a comparison, Cast to integer, rounding to a
-// quantised value…) whose input is the result of float arithmetic. Two correct plans may differ there where the input
-// lies on an edge.
+// Which outputs of a segment may jump: those behind a decision (ArgMax, the indices of TopK, a comparison, rounding,
+// Cast to integer…; common/ops/jumps.h) whose input is the result of float arithmetic. Two correct plans may differ
+// there where the input lies on an edge.
 #pragma once
 
 #include <vector>

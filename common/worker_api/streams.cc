@@ -27,7 +27,7 @@ Message Encode(const OpenStreamRequest& request) {
   return message;
 }
 
-Status Decode(const Message& message, OpenStreamRequest& request) {
+Status Decode(const Message& message, OpenStreamRequest& request, TensorRoom* room) {
   ASSIGN_OR_RETURN(const fbs::OpenStreamRequest* root,
                    VerifiedRoot<fbs::OpenStreamRequest>(message.payload, "open stream request"));
   request.model = Text(root->model());
@@ -35,7 +35,7 @@ Status Decode(const Message& message, OpenStreamRequest& request) {
   if (root->links() != nullptr)
     for (const fbs::StateLink* link : *root->links())
       request.links.push_back({Text(link->input()), Text(link->output())});
-  return DecodeTensors(root->state(), message.blobs, request.state);
+  return DecodeTensors(root->state(), message.blobs, request.state, room);
 }
 
 Message Encode(const OpenStreamReply& reply) {

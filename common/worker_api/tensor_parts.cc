@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -174,30 +175,47 @@ Result<Tensor> ReadPart(const fbs::TensorPart& part, const Announced& announced,
   return tensor;
 }
 
+// Each tensor, checked; and room for all of them.
+Result<std::vector<Announced>> ReadAllAnnounced(const flatbuffers::Vector<Offset<fbs::TensorPart>>& list,
+                                                TensorRoom* room) {
+  if (list.size() > limits::kMessagePartsMax)
+    return Fail(ErrorCode::kLimitExceeded, "message has " + std::to_string(list.size()) + " tensors; the limit is " +
+                                               std::to_string(limits::kMessagePartsMax));
+  const int64_t shared_max =
+      std::min(static_cast<int64_t>(limits::kModelBytesMax), room == nullptr ? INT64_MAX : room->shared_bytes_max);
+  std::vector<Announced> all;
+  int64_t bytes = 0, shared_bytes = 0;  // each tensor is below 2^40 bytes, and there are few
+  for (const fbs::TensorPart* part : list) {
+    const std::string name = Text(part->name());
+    Result<Announced> announced = ReadAnnounced(*part, name);
+    if (!announced.has_value()) return FailIn("tensor \"" + name + "\"", announced.error());
+    bytes += announced->bytes;
+    if (part->shm_name() != nullptr) shared_bytes += announced->bytes;
+    if (shared_bytes > shared_max)
+      return Fail(ErrorCode::kLimitExceeded, "tensor \"" + name + "\" brings the message's shared memory to " +
+                                                 std::to_string(shared_bytes) + " bytes; the limit is " +
+                                                 std::to_string(shared_max));
+    all.push_back(*std::move(announced));
+  }
+  if (room != nullptr) {
+    ASSIGN_OR_RETURN(room->charge, ChargeRequest(room->budget, bytes));
+  }
+  return all;
+}
+
 }  // namespace
 
 Status DecodeTensors(const flatbuffers::Vector<Offset<fbs::TensorPart>>* list, const std::vector<Bytes>& blobs,
-                     std::vector<NamedTensor>& tensors) {
+                     std::vector<NamedTensor>& tensors, TensorRoom* room) {
   tensors.clear();
   if (list == nullptr) return {};
-  if (list->size() > limits::kMessagePartsMax)
-    return Fail(ErrorCode::kLimitExceeded, "message has " + std::to_string(list->size()) + " tensors; the limit is " +
-                                               std::to_string(limits::kMessagePartsMax));
+  ASSIGN_OR_RETURN(const std::vector<Announced> announced, ReadAllAnnounced(*list, room));
   std::vector<bool> taken(blobs.size(), false);
-  int64_t shared_bytes = 0;
-  for (const fbs::TensorPart* part : *list) {
+  for (flatbuffers::uoffset_t i = 0; i < list->size(); ++i) {
     NamedTensor named;
-    named.name = Text(part->name());
-    const std::string label = "tensor \"" + named.name + "\"";
-    const Result<Announced> announced = ReadAnnounced(*part, named.name);
-    if (!announced.has_value()) return FailIn(label, announced.error());
-    if (part->shm_name() != nullptr) shared_bytes += announced->bytes;  // each is below 2^40, and there are few
-    if (shared_bytes > static_cast<int64_t>(limits::kModelBytesMax))
-      return Fail(ErrorCode::kLimitExceeded, label + " brings the message's shared memory to " +
-                                                 std::to_string(shared_bytes) + " bytes; the limit is " +
-                                                 std::to_string(limits::kModelBytesMax));
-    Result<Tensor> tensor = ReadPart(*part, *announced, blobs, taken);
-    if (!tensor.has_value()) return FailIn(label, tensor.error());
+    named.name = Text(list->Get(i)->name());
+    Result<Tensor> tensor = ReadPart(*list->Get(i), announced[i], blobs, taken);
+    if (!tensor.has_value()) return FailIn("tensor \"" + named.name + "\"", tensor.error());
     named.tensor = std::move(*tensor);
     NormaliseBools(named.tensor);
     tensors.push_back(std::move(named));

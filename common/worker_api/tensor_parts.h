@@ -16,8 +16,9 @@ Result<DType> DTypeOf(uint8_t number, const std::string& name);
 std::vector<flatbuffers::Offset<fbs::TensorPart>> EncodeTensors(flatbuffers::FlatBufferBuilder& builder,
                                                                 const std::vector<NamedTensor>& tensors,
                                                                 std::vector<Bytes>& blobs);
+// Everything is checked, and charged to `room` (null: not at all), before anything is allocated.
 Status DecodeTensors(const flatbuffers::Vector<flatbuffers::Offset<fbs::TensorPart>>* list,
-                     const std::vector<Bytes>& blobs, std::vector<NamedTensor>& tensors);
+                     const std::vector<Bytes>& blobs, std::vector<NamedTensor>& tensors, TensorRoom* room = nullptr);
 
 // A shared memory object of this process's making, removed at the end.
 class SharedObject {

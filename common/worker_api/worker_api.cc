@@ -122,11 +122,11 @@ Message Encode(const RunRequest& request) {
   return message;
 }
 
-Status Decode(const Message& message, RunRequest& request) {
+Status Decode(const Message& message, RunRequest& request, TensorRoom* room) {
   ASSIGN_OR_RETURN(const fbs::RunRequest* root, VerifiedRoot<fbs::RunRequest>(message.payload, "run request"));
   request.model = Text(root->model());
   request.stream = root->stream();
-  return DecodeTensors(root->inputs(), message.blobs, request.inputs);
+  return DecodeTensors(root->inputs(), message.blobs, request.inputs, room);
 }
 
 Message Encode(const RunReply& reply) {

@@ -10,6 +10,7 @@
 #include "common/messaging/message.h"
 #include "common/security/role.h"
 #include "common/tensor/tensor.h"
+#include "common/worker_api/request_room.h"
 
 namespace kiln {
 
@@ -95,7 +96,8 @@ struct WorkerStatsReply {
 };
 
 // Encoding copies tensor bytes into message parts; decoding places them 64-byte aligned. Decoders check names, dtypes,
-// dims (64-bit products) and that every part has exactly the bytes its dims say.
+// dims (64-bit products) and that every part has exactly the bytes its dims say; with a `room`, errors of
+// ChargeRequest.
 Message Encode(const LoadRequest& request);
 Message Encode(const LoadReply& reply);
 Message Encode(const UnloadRequest& request);
@@ -111,9 +113,9 @@ Status Decode(const Message& message, LoadRequest& request);
 Status Decode(const Message& message, LoadReply& reply);
 Status Decode(const Message& message, UnloadRequest& request);
 Status Decode(const Message& message, ListReply& reply);
-Status Decode(const Message& message, RunRequest& request);
+Status Decode(const Message& message, RunRequest& request, TensorRoom* room = nullptr);
 Status Decode(const Message& message, RunReply& reply);
-Status Decode(const Message& message, OpenStreamRequest& request);
+Status Decode(const Message& message, OpenStreamRequest& request, TensorRoom* room = nullptr);
 Status Decode(const Message& message, OpenStreamReply& reply);
 Status Decode(const Message& message, CloseStreamRequest& request);
 Status Decode(const Message& message, WorkerStatsRequest& request);

@@ -24,6 +24,8 @@ class AttentionEvaluator {
         values_(static_cast<size_t>(keys_ * spec.value_elements)) {
     const int32_t roots[] = {spec.score};
     order_ = columns_.OrderFor(roots);
+    if (call.leaning != Leaning::kNone)
+      columns_.Lean(call.leaning, FindDecisions(spec.scores, Loads(spec.accesses, {}), Sums(true)));
   }
 
   void Run(int64_t begin, int64_t end) {

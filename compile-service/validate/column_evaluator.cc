@@ -78,6 +78,18 @@ void DispatchReduced(DType type, F&& f) {
   return f.template operator()<int64_t>();
 }
 
+// Results of a nest are inexact when they are sums or products of floats, or chosen among inexact values.
+Decisions DecisionsOf(const ir::LoopNestSpec& nest) {
+  std::vector<ir::Store> stores;
+  for (const Stage& stage : nest.stages) stores.insert(stores.end(), stage.stores.begin(), stage.stores.end());
+  return FindDecisions(nest.body, Loads(nest.accesses, stores), [&](int32_t index, const std::vector<bool>& inexact) {
+    const Stage& stage = nest.stages[static_cast<size_t>(index)];
+    const bool chosen = stage.combine == Combine::kMax || stage.combine == Combine::kMin;
+    return IsFloat(nest.body[static_cast<size_t>(stage.node)].type) &&
+           (!chosen || inexact[static_cast<size_t>(stage.node)]);
+  });
+}
+
 class NestEvaluator {
  public:
   NestEvaluator(const ir::LoopNestSpec& nest, const SpecCall& call)
@@ -93,6 +105,7 @@ class NestEvaluator {
       orders_.push_back(stage.kind == Stage::Kind::kReduce ? columns_.OrderFor(root)
                                                            : columns_.OrderFor(RootsOf(stage.stores)));
     }
+    if (call.leaning != Leaning::kNone) columns_.Lean(call.leaning, DecisionsOf(nest));
   }
 
   void Run(int64_t begin, int64_t end) {
@@ -229,7 +242,11 @@ class ContractionEvaluator {
         run_(spec.conv ? k_ / (int64_t{spec.conv->kernel_h} * spec.conv->kernel_w) : k_),
         coordinates_(spec.batch.size() + 2, 0),
         row_(static_cast<size_t>(k_)),
-        wide_row_(static_cast<size_t>(k_)) {}
+        wide_row_(static_cast<size_t>(k_)) {
+    if (call.leaning != Leaning::kNone)
+      columns_.Lean(call.leaning,
+                    FindDecisions(spec.epilogue, Loads(spec.accesses, spec.stores), Sums(IsFloat(spec.a.storage))));
+  }
 
   void Run(int64_t begin, int64_t end) {
     const int64_t m_tiles = (m_ + spec_.tile.mr - 1) / spec_.tile.mr, panels = (n_ + width_ - 1) / width_;
@@ -366,7 +383,11 @@ class WindowEvaluator {
       : spec_(spec),
         call_(call),
         columns_(spec.epilogue, spec.accesses, 1, call.pointers, call.dims),
-        order_(columns_.OrderFor(RootsOf(spec.stores))) {}
+        order_(columns_.OrderFor(RootsOf(spec.stores))) {
+    if (call.leaning != Leaning::kNone)
+      columns_.Lean(call.leaning, FindDecisions(spec.epilogue, Loads(spec.accesses, spec.stores),
+                                                Sums(spec.combine == Combine::kSum)));
+  }
 
   void Run(int64_t begin, int64_t end) {
     const int64_t out_height = call_.Value(spec_.geometry.out_height), channels = call_.Value(spec_.channels);
@@ -447,11 +468,11 @@ void Run(const ir::AttentionSpec& spec, const SpecCall& call, int64_t begin, int
 }  // namespace
 
 Status EvaluateByColumns(const ir::KernelSpec& spec, std::span<void* const> pointers, std::span<const int64_t> dims,
-                         int f32_lanes, int64_t begin, int64_t end) {
+                         int f32_lanes, int64_t begin, int64_t end, Leaning leaning) {
   RETURN_IF_ERROR(ir::EvaluateSpec(spec, pointers, dims, f32_lanes, begin, begin));  // checks, computes nothing
   if (end > ir::RangeOf(spec, dims, f32_lanes))
     return Fail(ErrorCode::kInvalidArgument, "the part to run lies outside the kernel's range");
-  const SpecCall call{pointers, dims, f32_lanes};
+  const SpecCall call{pointers, dims, f32_lanes, leaning};
   return std::visit(
       [&](const auto& kernel) -> Status {
         Run(kernel, call, begin, end);

@@ -112,7 +112,7 @@ Status AddContraction(const ir::ContractionSpec& spec, ExtentBuilder& builder, i
     const ir::WindowGeometry& g = *spec.conv;
     const int64_t pixels = builder.Value(g.out_height) * builder.Value(g.out_width);
     const int64_t channels = k / (g.kernel_h * g.kernel_w);
-    const int64_t elements = builder.ImageElements(g, pixels == 0 ? 0 : m / pixels, channels);
+    const int64_t elements = builder.ImageElements(g, pixels == 0 ? 0 : (m + pixels - 1) / pixels, channels);
     if (elements > 0) RETURN_IF_ERROR(builder.Add(spec.a, batch, false, elements - 1));
     if (spec.zeros >= 0) {
       RETURN_IF_ERROR(builder.Merge(spec.zeros, spec.a.storage, 0, channels, false));

@@ -7,6 +7,14 @@
 namespace kiln {
 namespace {
 
+std::vector<ir::Store> StoresOf(const ir::RecurrentSpec& spec) {
+  std::vector<ir::Store> stores;
+  for (const auto* stages : {&spec.before, &spec.steps, &spec.after})
+    for (const ir::RecurrentStage& stage : *stages)
+      stores.insert(stores.end(), stage.stores.begin(), stage.stores.end());
+  return stores;
+}
+
 class RecurrentEvaluator {
  public:
   RecurrentEvaluator(const ir::RecurrentSpec& spec, const SpecCall& call)
@@ -41,6 +49,8 @@ class RecurrentEvaluator {
   void AddStage(const ir::RecurrentStage& stage, std::vector<StageColumns>& list) {
     ScalarColumns columns(stage.body, spec_.accesses, static_cast<size_t>(stage.gates), call_.pointers, call_.dims);
     std::vector<int32_t> order = columns.OrderFor(RootsOf(stage.stores));
+    if (call_.leaning != Leaning::kNone)
+      columns.Lean(call_.leaning, FindDecisions(stage.body, Loads(spec_.accesses, StoresOf(spec_)), Sums(true)));
     list.push_back({stage, std::move(columns), std::move(order)});
   }
 

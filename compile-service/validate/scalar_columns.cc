@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 namespace kiln {
 namespace {
@@ -190,10 +191,59 @@ void ScalarColumns::Evaluate(std::span<const int32_t> order, std::span<const int
       const auto dim = static_cast<size_t>(node.index);
       const int64_t step = dim + 1 == coordinates.size() ? 1 : 0;
       for (int64_t i = 0; i < n; ++i) static_cast<int64_t*>(out)[i] = coordinates[dim] + i * step;
+    } else if (leaning_ != Leaning::kNone && decisions_.leans[static_cast<size_t>(at)]) {
+      ComputeLeant(node, out, n);
     } else {
       Compute(node, out, n);
     }
   }
+}
+
+void ScalarColumns::Lean(Leaning leaning, Decisions decisions) {
+  leaning_ = leaning;
+  decisions_ = std::move(decisions);
+  leant_.resize(static_cast<size_t>(kColumnLength));
+  mixed_ = static_cast<uint64_t>(leaning);
+}
+
+bool ScalarColumns::LeansUp() {
+  if (leaning_ == Leaning::kUp || leaning_ == Leaning::kDown) return leaning_ == Leaning::kUp;
+  mixed_ = mixed_ * 6364136223846793005u + 1442695040888963407u;
+  return mixed_ >> 63 != 0;
+}
+
+// By the larger magnitude of the two that are compared; infinities stay.
+template <class T>
+void ScalarColumns::LeanValues(const T* from, const T* other, int64_t n, T* to) {
+  for (int64_t i = 0; i < n; ++i) {
+    const auto value = static_cast<double>(from[i]);
+    const double lean = LeanOf(std::max(std::fabs(value), std::fabs(static_cast<double>(other[i]))));
+    to[i] = std::isfinite(lean) ? static_cast<T>(LeansUp() ? value + lean : value - lean) : from[i];
+  }
+}
+
+void ScalarColumns::ComputeLeant(const ScalarNode& node, void* out, int64_t n) {
+  const auto a = static_cast<size_t>(node.a);
+  const bool zero = node.op == ScalarOp::kConvert && node.type == DType::kBool;
+  DispatchCompute(program_[a].type, [&]<class T>() {
+    if constexpr (std::is_floating_point_v<T>) {
+      const T* values_a = values<T>(node.a);
+      const T* other = node.b >= 0 ? values<T>(node.b) : values_a;
+      if (node.op == ScalarOp::kEqual || zero) {  // equal when near, or different when near
+        Compute(node, out, n);
+        for (int64_t i = 0; i < n; ++i) {
+          const double first = static_cast<double>(values_a[i]), second = zero ? 0 : static_cast<double>(other[i]);
+          if (std::fabs(first - second) <= LeanOf(std::max(std::fabs(first), std::fabs(second))))
+            static_cast<bool*>(out)[i] = LeansUp();
+        }
+        return;
+      }
+      LeanValues(values_a, other, n, reinterpret_cast<T*>(leant_.data()));
+      uint64_t* const exact = std::exchange(columns_[a], leant_.data());
+      Compute(node, out, n);
+      columns_[a] = exact;
+    }
+  });
 }
 
 void ScalarColumns::Compute(const ScalarNode& node, void* out, int64_t n) {
@@ -341,6 +391,13 @@ void ScalarColumns::StoreAll(std::span<const ir::Store> stores, std::span<const 
     const int64_t offset = Offset(index, coordinates);
     DispatchCompute(program_[static_cast<size_t>(store.node)].type, [&]<class T>() {
       const T* from = values<T>(store.node);
+      if constexpr (std::is_floating_point_v<T>) {
+        if (leaning_ != Leaning::kNone && decisions_.inexact[static_cast<size_t>(store.node)] &&
+            !IsFloat(access.storage)) {  // it decides too
+          LeanValues(from, from, n, reinterpret_cast<T*>(leant_.data()));
+          from = reinterpret_cast<const T*>(leant_.data());
+        }
+      }
       DispatchDType(access.storage, [&]<class S>() {
         S* to = static_cast<S*>(pointer) + offset;
         for (int64_t i = 0; i < n; ++i) to[i * stride] = ConvertTo<S>(from[i]);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compile-service/ir/kernel_spec.h"
+#include "compile-service/validate/decisions.h"
 
 namespace kiln {
 
@@ -21,6 +22,9 @@ class ScalarColumns {
   // `results`: how many StageResult or Accumulator indices there are.
   ScalarColumns(const ir::ScalarProgram& program, const std::vector<ir::Access>& accesses, size_t results,
                 std::span<void* const> pointers, std::span<const int64_t> dims);
+
+  // From now on, what the decisions are made on is leant first.
+  void Lean(Leaning leaning, Decisions decisions);
 
   // What `roots` need, in dependency order.
   std::vector<int32_t> OrderFor(std::span<const int32_t> roots) const;
@@ -43,6 +47,10 @@ class ScalarColumns {
   int64_t Offset(size_t access, std::span<const int64_t> coordinates) const;
   void Load(const ir::ScalarNode& node, void* out, std::span<const int64_t> coordinates, int64_t n) const;
   void Compute(const ir::ScalarNode& node, void* out, int64_t n);
+  void ComputeLeant(const ir::ScalarNode& node, void* out, int64_t n);
+  template <class T>
+  void LeanValues(const T* from, const T* other, int64_t n, T* to);
+  bool LeansUp();
   void FillConstant(const ir::ScalarNode& node, void* out) const;
 
   const ir::ScalarProgram& program_;
@@ -52,6 +60,10 @@ class ScalarColumns {
   std::vector<std::vector<int64_t>> strides_;  // per access, resolved
   std::vector<uint64_t> memory_;
   std::vector<uint64_t*> columns_;  // per node, then per result
+  Leaning leaning_ = Leaning::kNone;
+  Decisions decisions_;          // when leaning
+  std::vector<uint64_t> leant_;  // a column
+  uint64_t mixed_ = 0;           // the row of signs
 };
 
 // n elements of a tensor from `offset` on, `stride` apart, as float.

@@ -14,6 +14,7 @@ struct SpecCall {  // views; all outlive the evaluation
   std::span<void* const> pointers;
   std::span<const int64_t> dims;
   int lanes;
+  Leaning leaning = Leaning::kNone;
 
   int64_t Value(const ir::SpecInt& value) const {
     return value.is_argument ? dims[static_cast<size_t>(value.value)] : value.value;
@@ -22,6 +23,16 @@ struct SpecCall {  // views; all outlive the evaluation
     LoadFloats(access.storage, pointers[static_cast<size_t>(access.pointer)], offset, stride, n, out);
   }
 };
+
+// Whether sums of `type` are inexact: those of floats are.
+inline ReadsInexact Sums(bool of_floats) {
+  return [of_floats](int32_t, const std::vector<bool>&) { return of_floats; };
+}
+inline ReadsInexact Loads(const std::vector<ir::Access>& accesses, const std::vector<ir::Store>& stores) {
+  return [reads = ReadsOfWritten(accesses, stores)](int32_t access, const std::vector<bool>&) {
+    return reads[static_cast<size_t>(access)];
+  };
+}
 
 inline std::vector<int32_t> RootsOf(std::span<const ir::Store> stores) {
   std::vector<int32_t> roots;

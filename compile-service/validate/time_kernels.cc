@@ -33,8 +33,8 @@ class CallMemory {
     int64_t bytes = 0;
     for (const PointerExtent& extent : extents) bytes += extent.elements * DTypeBytes(extent.dtype);
     if (bytes > kBytesMax)
-      return Fail(ErrorCode::kResourceExhausted, "a call works on " + std::to_string(bytes) + " bytes; at most " +
-                                                     std::to_string(kBytesMax) + " are used to time it");
+      return Fail(ErrorCode::kLimitExceeded, "a call works on " + std::to_string(bytes) + " bytes; at most " +
+                                                 std::to_string(kBytesMax) + " are used to time it");
     for (const KernelForm& form : forms) {
       ASSIGN_OR_RETURN(const std::vector<PointerExtent> others, PointerExtents(form.spec, call.dims, lanes));
       for (size_t i = 0; i < extents.size(); ++i)
@@ -47,7 +47,7 @@ class CallMemory {
     for (const PointerExtent& extent : extents) {
       auto block = std::make_unique<GuardedMemory>(static_cast<size_t>(extent.elements * DTypeBytes(extent.dtype)));
       if (block->data() == nullptr) return Fail(ErrorCode::kResourceExhausted, "no memory to time a kernel in");
-      FillRandom(extent, block->data(), random, false);
+      FillRandom(extent, block->data(), random, 0);
       memory.pointers_.push_back(static_cast<char*>(block->data()) + extent.before * DTypeBytes(extent.dtype));
       memory.blocks_.push_back(std::move(block));
     }

@@ -8,8 +8,9 @@
 namespace kiln {
 namespace {
 
+// Special values are mixed in where `largest` is more than 0.
 template <class T>
-T RandomValue(std::mt19937_64& random, bool special) {
+T RandomValue(std::mt19937_64& random, double largest) {
   if constexpr (std::is_same_v<T, bool>) {
     return random() % 2 == 0;
   } else if constexpr (std::is_integral_v<T> && sizeof(T) == 1) {
@@ -18,9 +19,9 @@ T RandomValue(std::mt19937_64& random, bool special) {
     const int value = static_cast<int>(random() % 9);
     return static_cast<T>(std::is_signed_v<T> ? value - 4 : value);
   } else {
-    static constexpr double kSpecials[] = {0.0, -0.0, 1e-40, -1e-40, 80.0, -80.0, INFINITY, -INFINITY, NAN};
-    if (special && random() % 16 == 0)
-      return static_cast<T>(static_cast<float>(kSpecials[random() % std::size(kSpecials)]));
+    const double specials[] = {0.0, -0.0, 1e-40, -1e-40, largest, -largest, INFINITY, -INFINITY, NAN};
+    if (largest > 0 && random() % 16 == 0)
+      return static_cast<T>(static_cast<float>(specials[random() % std::size(specials)]));
     return static_cast<T>(std::uniform_real_distribution<float>(-1.0f, 1.0f)(random));
   }
 }
@@ -31,11 +32,11 @@ constexpr int64_t kRandomPeriod = 4093;
 
 }  // namespace
 
-void FillRandom(const PointerExtent& extent, void* data, std::mt19937_64& random, bool special) {
+void FillRandom(const PointerExtent& extent, void* data, std::mt19937_64& random, double largest) {
   DispatchDType(extent.dtype, [&]<class T>() {
     T* values = static_cast<T*>(data);
     const int64_t drawn = std::min(extent.elements, kRandomPeriod);
-    for (int64_t i = 0; i < drawn; ++i) values[i] = extent.zeros ? static_cast<T>(0) : RandomValue<T>(random, special);
+    for (int64_t i = 0; i < drawn; ++i) values[i] = extent.zeros ? static_cast<T>(0) : RandomValue<T>(random, largest);
     if constexpr (std::is_same_v<T, float>) {
       for (int64_t i = 0; i < drawn; ++i) values[i] *= static_cast<float>(extent.size);
     }

@@ -1,4 +1,4 @@
-// Runs a new kernel once against the naive evaluator of its spec, before anybody is offered it.
+// Runs a new kernel once against the reference evaluation of its spec, before anybody is offered it.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,15 @@
 
 namespace kiln {
 
-// Compares whole buffers after running the same parts of the range with both: every part when the work is small,
-// otherwise the first, the last and random ones. Inputs are random, some with special values; each buffer ends at a
-// guard page, so that a stray access kills the process (validation children are forked per job). Returns how many calls
-// were compared: 0 when the host cannot run `target`. CompileFailed names the trial, pointer, element and both values.
+inline constexpr size_t kCallsTriedMax = 8;  // calls with different dims
+
+// Calls the kernel with `trial_dims` and, as far as kCallsTriedMax allows, at the edges around the first of them
+// (edge_trials.h). Compares whole buffers after running the same parts of the range with both: every part when the work
+// is small, otherwise the first, the last and random ones. Every element that differs must be one where a decision on
+// inexact arithmetic may fall either way (decisions.h), and have a value that one of the ways gives. Inputs are random,
+// some with special values; each buffer ends at a guard page, so that a stray access kills the process (validation
+// children are forked per job). Returns how many calls ran and were compared: 0 when the host cannot run `target`, or
+// no call has anything to do. CompileFailed names the trial, pointer, element and both values.
 Result<uint32_t> ValidateKernel(const ir::KernelSpec& spec, std::span<const uint8_t> code, Target target,
                                 std::span<const std::vector<int64_t>> trial_dims, uint64_t seed);
 

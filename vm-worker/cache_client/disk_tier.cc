@@ -73,9 +73,9 @@ void DiskTier::DropRecord(const Digest& plan_key) {
   std::filesystem::remove(PathOf(plan_key, kRecordSuffix), ignored);
 }
 
-void DiskTier::PutMark(const Mark& mark) {
+bool DiskTier::PutMark(const Mark& mark) {
   const std::string hex = mark.contents.Hex();
-  Put(PathOf(mark.plan_key, kFaultSuffix), {reinterpret_cast<const uint8_t*>(hex.data()), hex.size()});
+  return Put(PathOf(mark.plan_key, kFaultSuffix), {reinterpret_cast<const uint8_t*>(hex.data()), hex.size()});
 }
 
 std::optional<Digest> DiskTier::MarkOf(const Digest& plan_key) const {
@@ -116,22 +116,23 @@ void DiskTier::MarkTold(const Digest& plan_key) {
   std::filesystem::rename(PathOf(plan_key, kFaultSuffix), PathOf(plan_key, kToldSuffix), ignored);
 }
 
-void DiskTier::Put(const std::string& path, std::span<const uint8_t> bytes) {
+bool DiskTier::Put(const std::string& path, std::span<const uint8_t> bytes) {
   const std::string temporary = path + "." + std::to_string(getpid()) + ".tmp";
   {
     std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
     file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-    if (!file) {
-      std::error_code ignored;
-      std::filesystem::remove(temporary, ignored);
-      return;
+    file.close();  // what is still buffered may fail as well
+    std::error_code error;
+    if (file) std::filesystem::rename(temporary, path, error);
+    if (!file || error) {
+      std::filesystem::remove(temporary, error);
+      return false;
     }
   }
-  std::error_code error;
-  std::filesystem::rename(temporary, path, error);
   std::lock_guard lock(mutex_);
   written_ += static_cast<int64_t>(bytes.size());
   if (written_ > bytes_max_ / 8) Trim();
+  return true;
 }
 
 void DiskTier::Trim() {

@@ -34,7 +34,7 @@ class DiskTier {
     Digest plan_key, contents;
   };
   static constexpr int kMarkDays = 7;
-  void PutMark(const Mark& mark);
+  bool PutMark(const Mark& mark);  // false: there was no room, or no directory
   // The contents that are marked under the key.
   std::optional<Digest> MarkOf(const Digest& plan_key) const;
   void ClearMark(const Digest& plan_key);
@@ -45,7 +45,8 @@ class DiskTier {
  private:
   DiskTier(std::string directory, int64_t bytes_max) : directory_(std::move(directory)), bytes_max_(bytes_max) {}
   std::string PathOf(const Digest& id, const char* suffix) const;
-  void Put(const std::string& path, std::span<const uint8_t> bytes);
+  // False: nothing is there then.
+  bool Put(const std::string& path, std::span<const uint8_t> bytes);
   void Trim();
 
   const std::string directory_;

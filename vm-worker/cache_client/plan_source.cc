@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/base/transient.h"
+
 namespace kiln {
 namespace {
 
@@ -34,9 +36,7 @@ Result<FetchedPlan> PlanSource::Fetch(const PlanKey& key, const SegmentId& segme
         fetched->from_disk = true;
         return fetched;
       }
-      // A store that is away says nothing about the record.
-      if (fetched.error().code == ErrorCode::kUnavailable || fetched.error().code == ErrorCode::kDeadlineExceeded)
-        return std::unexpected(fetched.error());
+      if (IsTransient(fetched.error().code)) return std::unexpected(fetched.error());  // the record may be good
       disk_->DropRecord(key);
     }
   ASSIGN_OR_RETURN(cache::GetPlanReply reply, store_.CallSync(cache::GetPlanRequest{key}, deadline_ms));

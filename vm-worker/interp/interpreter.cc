@@ -45,18 +45,22 @@ Result<std::span<const TensorRef>> VmContext::RunBorrowed(const LoadedProgram& p
 Result<std::vector<Tensor>> VmContext::Run(const LoadedProgram& program, std::span<const TensorRef> inputs,
                                            const RunOptions& options) {
   ASSIGN_OR_RETURN(const std::span<const TensorRef> outputs, RunBorrowed(program, inputs, options));
-  // A view may be far larger than the memory that it shows (Expand): its copy is counted before it is made.
-  const auto limit = static_cast<uint64_t>(state_->options.arena_limit_bytes);
+  return CopyOutputs(outputs, state_->options.arena_limit_bytes);
+}
+
+Result<std::vector<Tensor>> CopyOutputs(std::span<const TensorRef> outputs, size_t limit_bytes) {
   uint64_t bytes = 0;
+  for (const TensorRef& output : outputs) {
+    bytes += static_cast<uint64_t>(output.bytes());  // each is below 2^40
+    if (bytes > limit_bytes)
+      return Fail(ErrorCode::kResourceExhausted, "an output is " + output.dims.ToString() +
+                                                     ": the outputs need more than the " + std::to_string(limit_bytes) +
+                                                     " bytes that a run may have (--run-memory-bytes)");
+  }
   std::vector<Tensor> copies;
   copies.reserve(outputs.size());
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    bytes += static_cast<uint64_t>(outputs[i].bytes());
-    if (bytes > limit)
-      return Fail(ErrorCode::kResourceExhausted, "output " + std::to_string(i) + " is " + outputs[i].dims.ToString() +
-                                                     ": the outputs need more than the " + std::to_string(limit) +
-                                                     " bytes that a run may have (--run-memory-bytes)");
-    ASSIGN_OR_RETURN(Tensor copy, TryMakeContiguous(outputs[i]));
+  for (const TensorRef& output : outputs) {
+    ASSIGN_OR_RETURN(Tensor copy, TryMakeContiguous(output));
     copies.push_back(std::move(copy));
   }
   return copies;

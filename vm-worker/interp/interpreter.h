@@ -70,6 +70,10 @@ class VmContext {
   std::unique_ptr<struct VmState> state_;
 };
 
+// Contiguous copies of outputs that own their memory. A view may be far larger than the memory that it shows (Expand):
+// ResourceExhausted if together they need more than `limit_bytes`, before anything is copied.
+Result<std::vector<Tensor>> CopyOutputs(std::span<const TensorRef> outputs, size_t limit_bytes);
+
 // Runs one canonical segment, loaded by LoadSegmentBody, on given tensors: what validation, shadow checks and tests
 // compare with.
 Result<std::vector<Tensor>> RunSegment(VmContext& context, const LoadedProgram& body, const Segment& segment,

@@ -102,17 +102,18 @@ Result<BlockId> Machine::PlaceTensors(StaticForm& form, size_t inputs) {
     moved |= bases[base] != data;
     bases[base] = static_cast<char*>(data);
   };
+  // All memory first: a call that ends for want of it leaves bases and addresses as they were, together.
   if (form.temporary_bytes > 0) {
     ASSIGN_OR_RETURN(temporaries, arena_.Allocate(form.temporary_bytes));
-    rebase(StaticForm::kTemporaries, arena_.data(temporaries));
   }
-  for (size_t i = 0; i < inputs; ++i) rebase(1 + i, context_.segment_inputs[i].data);
   context_.moving.clear();
-  for (size_t i = 0; i < form.escaping.size(); ++i) {
-    ASSIGN_OR_RETURN(const BlockId block, arena_.Allocate(form.escaping[i]));
+  for (const size_t bytes : form.escaping) {
+    ASSIGN_OR_RETURN(const BlockId block, arena_.Allocate(bytes));
     context_.moving.push_back({{}, block});
-    rebase(1 + inputs + i, arena_.data(block));
   }
+  if (temporaries != kNoBlock) rebase(StaticForm::kTemporaries, arena_.data(temporaries));
+  for (size_t i = 0; i < inputs; ++i) rebase(1 + i, context_.segment_inputs[i].data);
+  for (size_t i = 0; i < form.escaping.size(); ++i) rebase(1 + inputs + i, arena_.data(context_.moving[i].block));
   if (moved)
     for (const StaticForm::Patch& patch : form.patches)
       form.tensors[patch.tensor].data = bases[patch.base] + patch.offset;

@@ -6,6 +6,7 @@
 #include "common/base/caught.h"
 #include "common/base/clock.h"
 #include "common/native/fault_handler.h"
+#include "common/tensor/try_tensor.h"
 #include "vm-worker/explain/explain_model.h"
 #include "vm-worker/interp/interpreter.h"
 #include "vm-worker/service/streams.h"
@@ -19,13 +20,37 @@ constexpr size_t kLoadsMax = 16;
 // Beside its tensors an answer has names, sizes and an envelope.
 constexpr int64_t kAnswerBytesMax = static_cast<int64_t>(limits::kEnvelopeBytesMax) - (int64_t{1} << 20);
 
-Status CheckFits(const std::vector<NamedTensor>& outputs) {
+// Outputs as they lie in the arena, until the answer is encoded; views are made contiguous. LimitExceeded, before
+// anything is copied, if they do not fit an answer.
+Status AnswerWith(const ServedModel& served, std::span<const TensorRef> outputs, const std::vector<bool>& kept,
+                  RunReply& reply) {
   int64_t bytes = 0;
-  for (const NamedTensor& output : outputs) bytes += output.tensor.ref.bytes();
-  if (bytes <= kAnswerBytesMax) return {};
-  return Fail(ErrorCode::kLimitExceeded, "the outputs have " + std::to_string(bytes) + " bytes; an answer holds " +
-                                             std::to_string(kAnswerBytesMax) +
-                                             ". Run the model on a part of the batch at a time");
+  for (size_t i = 0; i < outputs.size(); ++i)
+    if (!kept[i]) bytes += outputs[i].bytes();
+  if (bytes > kAnswerBytesMax)
+    return Fail(ErrorCode::kLimitExceeded, "the outputs have " + std::to_string(bytes) + " bytes; an answer holds " +
+                                               std::to_string(kAnswerBytesMax) +
+                                               ". Run the model on a part of the batch at a time");
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (kept[i]) continue;
+    Tensor tensor{outputs[i], nullptr};
+    if (!outputs[i].IsContiguous()) {
+      ASSIGN_OR_RETURN(tensor, TryMakeContiguous(outputs[i]));
+    }
+    reply.outputs.push_back({served.outputs[i].name, std::move(tensor)});
+  }
+  return {};
+}
+
+int64_t BytesOf(const Message& message) {
+  size_t bytes = message.payload.size();
+  for (const Bytes& blob : message.blobs) bytes += blob.size();
+  return static_cast<int64_t>(bytes);
+}
+
+void Answered(const Replier& reply, Result<Message> answer) {
+  if (answer.has_value() || answer.error().code != ErrorCode::kBusy) return reply.Done(std::move(answer));
+  reply.Fail(answer.error(), kBusyRetryMs);
 }
 
 }  // namespace
@@ -90,7 +115,13 @@ void WorkerService::RegisterOn(RpcServer& server) {
 
 RpcHandler WorkerService::HandlerInto(RequestQueue<Work>& queue, Answer answer) {
   return [this, &queue, answer](const RequestContext& context, Message message, Replier reply) {
-    Work work{context.deadline_ns, SystemClock().NowNs(), std::move(message), reply, answer, context.trace_id};
+    Result<MemoryCharge> charge = ChargeRequest(budget_, BytesOf(message));
+    if (!charge.has_value()) {
+      if (charge.error().code == ErrorCode::kBusy) ++busy_;
+      return Answered(reply, std::unexpected(charge.error()));
+    }
+    Work work{context.deadline_ns, SystemClock().NowNs(), std::move(message), reply, answer,
+              context.trace_id,    *std::move(charge)};
     if (queue.Push(work)) return;
     ++busy_;
     reply.Fail({ErrorCode::kBusy,
@@ -113,7 +144,7 @@ void WorkerService::AnswerThread(RequestQueue<Work>& queue) {
     Result<Message> answer = Caught([&] { return (this->*work->answer)(work->message); });
     if (!answer.has_value()) LogFailure(*work, answer.error());
     StopIfFaulted();
-    work->reply.Done(std::move(answer));
+    Answered(work->reply, std::move(answer));
   }
 }
 
@@ -140,8 +171,9 @@ Result<Message> WorkerService::Unload(const Message& message) {
 }
 
 Result<Message> WorkerService::OpenStream(const Message& message) {
+  TensorRoom room{budget_, static_cast<int64_t>(arena_bytes_), {}};
   OpenStreamRequest request;
-  RETURN_IF_ERROR(Decode(message, request));
+  RETURN_IF_ERROR(Decode(message, request, &room));
   ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> served, registry_.Find(request.model));
   if (request.links.empty())
     for (const auto& [model, link] : states_)
@@ -178,7 +210,7 @@ void WorkerService::RunThread() {
       LogFailure(*work, answer.error());
     }
     StopIfFaulted();
-    work->reply.Done(std::move(answer));
+    Answered(work->reply, std::move(answer));
     if (budget_ != nullptr && budget_->IsTight()) thread.context.Trim();
   }
   thread.models.clear();
@@ -187,24 +219,31 @@ void WorkerService::RunThread() {
 
 Result<Message> WorkerService::Run(Thread& thread, const Work& work) {
   const int64_t start = SystemClock().NowNs();
+  TensorRoom room{budget_, static_cast<int64_t>(arena_bytes_), {}};
   RunRequest request;
-  RETURN_IF_ERROR(Decode(work.message, request));
+  RETURN_IF_ERROR(Decode(work.message, request, &room));
   ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> served, registry_.Find(request.model));
   RunReply reply;
   reply.timing.queue_us = static_cast<uint64_t>((start - work.queued_ns) / 1000);
   if (request.stream == 0) {
-    if (const std::vector<std::string> overrides = Overrides(*served, request); !overrides.empty()) {
-      ASSIGN_OR_RETURN(served, registry_.FindVariant(request.model, overrides));
-    }
-    ASSIGN_OR_RETURN(std::vector<TensorRef> inputs, BindInputs(*served, request, {}, {}));
-    ASSIGN_OR_RETURN(reply.outputs, Execute(thread, served, inputs, work.deadline_ns, reply.timing));
-    RETURN_IF_ERROR(CheckFits(reply.outputs));
+    RETURN_IF_ERROR(RunStateless(thread, served, request, work.deadline_ns, reply));
   } else {
     RETURN_IF_ERROR(RunStream(thread, served, request, work.deadline_ns, reply));
   }
   spdlog::debug("request {:016x} of model {}: {} us, segments {} by plan, {} interpreted", work.trace_id, request.model,
                 reply.timing.run_us, reply.timing.plan_segments, reply.timing.interpreted_segments);
   return Encode(reply);
+}
+
+Status WorkerService::RunStateless(Thread& thread, std::shared_ptr<const ServedModel>& served,
+                                   const RunRequest& request, int64_t deadline_ns, RunReply& reply) {
+  if (const std::vector<std::string> overrides = Overrides(*served, request); !overrides.empty()) {
+    ASSIGN_OR_RETURN(served, registry_.FindVariant(request.model, overrides));
+  }
+  ASSIGN_OR_RETURN(std::vector<TensorRef> inputs, BindInputs(*served, request, {}, {}));
+  ASSIGN_OR_RETURN(const std::span<const TensorRef> outputs,
+                   Execute(thread, served, inputs, deadline_ns, reply.timing));
+  return AnswerWith(*served, outputs, std::vector<bool>(outputs.size()), reply);
 }
 
 Status WorkerService::RunStream(Thread& thread, const std::shared_ptr<const ServedModel>& served,
@@ -216,24 +255,24 @@ Status WorkerService::RunStream(Thread& thread, const std::shared_ptr<const Serv
     return {};
   }
   ASSIGN_OR_RETURN(std::vector<TensorRef> inputs, BindInputs(*served, request, lease->links(), lease->state()));
-  ASSIGN_OR_RETURN(std::vector<NamedTensor> outputs, Execute(thread, served, inputs, deadline_ns, reply.timing));
-  std::vector<Tensor> state;
+  ASSIGN_OR_RETURN(const std::span<const TensorRef> outputs,
+                   Execute(thread, served, inputs, deadline_ns, reply.timing));
+  std::vector<TensorRef> state;
   std::vector<bool> kept(outputs.size());
   for (const StreamLink& link : lease->links()) {
-    state.push_back(outputs[link.output].tensor);
+    state.push_back(outputs[link.output]);
     kept[link.output] = true;
   }
-  for (size_t i = 0; i < outputs.size(); ++i)
-    if (!kept[i]) reply.outputs.push_back(std::move(outputs[i]));
-  RETURN_IF_ERROR(CheckFits(reply.outputs));  // before the stream moves on
-  ASSIGN_OR_RETURN(reply.stream_runs, streams_.Commit(*std::move(lease), std::move(state)));
+  RETURN_IF_ERROR(AnswerWith(*served, outputs, kept, reply));  // before the stream moves on
+  ASSIGN_OR_RETURN(std::vector<Tensor> owned, CopyOutputs(state, arena_bytes_));
+  ASSIGN_OR_RETURN(reply.stream_runs, streams_.Commit(*std::move(lease), std::move(owned)));
   return {};
 }
 
-Result<std::vector<NamedTensor>> WorkerService::Execute(Thread& thread,
-                                                        const std::shared_ptr<const ServedModel>& served,
-                                                        std::span<const TensorRef> inputs, int64_t deadline_ns,
-                                                        RunTiming& timing) {
+Result<std::span<const TensorRef>> WorkerService::Execute(Thread& thread,
+                                                          const std::shared_ptr<const ServedModel>& served,
+                                                          std::span<const TensorRef> inputs, int64_t deadline_ns,
+                                                          RunTiming& timing) {
   std::erase_if(thread.models, [](const auto& entry) { return entry.second.served.expired(); });
   Thread::PerModel& own = thread.models[served.get()];
   Model& model = *served->model;
@@ -261,13 +300,13 @@ Result<std::vector<NamedTensor>> WorkerService::Execute(Thread& thread,
   const int64_t start = SystemClock().NowNs();
   RunOptions options;
   options.deadline_ns = deadline_ns;
-  Result<std::vector<Tensor>> outputs = Fail(ErrorCode::kInternal, "not run");
+  Result<std::span<const TensorRef>> outputs = Fail(ErrorCode::kInternal, "not run");
   if (thread.reader >= 0) {
     EpochScope scope(epochs_, thread.reader);
     options.hook = own.dispatcher.get();
-    outputs = thread.context.Run(model.program(), inputs, options);
+    outputs = thread.context.RunBorrowed(model.program(), inputs, options);
   } else {
-    outputs = thread.context.Run(model.program(), inputs, options);
+    outputs = thread.context.RunBorrowed(model.program(), inputs, options);
   }
   if (!outputs.has_value()) return std::unexpected(outputs.error());
   timing.run_us = static_cast<uint64_t>((SystemClock().NowNs() - start) / 1000);
@@ -276,13 +315,7 @@ Result<std::vector<NamedTensor>> WorkerService::Execute(Thread& thread,
   timing.reference_us = (after.reference_ns - before.reference_ns) / 1000;
   timing.plan_segments = static_cast<uint32_t>(after.plan_calls - before.plan_calls);
   timing.interpreted_segments = static_cast<uint32_t>(after.interpreted_calls - before.interpreted_calls);
-  std::vector<NamedTensor> named;
-  for (size_t i = 0; i < outputs->size(); ++i) {
-    Tensor& tensor = (*outputs)[i];
-    named.push_back(
-        {served->outputs[i].name, tensor.ref.IsContiguous() ? std::move(tensor) : MakeContiguous(tensor.ref)});
-  }
-  return named;
+  return outputs;
 }
 
 Result<Message> WorkerService::Explain(const Message& message) {

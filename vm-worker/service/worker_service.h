@@ -53,6 +53,7 @@ class WorkerService {
     Replier reply;
     Answer answer = nullptr;
     uint64_t trace_id = 0;
+    MemoryCharge charge;  // of the message
   };
 
   RpcHandler HandlerInto(RequestQueue<Work>& queue, Answer answer);
@@ -64,8 +65,12 @@ class WorkerService {
   Result<Message> Load(const Message& message);
   Result<Message> Unload(const Message& message);
   Result<Message> Run(Thread& thread, const Work& work);
-  Result<std::vector<NamedTensor>> Execute(Thread& thread, const std::shared_ptr<const ServedModel>& served,
-                                           std::span<const TensorRef> inputs, int64_t deadline_ns, RunTiming& timing);
+  // The outputs lie in the thread's arena, in an input or in a constant, until the thread's next run.
+  Result<std::span<const TensorRef>> Execute(Thread& thread, const std::shared_ptr<const ServedModel>& served,
+                                             std::span<const TensorRef> inputs, int64_t deadline_ns, RunTiming& timing);
+  // `served` becomes the variant whose optional inputs the request gives, and keeps what the reply's outputs lie in.
+  Status RunStateless(Thread& thread, std::shared_ptr<const ServedModel>& served, const RunRequest& request,
+                      int64_t deadline_ns, RunReply& reply);
   Status RunStream(Thread& thread, const std::shared_ptr<const ServedModel>& served, const RunRequest& request,
                    int64_t deadline_ns, RunReply& reply);
   Result<Message> OpenStream(const Message& message);

@@ -2,7 +2,9 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "common/base/transient.h"
 #include "vm-worker/tiering/tier_controller.h"
 
 namespace kiln {
@@ -10,11 +12,6 @@ namespace {
 
 constexpr int64_t kBackoffFirstMs = 500;
 constexpr int64_t kBackoffMaxMs = 60'000;
-
-bool IsUnreachable(ErrorCode code) {
-  return code == ErrorCode::kUnavailable || code == ErrorCode::kDeadlineExceeded || code == ErrorCode::kCancelled ||
-         code == ErrorCode::kBusy;
-}
 
 }  // namespace
 
@@ -27,10 +24,13 @@ void TierController::AskVariants(ModelState& state, Group& group) {
 
 void TierController::OnVariants(ModelState& state, Group& group, const Result<cache::VariantsReply>& reply) {
   group.variants_pending = false;
+  if (std::exchange(group.variants_overtaken, false)) return;
   if (!reply.has_value()) return BackOff(group, MissReason::kNoService, reply.error());
   group.variants_known = true;
   group.backoff_ms = 0;
   if (group.reason == MissReason::kNoService) group.reason = MissReason::kCold;
+  for (const cache::Variant& variant : reply->variants) group.doubted.erase(variant.plan_key);
+  AskAboutDoubted(state, group);
   for (const cache::Variant& variant : reply->variants)
     if (variant.numeric_mode == static_cast<uint8_t>(options_.numeric_mode))
       Want(state, group, variant.plan_key, variant.evidence);
@@ -101,7 +101,7 @@ void TierController::OnTuned(ModelState& state, Group& group, const Result<Compi
     ++stats_.compile_failures;
     group.tuned.refusal = ToString(reply.error());
     spdlog::info("segment {}: no tuned plan: {}", group.id.ShortHex(), group.tuned.refusal);
-    if (IsUnreachable(reply.error().code)) {
+    if (IsTransient(reply.error().code)) {
       group.tuned.retry_ns = Now() + kBackoffMaxMs * 1'000'000;
       return;
     }
@@ -121,7 +121,7 @@ void TierController::OnCompiled(ModelState& state, Group& group, const Result<Co
   group.request.reset();
   if (!reply.has_value()) {
     ++stats_.compile_failures;
-    return BackOff(group, IsUnreachable(reply.error().code) ? MissReason::kNoService : MissReason::kCompileFailed,
+    return BackOff(group, IsTransient(reply.error().code) ? MissReason::kNoService : MissReason::kCompileFailed,
                    reply.error());
   }
   group.backoff_ms = 0;
@@ -144,9 +144,8 @@ void TierController::OnCompiled(ModelState& state, Group& group, const Result<Co
 }
 
 void TierController::BackOff(Group& group, MissReason reason, const Error& error) {
-  // A store whose disk is full, or a host without memory, may have room again at any time.
-  const bool permanent = !IsUnreachable(error.code) && error.code != ErrorCode::kResourceExhausted;
-  group.backoff_ms = permanent ? kBackoffMaxMs : std::clamp(group.backoff_ms * 2, kBackoffFirstMs, kBackoffMaxMs);
+  group.backoff_ms =
+      !IsTransient(error.code) ? kBackoffMaxMs : std::clamp(group.backoff_ms * 2, kBackoffFirstMs, kBackoffMaxMs);
   group.retry_ns = Now() + group.backoff_ms * 1'000'000;
   group.reason = reason;
   group.detail = ToString(error);

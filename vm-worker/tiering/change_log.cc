@@ -16,15 +16,18 @@ void TierController::OnChangeLog(const Result<cache::ChangeLogReply>& reply) {
   log_pending_ = false;
   next_log_read_ns_ = Now() + options_.change_log_ms * 1'000'000;
   if (!reply.has_value()) return;
+  // A reply has its own limit: what is left is read at once.
+  if (!reply->gap && !reply->entries.empty() && reply->entries.back().sequence < reply->head) next_log_read_ns_ = 0;
   TellAccusations();
   if (!log_position_known_ || reply->gap) {
-    // What happened before is in the Variants lists, which are read (again) from here on.
+    // What was published before is in the Variants lists, which are read (again) from here on. What was withdrawn is in
+    // none of them: plans of this worker that they leave out are asked about one by one.
     const bool lost = log_position_known_;
     log_position_known_ = true;
     log_position_ = reply->head;
     for (ModelState& state : models_)
       for (auto& [id, group] : state.groups) {
-        group.variants_known = false;
+        group.DoubtAll();
         if (!lost) continue;
         group.AskAgain();
         group.rejected.LookAgainAtAll();
@@ -45,6 +48,7 @@ void TierController::OnChange(const cache::ChangeEntry& change) {
         const auto it = state.groups.find(change.segment);
         if (it == state.groups.end()) continue;
         it->second.AskAgain();
+        it->second.Overtake(change.plan_key);
         if (change.kind == cache::ChangeKind::kPublish)
           it->second.rejected.LookAgain(change.plan_key);
         else
@@ -54,9 +58,11 @@ void TierController::OnChange(const cache::ChangeEntry& change) {
         fetch_lane_->Post([services = services_, key = change.plan_key] { services->Forgive(key); });
       break;
     case cache::ChangeKind::kQuarantine:
+      Withdraw(change.plan_key);
       DropEverywhere(change.plan_key, MissReason::kQuarantined, "the store announced: quarantine", Blame::kContents);
       break;
     case cache::ChangeKind::kPurge:
+      Withdraw(change.plan_key);
       // Not a word against its contents: what is compiled next may be the same.
       DropEverywhere(change.plan_key, MissReason::kQuarantined, "the store announced: purge", Blame::kNone);
       for (ModelState& state : models_)
@@ -69,10 +75,50 @@ void TierController::OnChange(const cache::ChangeEntry& change) {
   }
 }
 
+// Neither what is under way of the key nor the disk's copy of its record is used any more.
+void TierController::Withdraw(const PlanKey& key) {
+  for (ModelState& state : models_)
+    for (auto& [id, group] : state.groups) group.Overtake(key);
+  fetch_lane_->Post([services = services_, key] { services->Forget(key); });
+}
+
+// The plans that the store's list left out and that may have been withdrawn meanwhile.
+void TierController::AskAboutDoubted(ModelState& state, Group& group) {
+  for (auto it = group.doubted.begin(); it != group.doubted.end();) {
+    const PlanKey key = *it;
+    const bool posted =
+        group.plans.contains(key) && fetch_lane_->Post([this, services = services_, mailbox = mailbox_, key,
+                                                        model = std::weak_ptr<Model>(state.model), id = group.id] {
+          const Status standing = services->Standing(key);
+          mailbox->Post([this, model, id, key, standing] {
+            if (const auto place = Find(model, id)) OnStanding(*place->state, *place->group, key, standing);
+          });
+        });
+    if (posted || !group.plans.contains(key)) {
+      it = group.doubted.erase(it);
+    } else {
+      group.variants_known = false;  // no room on the lane: met again with the next list
+      ++it;
+    }
+  }
+}
+
+void TierController::OnStanding(ModelState& state, Group& group, const PlanKey& key, const Status& standing) {
+  if (standing.has_value() || standing.error().code == ErrorCode::kNotFound) return;  // there, or evicted
+  if (standing.error().code == ErrorCode::kQuarantined)
+    return Drop(state, group, key, MissReason::kQuarantined, "the store says: " + standing.error().message,
+                Blame::kContents);
+  if (!group.plans.contains(key)) return;
+  group.doubted.insert(key);
+  group.ListAgain();
+  BackOff(group, MissReason::kNoService, standing.error());
+}
+
 void TierController::RecheckSigners() {
   if (services_ == nullptr) return;
   for (ModelState& state : models_)
     for (auto& [id, group] : state.groups) {
+      for (auto& [key, under_way] : group.fetching) under_way.overtaken = true;
       std::vector<PlanKey> revoked;
       for (const auto& [key, entry] : group.plans)
         if (!services_->Trusts(entry.signer)) revoked.push_back(key);

@@ -1,5 +1,7 @@
 #include "vm-worker/tiering/fleet_services.h"
 
+#include <spdlog/spdlog.h>
+
 #include "common/messaging/rpc_client.h"
 
 namespace kiln {
@@ -28,8 +30,19 @@ Result<FetchedPlan> FleetServices::Fetch(const PlanKey& key, const SegmentId& se
   return source_.Fetch(key, segment, options_.store_deadline_ms);
 }
 
+Status FleetServices::Standing(const PlanKey& key) {
+  RETURN_IF_ERROR(store_.CallSync(cache::GetPlanRequest{key}, options_.store_deadline_ms));
+  return {};
+}
+
+void FleetServices::Forget(const PlanKey& key) {
+  if (disk_ != nullptr) disk_->DropRecord(key);
+}
+
 void FleetServices::Remember(const Mark& mark) {
-  if (disk_ != nullptr) disk_->PutMark(mark);
+  if (disk_ != nullptr && !disk_->PutMark(mark))
+    spdlog::error("plan {} is not remembered over a restart: the disk cache cannot be written",
+                  mark.plan_key.ShortHex());
 }
 
 void FleetServices::Forgive(const PlanKey& key) {

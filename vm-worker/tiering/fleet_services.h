@@ -28,6 +28,8 @@ class FleetServices final : public PlanServices {
   void Compile(const CompileRequest& request, Done<CompileReply> done) override;
   void Cancel(const Digest& request) override;
   Result<FetchedPlan> Fetch(const PlanKey& key, const SegmentId& segment) override;
+  Status Standing(const PlanKey& key) override;
+  void Forget(const PlanKey& key) override;
   void Remember(const Mark& mark) override;
   void Forgive(const PlanKey& key) override;
   std::vector<Mark> Untold() override;

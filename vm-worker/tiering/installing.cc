@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "common/base/caught.h"
+#include "common/base/transient.h"
 #include "vm-worker/dispatch/gdb_symbols.h"
 #include "vm-worker/tiering/tier_controller.h"
 
@@ -12,12 +13,6 @@ namespace {
 
 // How long a plan may stand in front of the dispatchers without a call that it admits while another waits.
 constexpr int64_t kShadowTurnNs = 1'000'000'000;
-
-// Says nothing about the record itself.
-bool MayPass(ErrorCode code) {
-  return code == ErrorCode::kUnavailable || code == ErrorCode::kDeadlineExceeded || code == ErrorCode::kCancelled ||
-         code == ErrorCode::kBusy || code == ErrorCode::kResourceExhausted;
-}
 
 }  // namespace
 
@@ -36,10 +31,12 @@ TierController::Wanted TierController::Want(ModelState& state, Group& group, con
       if (const auto place = Find(model, id)) OnFetched(*place->state, *place->group, *fetched);
     });
   });
-  if (posted)
-    group.fetching.insert(key);
-  else
+  if (posted) {
+    group.fetching.emplace(key, Fetching{});
+  } else {
+    group.ListAgain();  // so that it is met again
     BackOff(group, MissReason::kNoService, {ErrorCode::kBusy, "too many plans are being fetched", {}});
+  }
   return Wanted::kFetching;
 }
 
@@ -83,11 +80,12 @@ bool TierController::HasRoom(const Group& group, bool exact) const {
 }
 
 void TierController::OnFetched(ModelState& state, Group& group, Fetched& fetched) {
-  group.fetching.erase(fetched.key);
+  const auto under_way = group.fetching.extract(fetched.key);
+  if (!under_way.empty() && under_way.mapped().overtaken) return group.AskAgain();
   if (!fetched.status.has_value()) {
     const Error& error = fetched.status.error();
-    if (MayPass(error.code)) {
-      group.variants_known = false;  // so that it is met again
+    if (IsTransient(error.code)) {
+      group.ListAgain();  // so that it is met again
       return BackOff(group, MissReason::kNoService, error);
     }
     const bool full = error.code == ErrorCode::kLimitExceeded;

@@ -33,8 +33,24 @@ size_t Group::CountPlans() const {
       std::ranges::count_if(plans, [this](const auto& plan) { return !IsReplaced(plan.second); }));
 }
 
-void Group::AskAgain() {
+void Group::ListAgain() {
   variants_known = false;
+  variants_overtaken = variants_pending;
+}
+
+void Group::Overtake(const PlanKey& key) {
+  variants_overtaken |= variants_pending;
+  if (const auto it = fetching.find(key); it != fetching.end()) it->second.overtaken = true;
+}
+
+void Group::DoubtAll() {
+  ListAgain();
+  for (const auto& [key, entry] : plans) doubted.insert(key);
+  for (auto& [key, under_way] : fetching) under_way.overtaken = true;
+}
+
+void Group::AskAgain() {
+  ListAgain();
   retry_ns = 0;
   backoff_ms = 0;
 }

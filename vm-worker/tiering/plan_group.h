@@ -47,6 +47,12 @@ struct TunedRequests {
   std::string refusal;   // the last reason, for explain
 };
 
+// A plan under way. What was announced of its key, or of its signer, since it was asked for may be missing from what
+// comes: that is not used then, and the list is asked again.
+struct Fetching {
+  bool overtaken = false;
+};
+
 // All sites of a model with one SegmentId.
 struct Group {
   SegmentId id;
@@ -54,7 +60,7 @@ struct Group {
   std::vector<size_t> sites;
   std::map<PlanKey, PlanEntry> plans;
   RejectedPlans rejected;
-  std::set<PlanKey> fetching;
+  std::map<PlanKey, Fetching> fetching;
   SegmentProfile profile;
   std::map<std::vector<int64_t>, ShapeTimes> shapes;
   int64_t counted_since_ns = 0;  // span of `shapes`: from here, and what halving left of the time before
@@ -67,6 +73,10 @@ struct Group {
   std::optional<Digest> request;               // to the compile service, not answered yet
   TunedRequests tuned;
   bool variants_known = false, variants_pending = false;
+  bool variants_overtaken = false;  // the answer under way may be older than what was announced
+  // Plans that the store may have withdrawn without this worker's hearing: those that its next list leaves out are
+  // asked about.
+  std::set<PlanKey> doubted;
   int64_t retry_ns = 0;           // the services are not asked before
   int64_t variants_again_ns = 0;  // when a plan of the list that is paused is worth another look; 0: none is
   int64_t backoff_ms = 0;
@@ -92,6 +102,12 @@ struct Group {
   void HalveShapes(int64_t now_ns);
   // Writes profile.shapes and profile.span_ns.
   void UpdateShapes(int64_t now_ns);
+  // The list of the store's plans is asked for (again); one that is under way does not count.
+  void ListAgain();
+  // What is under way of the key is older than what was announced of it.
+  void Overtake(const PlanKey& key);
+  // Changes were missed.
+  void DoubtAll();
 };
 
 struct ModelState {

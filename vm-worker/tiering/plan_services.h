@@ -28,6 +28,10 @@ class PlanServices {
   virtual void Cancel(const Digest& request) = 0;
   // As PlanSource::Fetch: blocks, never on the control thread.
   virtual Result<FetchedPlan> Fetch(const PlanKey& key, const SegmentId& segment) = 0;
+  // What the store says of a plan now: success, Quarantined, NotFound, or why it cannot be asked. Blocking, as Fetch.
+  virtual Status Standing(const PlanKey& key) = 0;
+  // The disk's copy of the record was withdrawn by the store. Blocking, as Fetch.
+  virtual void Forget(const PlanKey& key) = 0;
   // The worker's memory over restarts: plans that gave a wrong result or faulted here. Blocking, as Fetch.
   using Mark = DiskTier::Mark;
   virtual void Remember(const Mark& mark) = 0;

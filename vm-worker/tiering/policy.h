@@ -28,8 +28,8 @@ struct TierPolicy {
   double gain_over_interpreter = 0.85;
   uint64_t measured_calls = 32;      // of each kind, before a shape's exact plan counts as measured
   int64_t compile_ns = 300'000'000;  // until a plan of the segment has been compiled for this worker
-  // Whether plans are asked for whose tiles were measured, in the same way: what they save of a plan's time (the most
-  // of bench/results/tuning.json, too little to be on by default), and what measuring takes.
+  // Whether plans are asked for whose tiles were measured, in the same way: what they save of a plan's time (the mean
+  // of bench/results/tuning.json rounded up, too little to be on by default), and what measuring takes.
   bool tuned = false;
   double tuned_gain = 0.01;
   int64_t tuning_ns = 5'000'000'000;

@@ -10,6 +10,7 @@
 #include "common/segment/decisions.h"
 #include "vm-worker/dispatch/plan_instance.h"
 #include "vm-worker/interp/interpreter.h"
+#include "vm-worker/tiering/run_report.h"
 
 namespace kiln {
 namespace {
@@ -36,13 +37,6 @@ class GuardedRunMemory final : public KernelMemory {
     return blocks_.back().get();
   }
   std::vector<std::unique_ptr<GuardedMemory>> blocks_;
-};
-
-// How the plan's run ended, told by the child in shared memory.
-struct RunReport {
-  bool failed;
-  ErrorCode code;
-  char text[1024];
 };
 
 Status PlaceInputs(const ShadowSample& sample, GuardedRunMemory& memory, std::vector<TensorRef>& inputs) {
@@ -72,15 +66,12 @@ Status RunPlanContained(const ShadowSample& sample, std::span<const int64_t> sym
   const ContainedEnd end = RunContained([&] {
     const Status ran = instance->Run({inputs, outputs, arena, &memory, nullptr, nullptr});
     if (ran.has_value()) return;
-    report->failed = true;
-    report->code = ran.error().code;
-    std::strncpy(report->text, ran.error().message.c_str(), sizeof(report->text) - 1);
+    report->Write(ran.error());
   });
   faulted = end.kind == ContainedEnd::Kind::kFaulted;
   switch (end.kind) {
     case ContainedEnd::Kind::kReturned:
-      if (report->failed) return Fail(report->code, report->text);
-      return {};
+      return report->Read();
     case ContainedEnd::Kind::kFaulted:
       return Fail(ErrorCode::kIntegrityFailure, "the plan's run ended its process: " + end.detail);
     case ContainedEnd::Kind::kNotRun:

@@ -32,7 +32,8 @@ bool ThreadObserver::Offer(const SegmentEntry& entry, const LinkedPlan& plan, Sa
     int64_t bytes = 0;
     for (const TensorRef& input : entry.inputs) bytes += input.bytes();
     for (const TensorRef& output : entry.outputs) bytes += output.bytes();
-    ASSIGN_OR_RETURN(sample.charge, MemoryCharge::Take(shadow_.budget(), MemoryUse::kShadowSamples, bytes));
+    ASSIGN_OR_RETURN(sample.charge,
+                     MemoryCharge::Take(shadow_.budget(), MemoryUse::kShadowSamples, bytes, WithoutRoom::kGoWithout));
     for (const TensorRef& input : entry.inputs) sample.inputs.push_back(MakeContiguous(input));
     if (answer != SampleAnswer::kOtherPlan)
       for (const TensorRef& output : entry.outputs) sample.outputs.push_back(MakeContiguous(output));

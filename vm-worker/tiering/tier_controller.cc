@@ -115,7 +115,7 @@ void TierController::Tick() {
       // With a compile service, its answer names the plan again.
       if (!services_->CanCompile() && group.variants_again_ns > 0 && now >= group.variants_again_ns) {
         group.variants_again_ns = 0;
-        group.variants_known = false;
+        group.ListAgain();
       }
       if (now < group.retry_ns) continue;
       if (!group.variants_known && !group.variants_pending) AskVariants(state, group);

@@ -126,27 +126,42 @@ struct PadOf {
       *out.as<U>() = *in.as<U>();
       return {};
     }
-    // Source offsets per dim and position.
+    // Source offsets per dim and position; those of a row's middle, which is copied, are left out.
+    const Interval middle = Middle(out.dims[rank - 1], before[rank - 1], in.dims[rank - 1]);
     int64_t total = 0;
     for (const int64_t dim : out.dims) total += dim;
     ASSIGN_OR_RETURN(int64_t* table, Scratch<int64_t>(call, total));
     int64_t* sources[limits::kRankMax];
     for (int d = 0; d < rank; ++d) {
       sources[d] = table;
+      table += out.dims[d];
       for (int64_t i = 0; i < out.dims[d]; ++i) {
+        if (d == rank - 1 && i == middle.begin) i = middle.end;
+        if (i == out.dims[d]) break;
         const int64_t from = in.dims[d] == 0 ? -1 : PadSource(mode, i - before[d], in.dims[d]);
-        *table++ = from < 0 ? kPadConstant : from * in.strides[d];
+        sources[d][i] = from < 0 ? kPadConstant : from * in.strides[d];
       }
     }
-    Fill<U>(in, out, sources, Dims::Filled(rank, 0), value);
+    Fill<U>(in, out, sources, middle, before[rank - 1], value);
     return {};
   }
 
+  struct Interval {
+    int64_t begin = 0, end = 0;
+  };
+  // Positions of a padded row that show the input's row itself.
+  static Interval Middle(int64_t row, int64_t before, int64_t size) {
+    const int64_t begin = std::clamp<int64_t>(before, 0, row);
+    return {begin, std::clamp<int64_t>(before + size, begin, row)};
+  }
+
   template <class U>
-  static void Fill(const TensorRef& in, const TensorRef& out, int64_t* const* sources, Dims index, U value) {
+  static void Fill(const TensorRef& in, const TensorRef& out, int64_t* const* sources, Interval middle, int64_t before,
+                   U value) {
     const int last = out.rank() - 1;
     U* to = out.as<U>();
-    const int64_t row = out.dims[last];
+    const int64_t row = out.dims[last], stride = in.strides[last];
+    Dims index = Dims::Filled(out.rank(), 0);
     while (true) {
       int64_t base = 0;
       bool is_constant = false;
@@ -155,9 +170,20 @@ struct PadOf {
         is_constant = is_constant || source == kPadConstant;
         if (!is_constant) base += source;
       }
-      const U* from = in.as<U>() + (is_constant ? 0 : base);
-      const int64_t* offsets = sources[last];
-      for (int64_t i = 0; i < row; ++i) to[i] = is_constant || offsets[i] == kPadConstant ? value : from[offsets[i]];
+      if (is_constant) {
+        std::fill_n(to, row, value);
+      } else {
+        const U* from = in.as<U>() + base;
+        const int64_t* offsets = sources[last];
+        const auto edge = [&](int64_t i) { to[i] = offsets[i] == kPadConstant ? value : from[offsets[i]]; };
+        for (int64_t i = 0; i < middle.begin; ++i) edge(i);
+        if (stride == 1 && middle.begin < middle.end) {
+          std::copy_n(from + middle.begin - before, middle.end - middle.begin, to + middle.begin);
+        } else {
+          for (int64_t i = middle.begin; i < middle.end; ++i) to[i] = from[(i - before) * stride];
+        }
+        for (int64_t i = middle.end; i < row; ++i) edge(i);
+      }
       to += row;
       int d = last - 1;
       for (; d >= 0; --d) {

@@ -32,6 +32,18 @@ TEST(CircuitBreaker, LetsOneProbeThroughAndClosesOnItsSuccess) {
   EXPECT_EQ(breaker.state(), CircuitBreaker::State::kClosed);
 }
 
+TEST(CircuitBreaker, AProbeThatTakesLongHoldsUpNobodyElse) {
+  CircuitBreaker breaker(kOptions, 2);
+  for (int i = 0; i < 3; ++i) breaker.OnFailure(0);
+  const int64_t later = 2000 * kMs;
+  ASSERT_TRUE(breaker.Allow(later)) << "a call that is answered, or not, in two minutes";
+  int passed = 0;
+  for (int64_t ms = 0; ms < 10'000; ms += 10) passed += breaker.Allow(later + ms * kMs) ? 1 : 0;
+  EXPECT_EQ(passed, 9);
+  EXPECT_GT(breaker.RetryAfterMs(later + 9'999 * kMs), 0);
+  EXPECT_LE(breaker.RetryAfterMs(later + 9'999 * kMs), kOptions.probe_gap_ms);
+}
+
 TEST(CircuitBreaker, BackoffGrowsUpToItsLimitAndNeverBeyond) {
   CircuitBreaker breaker(kOptions, 3);
   int64_t now = 0, longest = 0;

@@ -20,8 +20,8 @@ struct Part {
   uint64_t offset = 0;
 };
 
-// A run request with these f32 tensors and `blobs`; the decoder's error, or "".
-std::string ErrorFor(const std::vector<Part>& parts, std::vector<Bytes> blobs) {
+// A run request with these f32 tensors and `blobs`.
+Message RequestOf(const std::vector<Part>& parts, std::vector<Bytes> blobs) {
   flatbuffers::FlatBufferBuilder builder;
   std::vector<flatbuffers::Offset<fbs::TensorPart>> list;
   for (const Part& part : parts)
@@ -29,9 +29,13 @@ std::string ErrorFor(const std::vector<Part>& parts, std::vector<Bytes> blobs) {
                                          builder.CreateVector(part.dims), part.part,
                                          part.shared.empty() ? 0 : builder.CreateString(part.shared), part.offset));
   builder.Finish(fbs::CreateRunRequest(builder, builder.CreateString("m"), builder.CreateVector(list)));
-  Message message{{builder.GetBufferPointer(), builder.GetBufferPointer() + builder.GetSize()}, std::move(blobs)};
+  return {{builder.GetBufferPointer(), builder.GetBufferPointer() + builder.GetSize()}, std::move(blobs)};
+}
+
+// The decoder's error, or "".
+std::string ErrorFor(const std::vector<Part>& parts, std::vector<Bytes> blobs) {
   RunRequest request;
-  const Status status = Decode(message, request);
+  const Status status = Decode(RequestOf(parts, std::move(blobs)), request);
   return status.has_value() ? "" : ToString(status.error());
 }
 
@@ -62,6 +66,59 @@ TEST(TensorParts, CountsAndSizesAreBoundedBeforeAnythingIsAllocated) {
   const std::string name = "/kiln-1-" + std::string(32, '0');
   EXPECT_THAT(ErrorFor({{{int64_t{1} << 32}, -1, name, 0}, {{int64_t{1} << 33}, -1, name, 0}}, {}),
               HasSubstr("shared memory"));
+}
+
+// A sparse object costs its maker nothing, and whoever reads it all that it says.
+class SparseObject {
+ public:
+  explicit SparseObject(int64_t bytes) : file_(shm_open(name_.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600)) {
+    EXPECT_GE(file_, 0);
+    EXPECT_EQ(ftruncate(file_, bytes), 0);
+  }
+  ~SparseObject() {
+    close(file_);
+    shm_unlink(name_.c_str());
+  }
+  const std::string& name() const { return name_; }
+
+ private:
+  const std::string name_ = "/kiln-" + std::to_string(getpid()) + "-" + std::string(32, 'd');
+  int file_;
+};
+
+TEST(TensorParts, TensorsAreBookedBeforeTheyAreMade) {
+  const SparseObject object(int64_t{1} << 36);
+  const auto decode = [&](const std::vector<Part>& parts, std::vector<Bytes> blobs, TensorRoom& room) {
+    RunRequest request;
+    return Decode(RequestOf(parts, std::move(blobs)), request, &room);
+  };
+  const Part large{{int64_t{1} << 26}, -1, object.name(), 0};  // 256 MiB
+  MemoryBudget budget(int64_t{64} << 20);
+  TensorRoom room{&budget, INT64_MAX, {}};
+  Status decoded = decode({large}, {}, room);
+  ASSERT_FALSE(decoded.has_value());
+  EXPECT_EQ(decoded.error().code, ErrorCode::kLimitExceeded);
+  EXPECT_THAT(decoded.error().message, HasSubstr("--memory-bytes"));
+  room.shared_bytes_max = 1000;
+  decoded = decode({{{251}, -1, object.name(), 0}}, {}, room);
+  ASSERT_FALSE(decoded.has_value());
+  EXPECT_EQ(decoded.error().code, ErrorCode::kLimitExceeded);
+  EXPECT_THAT(decoded.error().message, HasSubstr("1004 bytes; the limit is 1000"));
+
+  const std::vector<Part> small = {{{250}, -1, object.name(), 0}, {{2}, 0, "", 0}};
+  ASSERT_TRUE(decode(small, {Bytes(8)}, room).has_value());
+  EXPECT_EQ(budget.used(MemoryUse::kRequests), 1008);
+  auto others = MemoryCharge::Take(&budget, MemoryUse::kRequests, (int64_t{32} << 20) - 1500);
+  ASSERT_TRUE(others.has_value());
+  TensorRoom second{&budget, INT64_MAX, {}};
+  decoded = decode(small, {Bytes(8)}, second);
+  ASSERT_FALSE(decoded.has_value());
+  EXPECT_EQ(decoded.error().code, ErrorCode::kBusy);
+  EXPECT_FALSE(budget.IsTight()) << "no plan has to leave for a request that can wait";
+  room = {};
+  others = MemoryCharge();
+  EXPECT_EQ(budget.used(), 0);
+  EXPECT_TRUE(decode(small, {Bytes(8)}, second).has_value());
 }
 
 TEST(TensorParts, OnlySharedMemoryThatAClientMadeForTheMessageIsRead) {

@@ -11,7 +11,8 @@
 
 namespace kiln::testing {
 
-// Compiles each distinct spec once. Lives as long as its runner is used.
+// Compiles each distinct spec once, and validates it at the dims of its first call, as the compile service does. Lives
+// as long as its runner is used.
 class CompiledRunner {
  public:
   explicit CompiledRunner(Target target);
@@ -19,8 +20,9 @@ class CompiledRunner {
   size_t kernels() const { return kernels_.size(); }
 
  private:
-  Result<const ExecutableKernel*> Kernel(const ir::KernelSpec& spec);
+  Result<const ExecutableKernel*> Kernel(const ir::KernelSpec& spec, std::span<const int64_t> dims);
 
+  const Target target_;
   Result<std::unique_ptr<codegen::KernelCompiler>> compiler_;
   std::map<std::vector<uint8_t>, std::unique_ptr<ExecutableKernel>> kernels_;  // by canonical bytes
 };

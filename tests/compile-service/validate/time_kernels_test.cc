@@ -64,7 +64,7 @@ TEST_F(TimeKernelsTest, NothingToTimeAndTooMuchMemoryAreErrors) {
   const std::vector<KernelForm> forms{Form(0)};
   EXPECT_FALSE(TimeKernels(forms, target_, {}, 20).has_value());
   EXPECT_EQ(TimeKernels(forms, target_, std::vector<FormCall>{{{int64_t{1} << 33}, 1}}, 20).error().code,
-            ErrorCode::kResourceExhausted);
+            ErrorCode::kLimitExceeded);
 }
 
 constexpr const char* kBefore =

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "compile-service/codegen/llvm/kernel_compiler.h"
+#include "compile-service/validate/edge_trials.h"
 #include "compile-service/validate/pointer_extents.h"
 
 namespace kiln {
@@ -38,7 +39,14 @@ TEST_F(ValidateKernelTest, ACorrectKernelIsTriedAtEveryTrial) {
   const ir::KernelSpec spec = Chain(ir::ScalarOp::kExp);
   const auto compared = ValidateKernel(spec, Compile(spec), target_, trials_, 1);
   ASSERT_TRUE(compared.has_value()) << ToString(compared.error());
-  EXPECT_EQ(*compared, 4u);  // the first trial again with special values
+  // 1000 and 1, but not 0; the edges 999, 992, 993; the first trial again with special values.
+  EXPECT_EQ(*compared, 6u);
+}
+
+TEST_F(ValidateKernelTest, ACallWithNothingToDoIsNoTrial) {
+  const ir::KernelSpec spec = Chain(ir::ScalarOp::kExp);
+  const std::vector<std::vector<int64_t>> nothing = {{0}};
+  EXPECT_EQ(ValidateKernel(spec, Compile(spec), target_, nothing, 1).value(), 0u);
 }
 
 TEST_F(ValidateKernelTest, AKernelOfAnotherSpecIsCaughtWithElementAndValues) {
@@ -63,6 +71,164 @@ TEST_F(ValidateKernelTest, AKernelThatWritesItsInputDies) {
 TEST_F(ValidateKernelTest, ForAForeignTargetNothingIsExecuted) {
   const ir::KernelSpec spec = Chain(ir::ScalarOp::kExp);
   EXPECT_EQ(ValidateKernel(spec, Compile(spec), Target::kAArch64, trials_, 1).value(), 0u);
+}
+
+// Programs with a decision at their end: y[i] = node `last` of `body`.
+class Program {
+ public:
+  int32_t Add(ir::ScalarOp op, DType type, int32_t a = -1, int32_t b = -1, int32_t c = -1) {
+    ir::ScalarNode node{op, type};
+    node.a = a;
+    node.b = b;
+    node.c = c;
+    body_.push_back(node);
+    return static_cast<int32_t>(body_.size()) - 1;
+  }
+  int32_t Number(double value) {
+    const int32_t node = Add(ir::ScalarOp::kConstant, DType::kF32);
+    body_.back().number = value;
+    return node;
+  }
+  int32_t Integer(int64_t value, DType type = DType::kI64) {
+    const int32_t node = Add(ir::ScalarOp::kConstant, type);
+    body_.back().integer = value;
+    return node;
+  }
+  int32_t Load(DType type = DType::kF32) { return Add(ir::ScalarOp::kLoad, type); }
+  int32_t Coordinate() { return Add(ir::ScalarOp::kCoordinate, DType::kI64); }
+  int32_t Extent() { return Add(ir::ScalarOp::kArgument, DType::kI64); }
+  // `right` where coordinate < bound, else `wrong`.
+  int32_t Below(int32_t bound, int32_t right, int32_t wrong, DType type) {
+    const int32_t below = Add(ir::ScalarOp::kLess, DType::kBool, Coordinate(), bound);
+    return Add(ir::ScalarOp::kSelect, type, below, right, wrong);
+  }
+  // The value of `from`, made longer by nodes that change nothing.
+  int32_t Longer(int32_t from, int nodes) {
+    for (int i = 0; i < nodes; ++i) from = Add(ir::ScalarOp::kMax, DType::kF32, from, from);
+    return from;
+  }
+  ir::KernelSpec Spec(int32_t last, DType in = DType::kF32, DType out = DType::kF32) const {
+    ir::LoopNestSpec nest;
+    nest.inner = ir::SpecInt::Argument(0);
+    nest.accesses = {{0, in, {ir::SpecInt::Const(1)}}, {1, out, {ir::SpecInt::Const(1)}}};
+    nest.body = body_;
+    ir::Stage store;
+    store.kind = ir::Stage::Kind::kStore;
+    store.domain = ir::Stage::Domain::kInner;
+    store.stores = {{1, last}};
+    nest.stages = {store};
+    return {nest, 2, 1};
+  }
+
+ private:
+  ir::ScalarProgram body_;
+};
+
+// Round(factor * x), in `nodes` more nodes than that takes.
+ir::KernelSpec Rounded(double factor, int nodes = 0, DType out = DType::kI8) {
+  Program p;
+  const int32_t product = p.Add(ir::ScalarOp::kMul, DType::kF32, p.Load(), p.Number(factor));
+  const int32_t rounded = p.Add(ir::ScalarOp::kRound, DType::kF32, p.Longer(product, nodes));
+  return p.Spec(p.Add(ir::ScalarOp::kConvert, DType::kI32, rounded), DType::kF32, out);
+}
+
+ir::KernelSpec Always(int64_t value, DType out = DType::kI8) {
+  Program p;
+  p.Load();
+  return p.Spec(p.Integer(value, DType::kI32), DType::kF32, out);
+}
+
+TEST_F(ValidateKernelTest, ADecisionIsNoExcuseForWrongElements) {
+  const std::vector<uint8_t> constant = Compile(Always(7));
+  // One element; some; so many that under a hundredth of them is computed.
+  for (const auto& [n, nodes] : {std::pair{1, 0}, std::pair{1000, 0}, std::pair{20'000'000, 64}}) {
+    const std::vector<std::vector<int64_t>> trials = {{n}};
+    const auto compared = ValidateKernel(Rounded(3, nodes), constant, target_, trials, 1);
+    ASSERT_FALSE(compared.has_value()) << n << " elements";
+    EXPECT_EQ(compared.error().code, ErrorCode::kCompileFailed);
+  }
+}
+
+TEST_F(ValidateKernelTest, OneWrongElementAmongDecisionsFails) {
+  for (const DType out : {DType::kI8, DType::kF32}) {
+    Program p;
+    const int32_t product = p.Add(ir::ScalarOp::kMul, DType::kF32, p.Load(), p.Number(3));
+    const int32_t right = p.Add(ir::ScalarOp::kRound, DType::kF32, product);
+    const int32_t wrong = p.Add(ir::ScalarOp::kAdd, DType::kF32, right, p.Number(1));
+    const ir::KernelSpec at_the_end = p.Spec(p.Below(p.Integer(999), right, wrong, DType::kF32), DType::kF32, out);
+    Program q;
+    const int32_t same = q.Add(ir::ScalarOp::kMul, DType::kF32, q.Load(), q.Number(3));
+    const ir::KernelSpec spec = q.Spec(q.Add(ir::ScalarOp::kRound, DType::kF32, same), DType::kF32, out);
+    EXPECT_TRUE(ValidateKernel(spec, Compile(spec), target_, trials_, 1).has_value());
+    EXPECT_FALSE(ValidateKernel(spec, Compile(at_the_end), target_, trials_, 1).has_value());
+  }
+}
+
+TEST_F(ValidateKernelTest, ARoundingErrorMayDecideEitherWay) {
+  const std::vector<std::vector<int64_t>> trials = {{1'000'000}};
+  for (const DType out : {DType::kI8, DType::kF32}) {
+    const auto compared =
+        ValidateKernel(Rounded(3, 0, out), Compile(Rounded(3 * (1 + 4e-5), 0, out)), target_, trials, 1);
+    EXPECT_TRUE(compared.has_value()) << ToString(compared.error());
+    EXPECT_FALSE(ValidateKernel(Rounded(3, 0, out), Compile(Rounded(3 * (1 + 1e-2), 0, out)), target_, trials, 1));
+  }
+}
+
+// Comparisons, by how what they compare was made: nearly equal sums may be taken for equal, equal loads may not.
+TEST_F(ValidateKernelTest, ADecisionOnExactValuesHasOneAnswer) {
+  const auto compares = [](ir::ScalarOp op, double offset, double factor) {
+    Program p;
+    const int32_t x = p.Load(), one = p.Number(offset);
+    const int32_t value = factor == 1 ? x : p.Add(ir::ScalarOp::kMul, DType::kF32, x, p.Number(factor));
+    return p.Spec(p.Add(op, DType::kBool, value, one), DType::kF32, DType::kBool);
+  };
+  const std::vector<std::vector<int64_t>> trials = {{4'093}};
+  const auto passes = [&](const ir::KernelSpec& spec, const ir::KernelSpec& code) {
+    return ValidateKernel(spec, Compile(code), target_, trials, 1).has_value();
+  };
+  for (const ir::ScalarOp op : {ir::ScalarOp::kLess, ir::ScalarOp::kLessEqual}) {
+    EXPECT_TRUE(passes(compares(op, 0.5, 3), compares(op, 0.5 + 1e-4, 3)));
+    EXPECT_FALSE(passes(compares(op, 0.5, 3), compares(op, 0.5 + 1e-2, 3)));
+    EXPECT_FALSE(passes(compares(op, 0.5, 1), compares(op, 0.5 + 1e-3, 1))) << "loads are exact";
+  }
+  EXPECT_FALSE(passes(compares(ir::ScalarOp::kEqual, 0, 1), compares(ir::ScalarOp::kLess, 0, 1)));
+}
+
+// A kernel is reused at other extents than those of the exact plan that it was made for.
+TEST_F(ValidateKernelTest, AWrongTailIsFoundWhateverTheObservedExtent) {
+  Program p;
+  const int32_t right = p.Add(ir::ScalarOp::kExp, DType::kF32, p.Load());
+  const int32_t step = p.Integer(16);
+  const int32_t whole =
+      p.Add(ir::ScalarOp::kMul, DType::kI64, p.Add(ir::ScalarOp::kDiv, DType::kI64, p.Extent(), step), step);
+  const ir::KernelSpec no_tail = p.Spec(p.Below(whole, right, p.Number(5), DType::kF32));
+  const std::vector<std::vector<int64_t>> trials = {{320}};
+  EXPECT_TRUE(ValidateKernel(no_tail, Compile(no_tail), target_, trials, 1).has_value());
+  const auto compared = ValidateKernel(Chain(ir::ScalarOp::kExp), Compile(no_tail), target_, trials, 1);
+  EXPECT_FALSE(compared.has_value());
+}
+
+TEST_F(ValidateKernelTest, AStoreBeforeTheFirstElementIsFound) {
+  ir::KernelSpec mirrored = Chain(ir::ScalarOp::kExp);
+  std::get<ir::LoopNestSpec>(mirrored.kernel).accesses[1].strides = {ir::SpecInt::Const(-1)};
+  const std::vector<uint8_t> code = Compile(mirrored);
+  const std::vector<std::vector<int64_t>> few = {{2}}, many = {{100'000}};
+  const auto compared = ValidateKernel(Chain(ir::ScalarOp::kExp), code, target_, few, 1);
+  ASSERT_FALSE(compared.has_value());
+  EXPECT_NE(compared.error().message.find("before the first element"), std::string::npos) << compared.error().message;
+  EXPECT_DEATH((void)ValidateKernel(Chain(ir::ScalarOp::kExp), code, target_, many, 1).has_value(), "");
+}
+
+TEST(EdgeTrials, OnlyExtentsMoveAndNeverUpwards) {
+  ir::LoopNestSpec nest;
+  nest.outer = {ir::SpecInt::Argument(0), ir::SpecInt::Argument(1)};
+  nest.inner = ir::SpecInt::Argument(2);
+  // Argument 2 is an extent and a stride; 3 a stride alone.
+  nest.accesses = {{0, DType::kF32, {ir::SpecInt::Argument(3), ir::SpecInt::Argument(2), ir::SpecInt::Const(1)}}};
+  const int64_t dims[] = {2, 48, 64, 4096};
+  const auto trials = EdgeTrials({nest, 1, 4}, dims, 16);
+  EXPECT_EQ(trials, (std::vector<std::vector<int64_t>>{
+                        {1, 47, 64, 4096}, {1, 40, 64, 4096}, {1, 41, 64, 4096}, {1, 1, 64, 4096}}));
 }
 
 TEST(PointerExtents, NegativeStridesReachBelowThePointer) {

@@ -1,6 +1,8 @@
 #include "vm-worker/cache_client/disk_tier.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 #include <fstream>
@@ -65,6 +67,26 @@ TEST_F(DiskTierTest, AnUnwritableDirectoryIsAMissNotAnError) {
   const Bytes code = {1};
   disk_->PutKernel(KernelIdOf(code), code);
   EXPECT_FALSE(disk_->Kernel(KernelIdOf(code)));
+}
+
+// A limit on the size of files stands in for a disk that is full in the middle of one.
+TEST_F(DiskTierTest, WhatDoesNotFitOnTheDiskIsNotThereInPart) {
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const Bytes code(3'000, 7);  // less than a stream's buffer: nothing is written before the end
+  const auto put = [&](rlim_t bytes) {
+    const rlimit full{bytes, before.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
+    disk_->PutRecord(KernelIdOf(code), code);
+    const bool marked = disk_->PutMark({KernelIdOf(code), KernelIdOf(code)});
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    return marked;
+  };
+  EXPECT_FALSE(put(10));
+  EXPECT_TRUE(std::filesystem::is_empty(directory_)) << "neither under its name nor under a temporary one";
+  EXPECT_TRUE(put(before.rlim_cur));
+  EXPECT_EQ(disk_->UntoldMarks().size(), 1u);
 }
 
 TEST_F(DiskTierTest, MarksOutliveTheProcessAndTheSpaceLimitUntilTheyAreCleared) {

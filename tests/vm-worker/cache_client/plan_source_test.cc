@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 
+#include "common/base/transient.h"
 #include "common/messaging/rpc_server.h"
 #include "tests/vm-worker/dispatch/plan_fixture.h"
 
@@ -34,6 +35,7 @@ class PlanSourceTest : public ::testing::Test {
         static_cast<uint16_t>(cache::Method::kGetBlobs), kAnyRole,
         [this](const RequestContext&, Message, Replier reply) {
           const std::lock_guard lock(served_mutex_);
+          if (blobs_fail_) return reply.Fail({*blobs_fail_, "not now", {}});
           const Bytes& code = served_code_;
           cache::GetBlobsReply answer;
           answer.chunks.push_back({.index = 0, .offset = 0, .total = code.size(), .found = true, .bytes = code});
@@ -80,6 +82,7 @@ class PlanSourceTest : public ::testing::Test {
   Bytes record_, code_;
   std::mutex served_mutex_;  // what the store's thread answers with
   Bytes served_record_, served_code_;
+  std::optional<ErrorCode> blobs_fail_;
 };
 
 TEST_F(PlanSourceTest, TakesThePlanThatWasAskedFor) {
@@ -145,6 +148,24 @@ TEST_F(PlanSourceTest, APlanThatFaultedHereIsNotMappedAgainAnotherUnderItsKeyIs)
   EXPECT_EQ(Fetched(disk.get()), ErrorCode::kQuarantined);
   disk->PutMark({ComputePlanKey(plan_), HashBytes(Bytes{1})});
   EXPECT_EQ(Fetched(disk.get()), ErrorCode{});
+}
+
+TEST_F(PlanSourceTest, AGoodRecordOnTheDiskOutlivesErrorsThatSayNothingAboutIt) {
+  auto disk = DiskTier::Open(directory_ + "/disk", 1 << 20).value();
+  Plan with_kernel = plan_;
+  with_kernel.kernels = {HashBytes(Bytes{1})};
+  const PlanKey key = ComputePlanKey(plan_);
+  for (int value = 1; value <= static_cast<int>(ErrorCode::kInternal); ++value) {
+    const auto code = static_cast<ErrorCode>(value);
+    if (!IsTransient(code)) continue;
+    disk->PutRecord(key, EncodeAndSign(RecordOf(with_kernel), key_));
+    {
+      const std::lock_guard lock(served_mutex_);
+      blobs_fail_ = code;
+    }
+    EXPECT_EQ(Fetched(disk.get()), code);
+    EXPECT_TRUE(disk->Record(key).has_value()) << ErrorCodeName(code);
+  }
 }
 
 TEST_F(PlanSourceTest, APoisonedDiskIsDroppedAndHealsFromTheStore) {

@@ -37,6 +37,30 @@ TEST(Memo, TellsAViewFromAContiguousTensor) {
   EXPECT_EQ(context.stats().memo_misses, 2u);
 }
 
+// The tensor before the segment takes the memory that its output needs; the segment's input has moved by then.
+TEST(Memo, ACallThatEndedForWantOfMemoryLeavesNoAddressesBehind) {
+  const auto program = LoadText(R"(program "p" {
+    symbol m in [0, 1099511627776]
+    func main(%x: f32[1], %shape: i64[1], %b: f32[262144]) -> (%big, %y) {
+      %big : f32[m] = Tile(%x, %shape)
+      %y : f32[262144] = Neg(%b)
+    }
+  })");
+  VmContext context({.arena_limit_bytes = size_t{2} << 20});
+  const Tensor one = Floats({1}, {1}), small = Ints({1}, {16}), large = Ints({1}, {225'000});
+  const Tensor first = Iota({262144}), second = Iota({262144}, 2);
+  const auto run = [&](const Tensor& shape, const Tensor& b) {
+    return context.Run(*program, std::vector{one.ref, shape.ref, b.ref});
+  };
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(run(small, first).has_value());
+  const auto refused = run(large, second);
+  ASSERT_FALSE(refused.has_value());
+  ASSERT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  const auto outputs = run(small, second);
+  ASSERT_TRUE(outputs.has_value());
+  EXPECT_EQ((*outputs)[1].ref.as<float>()[100], -200.0f);
+}
+
 TEST(Memo, DropsTheLeastRecentlyUsedByCount) {
   const auto program = LoadText(kTwoNodes);
   VmContext context(VmOptions{.memo_entries = 2});

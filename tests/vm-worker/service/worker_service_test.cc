@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <future>
 
 #include "common/messaging/rpc_client.h"
 #include "tests/vm-worker/tiering/fake_fleet.h"
@@ -36,6 +37,13 @@ constexpr const char* kExpand = R"(program "p" {
     %y : f32[m] = Expand(%x, %shape)
   }
 })";
+constexpr const char* kExpandCopied = R"(program "p" {
+  symbol m in [0, 1099511627776]
+  func main(%x: f32[1], %shape: i64[1]) -> (%y) {
+    %e : f32[m] = Expand(%x, %shape)
+    %y : f32[m] = Neg(%e)
+  }
+})";
 
 // Fetches do not come back before they are let go.
 class HungFleet final : public PlanServices {
@@ -57,6 +65,8 @@ class HungFleet final : public PlanServices {
     changed_.wait(lock, [this] { return released_; });
     return Fail(ErrorCode::kDeadlineExceeded, "the store did not answer");
   }
+  Status Standing(const PlanKey& key) override { return fleet_.Standing(key); }
+  void Forget(const PlanKey&) override {}
   void Remember(const Mark&) override {}
   void Forgive(const PlanKey&) override {}
   std::vector<Mark> Untold() override { return {}; }
@@ -88,11 +98,13 @@ class WorkerServiceTest : public ::testing::Test {
     directory_ = ::mkdtemp(path);
     fleet_.fleet().Publish(testing::ReluPlan(0, 4096));
     TierOptions tier_options;
+    tier_options.budget = &budget_;
     tier_options.targets = HostTargets();
     tiers_ = std::make_unique<TierController>(epochs_, &fleet_, InterpretRecipe, tier_options);
     registry_ = std::make_unique<ModelRegistry>(epochs_, *tiers_);
     WorkerServiceOptions options;
     options.run_memory_bytes = size_t{64} << 20;
+    options.budget = &budget_;
     service_ = std::make_unique<WorkerService>(*registry_, *tiers_, epochs_, options);
     loop_ = Loop::Start("worker").value();
     const std::string endpoint = "ipc://" + directory_ + "/worker";
@@ -124,6 +136,7 @@ class WorkerServiceTest : public ::testing::Test {
   static NamedTensor Row(const std::string& name, const Dims& dims) { return {name, Tensor::Zeros(DType::kF32, dims)}; }
 
   std::string directory_;
+  MemoryBudget budget_{int64_t{80} << 20};
   EpochDomain epochs_;
   HungFleet fleet_;
   std::unique_ptr<TierController> tiers_;
@@ -156,22 +169,65 @@ TEST_F(WorkerServiceTest, AnEndlessLoopEndsAtItsDeadlineAndTheThreadAnswersAgain
   EXPECT_TRUE(next.has_value()) << ToString(next.error());
 }
 
+// The only request thread is busy: what comes now waits, and waiting costs memory.
+TEST_F(WorkerServiceTest, RequestsThatWaitHoldNoMoreThanTheirShareOfTheBudget) {
+  ASSERT_TRUE(Load("endless", kEndless).has_value());
+  ASSERT_TRUE(Load("relu", kRelu).has_value());
+  std::promise<void> ended;
+  client_->Call(static_cast<uint16_t>(WorkerMethod::kRun), Encode(RunRequest{"endless", {Row("x", {4})}, 0}), 2'000,
+                [&](Result<RpcReply>) { ended.set_value(); });
+  constexpr int kRequests = 20;
+  std::atomic<int> busy{0}, waiting{kRequests};
+  std::atomic<int64_t> most{0};
+  for (int i = 0; i < kRequests; ++i)  // of 4 MiB each; 40 MiB are the requests' share
+    client_->CallDetailed(static_cast<uint16_t>(WorkerMethod::kRun),
+                          Encode(RunRequest{"relu", {Row("x", {int64_t{1} << 18, 4})}, 0}), 1'500,
+                          [&](std::expected<RpcReply, RpcFailure> reply) {
+                            if (!reply.has_value() && reply.error().error.code == ErrorCode::kBusy) {
+                              EXPECT_GT(reply.error().retry_after_ms, 0u);
+                              ++busy;
+                            }
+                            most = std::max<int64_t>(most, budget_.used(MemoryUse::kRequests));
+                            --waiting;
+                          });
+  ended.get_future().wait();
+  while (waiting > 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_GE(busy, kRequests / 2);
+  EXPECT_LT(busy, kRequests);
+  EXPECT_LE(most, int64_t{40} << 20);
+  for (int i = 0; i < 1'000 && budget_.used(MemoryUse::kRequests) > 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  EXPECT_EQ(budget_.used(MemoryUse::kRequests), 0) << "what expired was let go as well";
+  const auto large = CallRun(*client_, {"relu", {Row("x", {int64_t{3} << 20, 4})}}, kWaitMs);  // 48 MiB
+  ASSERT_FALSE(large.has_value());
+  EXPECT_EQ(large.error().code, ErrorCode::kLimitExceeded) << ToString(large.error());
+}
+
 TEST_F(WorkerServiceTest, ASizeThatTheCallerChoseIsRefusedByTheLimitItWouldPass) {
-  ASSERT_TRUE(Load("expand", kExpand).has_value());
-  const auto run = [&](int64_t size) {
-    const std::vector<int64_t> shape = {size};
-    return CallRun(*client_, {"expand", {Row("x", {1}), {"shape", Tensor::Of<int64_t>(DType::kI64, {1}, shape)}}},
-                   kWaitMs);
-  };
-  for (const int64_t size : {int64_t{1} << 25, int64_t{1} << 37}) {
-    const auto refused = run(size);
-    ASSERT_FALSE(refused.has_value()) << size;
-    EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted) << ToString(refused.error());
-    EXPECT_NE(refused.error().message.find("67108864"), std::string::npos) << refused.error().message;
+  const struct {
+    const char* model;
+    const char* text;
+    ErrorCode code;
+    const char* limit;
+  } cases[] = {{"view", kExpand, ErrorCode::kLimitExceeded, "66060288"},               // of an answer
+               {"copied", kExpandCopied, ErrorCode::kResourceExhausted, "67108864"}};  // of a run's memory
+  for (const auto& [model, text, code, limit] : cases) {
+    ASSERT_TRUE(Load(model, text).has_value());
+    const auto run = [&](int64_t size) {
+      const std::vector<int64_t> shape = {size};
+      return CallRun(*client_, {model, {Row("x", {1}), {"shape", Tensor::Of<int64_t>(DType::kI64, {1}, shape)}}},
+                     kWaitMs);
+    };
+    for (const int64_t size : {int64_t{1} << 25, int64_t{1} << 37}) {
+      const auto refused = run(size);
+      ASSERT_FALSE(refused.has_value()) << model << " " << size;
+      EXPECT_EQ(refused.error().code, code) << model << ": " << ToString(refused.error());
+      EXPECT_NE(refused.error().message.find(limit), std::string::npos) << refused.error().message;
+    }
+    const auto fits = run(1000);
+    ASSERT_TRUE(fits.has_value()) << ToString(fits.error());
+    EXPECT_EQ(fits->outputs.at(0).tensor.dims(), Dims{1000});
   }
-  const auto fits = run(1000);
-  ASSERT_TRUE(fits.has_value()) << ToString(fits.error());
-  EXPECT_EQ(fits->outputs.at(0).tensor.dims(), Dims{1000});
 }
 
 }  // namespace

@@ -59,13 +59,30 @@ class FakeFleet final : public PlanServices {
     });
   }
   void ReadChangeLog(const cache::ChangeLogRequest& request, Done<cache::ChangeLogReply> done) override {
-    Answer<cache::ChangeLogReply>(std::move(done), [this, request]() -> Result<cache::ChangeLogReply> {
+    ++logs_read;
+    const auto reply = [this, request]() -> Result<cache::ChangeLogReply> {
       cache::ChangeLogReply reply;
+      reply.head = head;
+      reply.gap = request.since < log_begin || request.since > head;
+      if (reply.gap) return reply;
       for (const cache::ChangeEntry& change : log)
-        if (change.sequence > request.since) reply.entries.push_back(change);
-      reply.head = log.empty() ? 0 : log.back().sequence;
+        if (change.sequence > request.since && reply.entries.size() < log_entries_max) reply.entries.push_back(change);
       return reply;
-    });
+    };
+    if (hold_log)
+      return held_logs_.push_back(
+          [this, done = std::move(done), reply] { Answer<cache::ChangeLogReply>(done, reply); });
+    Answer<cache::ChangeLogReply>(std::move(done), reply);
+  }
+  // Answers reads of the log that `hold_log` kept.
+  void ReleaseLogs() {
+    for (const auto& answer : std::exchange(held_logs_, {})) answer();
+  }
+  size_t LogsHeld() const { return held_logs_.size(); }
+  // Changes up to here are gone: whoever has not read them sees a gap.
+  void LoseLog() {
+    log.clear();
+    log_begin = head += 1000;
   }
   void Report(const cache::ReportRequest& request, Done<cache::ReportReply> done) override {
     reports.push_back(request);
@@ -93,6 +110,7 @@ class FakeFleet final : public PlanServices {
     if (down || hung) return Fail(ErrorCode::kDeadlineExceeded, "the store did not answer");
     const auto it = plans.find(key);
     if (it == plans.end()) return Fail(ErrorCode::kNotFound, "no such plan");
+    if (quarantined.contains(key)) return Fail(ErrorCode::kQuarantined, "the plan is quarantined");
     const Stored& stored = it->second;
     if (!Trusts(stored.signer)) return Fail(ErrorCode::kIntegrityFailure, "signed by nobody who is believed");
     FetchedPlan fetched;
@@ -103,8 +121,16 @@ class FakeFleet final : public PlanServices {
     fetched.contents = HashBytes(EncodePlan(stored.plan));
     fetched.contents.bytes[0] ^= static_cast<uint8_t>(stored.revision);
     fetched.signer = stored.signer;
+    if (after_fetch) std::exchange(after_fetch, nullptr)();
     return fetched;
   }
+  Status Standing(const PlanKey& key) override {
+    if (down || hung || standing_down) return Fail(ErrorCode::kUnavailable, "no service");
+    if (!plans.contains(key)) return Fail(ErrorCode::kNotFound, "no such plan");
+    if (quarantined.contains(key)) return Fail(ErrorCode::kQuarantined, "the plan is quarantined");
+    return {};
+  }
+  void Forget(const PlanKey& key) override { forgotten.insert(key); }
   void Remember(const Mark& mark) override { marks[mark.plan_key] = mark.contents; }
   void Forgive(const PlanKey& key) override { marks.erase(key); }
   std::vector<Mark> Untold() override { return untold; }
@@ -119,7 +145,7 @@ class FakeFleet final : public PlanServices {
     return key;
   }
   void Announce(cache::ChangeKind kind, const PlanKey& key, const SegmentId& segment) {
-    log.push_back({log.size() + 1, kind, key, segment, ""});
+    log.push_back({++head, kind, key, segment, ""});
   }
   size_t Reports(cache::ReportKind kind) const {
     return static_cast<size_t>(
@@ -132,12 +158,17 @@ class FakeFleet final : public PlanServices {
   std::vector<Mark> untold;
   std::set<PlanKey> told;
   std::vector<cache::ChangeEntry> log;
+  uint64_t head = 0, log_begin = 0;
+  size_t log_entries_max = 1000;
+  bool hold_log = false;
+  std::function<void()> after_fetch;  // once, when the next record was read
+  std::set<PlanKey> forgotten;
   std::vector<cache::ReportRequest> reports;
   std::vector<Digest> asked, cancelled;  // compile requests, by key
   std::vector<PlanTier> compile_tiers;
   std::optional<SignPublicKey> revoked;
-  bool can_compile = true, down = false, hung = false;
-  int variants_asked = 0, compiles_asked = 0, fetches_asked = 0;
+  bool can_compile = true, down = false, hung = false, standing_down = false;
+  int variants_asked = 0, compiles_asked = 0, fetches_asked = 0, logs_read = 0;
 
  private:
   template <class Reply>
@@ -145,7 +176,7 @@ class FakeFleet final : public PlanServices {
     if (hung) return waiting_.push_back([done, reply] { done(reply()); });
     done(down ? Result<Reply>(Fail(ErrorCode::kUnavailable, "no service")) : reply());
   }
-  std::vector<std::function<void()>> waiting_;
+  std::vector<std::function<void()>> waiting_, held_logs_;
 };
 
 // y = Relu(x) in a model of its own, on one request thread, with a controller that steps when told.

@@ -1,0 +1,122 @@
+#include "compile-service/validate/edge_trials.h"
+
+#include <algorithm>
+
+namespace kiln {
+namespace {
+
+using ir::SpecInt;
+
+constexpr int64_t kRowStep = 8;  // of loops that code may unroll
+
+// Which arguments are extents that may shrink on their own, and where their tiles end.
+class ExtentFinder {
+ public:
+  ExtentFinder(const ir::KernelSpec& spec, int lanes) : lanes_(lanes), uses_(static_cast<size_t>(spec.dims)) {
+    steps_.resize(uses_.size(), 0);
+    extent_uses_.resize(uses_.size(), 0);
+    std::visit([this](const auto& kernel) { Visit(kernel); }, spec.kernel);
+  }
+
+  // 0: the argument is no extent, or something else besides.
+  int64_t StepOf(size_t argument) const { return extent_uses_[argument] == uses_[argument] ? steps_[argument] : 0; }
+
+ private:
+  void Use(const SpecInt& value) {
+    if (value.is_argument) ++uses_[static_cast<size_t>(value.value)];
+  }
+  void Extent(const SpecInt& value, int64_t step) {
+    Use(value);
+    if (!value.is_argument) return;
+    ++extent_uses_[static_cast<size_t>(value.value)];
+    steps_[static_cast<size_t>(value.value)] = step;
+  }
+  void Extents(const std::vector<SpecInt>& values) {
+    for (const SpecInt& value : values) Extent(value, kRowStep);
+  }
+  void Strides(const ir::Access& access) {
+    for (const SpecInt& stride : access.strides) Use(stride);
+  }
+  void Body(const std::vector<ir::Access>& accesses, const ir::ScalarProgram& program) {
+    for (const ir::Access& access : accesses) Strides(access);
+    for (const ir::ScalarNode& node : program)
+      if (node.op == ir::ScalarOp::kArgument) Use(SpecInt::Argument(node.index));
+  }
+  void Geometry(const ir::WindowGeometry& g) {
+    for (const SpecInt* value : {&g.in_height, &g.in_width, &g.image_stride, &g.row_stride, &g.column_stride})
+      Use(*value);
+  }
+
+  void Visit(const ir::LoopNestSpec& nest) {
+    Extents(nest.outer);
+    Extents(nest.reduce);
+    Extent(nest.inner, lanes_);
+    Body(nest.accesses, nest.body);
+  }
+  void Visit(const ir::ContractionSpec& product) {
+    Extents(product.batch);
+    Extent(product.m, product.tile.mr);
+    Extent(product.n, int64_t{product.tile.nv} * lanes_);
+    product.conv ? Use(product.k) : Extent(product.k, lanes_);
+    if (product.conv) {  // m is images times rows times columns: it alone shrinks
+      Geometry(*product.conv);
+      Use(product.conv->out_height);
+      Use(product.conv->out_width);
+    }
+    Strides(product.a);
+    Strides(product.b);
+    Body(product.accesses, product.epilogue);
+  }
+  void Visit(const ir::WindowSpec& window) {
+    Extent(window.images, kRowStep);
+    Extent(window.channels, lanes_);
+    Geometry(window.geometry);
+    Extent(window.geometry.out_height, kRowStep);
+    Extent(window.geometry.out_width, kRowStep);
+    if (window.weights) Strides(*window.weights);
+    Body(window.accesses, window.epilogue);
+  }
+  void Visit(const ir::RecurrentSpec& recurrent) {
+    Extent(recurrent.time, kRowStep);
+    Extent(recurrent.rows, recurrent.tile_rows);
+    Body(recurrent.accesses, {});
+    for (const auto* stages : {&recurrent.before, &recurrent.steps, &recurrent.after})
+      for (const ir::RecurrentStage& stage : *stages) Body({}, stage.body);
+  }
+  void Visit(const ir::AttentionSpec& attention) {
+    Extents(attention.batch);
+    Extent(attention.m, int64_t{attention.tile.nv} * lanes_);
+    Extent(attention.n, attention.tile.mr);
+    for (const ir::Access* access : {&attention.q, &attention.k, &attention.v, &attention.out}) Strides(*access);
+    Body(attention.accesses, attention.scores);
+  }
+
+  const int lanes_;
+  std::vector<int> uses_, extent_uses_;  // per argument
+  std::vector<int64_t> steps_;
+};
+
+}  // namespace
+
+std::vector<std::vector<int64_t>> EdgeTrials(const ir::KernelSpec& spec, std::span<const int64_t> dims, int f32_lanes) {
+  std::vector<std::vector<int64_t>> trials;
+  if (dims.size() != static_cast<size_t>(spec.dims)) return trials;
+  const ExtentFinder extents(spec, f32_lanes);
+  const auto edge = [](int64_t extent, int64_t step) { return (extent - 1) / step * step; };
+  const auto add = [&](auto moved) {
+    std::vector<int64_t> trial(dims.begin(), dims.end());
+    for (size_t i = 0; i < trial.size(); ++i)
+      if (const int64_t step = extents.StepOf(i); step > 0 && trial[i] > 1)
+        trial[i] = std::max<int64_t>(1, moved(trial[i], step));
+    const bool known =
+        std::ranges::equal(trial, dims) || std::find(trials.begin(), trials.end(), trial) != trials.end();
+    if (!known) trials.push_back(std::move(trial));
+  };
+  add([](int64_t extent, int64_t) { return extent - 1; });
+  add(edge);
+  add([&](int64_t extent, int64_t step) { return edge(extent, step) + 1; });
+  add([](int64_t, int64_t) { return 1; });
+  return trials;
+}
+
+}  // namespace kiln
