@@ -76,7 +76,7 @@ Status TierController::FetchAndLink(const FetchJob& job, const std::shared_ptr<M
 }
 
 bool TierController::HasRoom(const Group& group, bool exact) const {
-  return group.plans.size() < (exact ? options_.policy.plans_max : limits::kSlotPlansMax);
+  return group.CountPlans() < (exact ? options_.policy.plans_max : limits::kSlotPlansMax);
 }
 
 void TierController::OnFetched(ModelState& state, Group& group, Fetched& fetched) {
@@ -163,7 +163,7 @@ void TierController::PublishGroup(ModelState& state, Group& group) {
   for (size_t i = 0; i < group.sites.size(); ++i) {
     std::vector<std::shared_ptr<const LinkedPlan>> plans;
     for (const auto& [key, entry] : group.plans)
-      if (entry.published) plans.push_back(entry.linked[i]);
+      if (entry.published && !group.IsReplaced(entry)) plans.push_back(entry.linked[i]);
     SegmentRuntime& runtime = state.model->runtime(group.sites[i]);
     runtime.slot.Publish(std::move(plans));
     runtime.sample_every.store(sampled ? options_.sample_every : 0);

@@ -17,6 +17,22 @@ bool Group::HasGeneric() const {
   });
 }
 
+bool Group::IsReplaced(const PlanEntry& entry) const {
+  if (entry.tuned()) return false;
+  const Plan& plan = entry.linked.front()->plan();
+  return std::ranges::any_of(plans, [&](const auto& other) {
+    if (!other.second.published || !other.second.tuned()) return false;
+    const Plan& tuned_plan = other.second.linked.front()->plan();
+    return tuned_plan.target == plan.target &&
+           EncodeGuard(tuned_plan.guard, tuned_plan.symbols) == EncodeGuard(plan.guard, plan.symbols);
+  });
+}
+
+size_t Group::CountPlans() const {
+  return static_cast<size_t>(
+      std::ranges::count_if(plans, [this](const auto& plan) { return !IsReplaced(plan.second); }));
+}
+
 void Group::ListAgain() {
   variants_known = false;
   variants_overtaken = variants_pending;
@@ -69,6 +85,7 @@ void Group::HalveShapes(int64_t now_ns) {
     if (times.exact.calls == 0) times.general.Halve();
     if (times.calls() == 0) {
       exact_asked.erase(it->first);
+      tuned.exact.erase(it->first);
       it = shapes.erase(it);
     } else {
       ++it;

@@ -33,6 +33,18 @@ struct PlanEntry {
   bool in_shadow = false;  // in front of the dispatchers
   int clean = 0, undecided = 0;
   int64_t shadow_since_ns = 0;
+  bool tuned() const { return linked.front()->plan().tuned; }
+};
+
+// What this worker has asked for of the tuned tier.
+struct TunedRequests {
+  std::optional<Digest> request;  // not answered yet…
+  bool request_general = false;   // …and what for
+  std::vector<int64_t> request_values;
+  bool general = false;  // asked, whatever became of it
+  std::set<std::vector<int64_t>> exact;
+  int64_t retry_ns = 0;  // after a compile service that was busy or away
+  std::string refusal;   // the last reason, for explain
 };
 
 // A plan under way. What was announced of its key, or of its signer, since it was asked for may be missing from what
@@ -59,6 +71,7 @@ struct Group {
   std::optional<SeenCall> last_interpreted;
   std::set<std::vector<int64_t>> exact_asked;  // of `shapes`
   std::optional<Digest> request;               // to the compile service, not answered yet
+  TunedRequests tuned;
   bool variants_known = false, variants_pending = false;
   bool variants_overtaken = false;  // the answer under way may be older than what was announced
   // Plans that the store may have withdrawn without this worker's hearing: those that its next list leaves out are
@@ -75,6 +88,9 @@ struct Group {
   // Whether a plan stands in for all shapes: one that is not exact, or the only kind that a segment without symbols
   // has.
   bool HasGeneric() const;
+  // Whether a published tuned plan answers the same calls. The plan stays at hand, should the tuned one be withdrawn.
+  bool IsReplaced(const PlanEntry& entry) const;
+  size_t CountPlans() const;  // without those that are replaced
   // Takes the pauses away: something in the store changed.
   void AskAgain();
   // Other plans are published from here on: what was interpreted before says nothing about them.
