@@ -158,7 +158,8 @@ TEST_F(KilnCommand, OnnxTestWantsEveryExpectedOutputAndEveryListedCase) {
 TEST_F(KilnCommand, FlagsThatContradictOneAnotherAreRefused) {
   const std::string run = "run " + Path("model.onnx") + " ";
   for (const char* flags : {"--repeat 2 --seconds 1", "--compare --worker ipc:///nowhere", "--compare --check",
-                            "--replay x.json", "--keep-tensors", "--dim x.0=2 --dim x.0=3"}) {
+                            "--compare --repeat 2", "--compare --seconds 1", "--compare --json", "--compare --name x",
+                            "--keys keys", "--replay x.json", "--keep-tensors", "--dim x.0=2 --dim x.0=3"}) {
     const Invocation refused = Kiln(run + flags);
     EXPECT_EQ(refused.status, 2) << flags << "\n" << refused.output;
   }
