@@ -4,6 +4,13 @@
 #include <utility>
 
 namespace kiln {
+namespace {
+
+// Memory that was tight may be free again by then.
+constexpr int64_t kInstanceRetryNs = 5'000'000'000;
+
+}  // namespace
+
 Dispatcher::Dispatcher(std::span<const std::unique_ptr<SegmentRuntime>> runtimes, std::span<SegmentCounters> counters,
                        CallObserver& observer, DispatcherOptions options)
     : runtimes_(runtimes),
@@ -22,14 +29,18 @@ SegmentVerdict Dispatcher::Enter(const SegmentEntry& entry) {
   const PlanList* list = runtime.slot.Load();
   if (list == nullptr) return SegmentVerdict::kInterpretAndTell;
   Memo& memo = MemoFor(entry);
-  if (memo.version != list->version()) Resolve(entry, *list, memo);
+  if (memo.version != list->version() || (memo.retry_ns != 0 && options_.clock->NowNs() >= memo.retry_ns))
+    Resolve(entry, *list, memo);
   memo.last_use = ++now_;
   if (memo.instance == nullptr) {
-    Count(counters.guard_misses);
+    Count(memo.retry_ns != 0 ? counters.plans_not_run : counters.guard_misses);
     return SegmentVerdict::kInterpretAndTell;
   }
   // An error of a reference step (an index out of range) is reported by the interpreter, which names the node.
-  if (!RunPlan(entry, memo, counters).has_value()) return SegmentVerdict::kInterpretAndTell;
+  if (!RunPlan(entry, memo, counters).has_value()) {
+    Count(counters.plans_not_run);
+    return SegmentVerdict::kInterpretAndTell;
+  }
   const uint32_t every = runtime.sample_every.load(std::memory_order_relaxed);
   if (every > 0 && counters.plan_calls.load(std::memory_order_relaxed) % every == 0)
     observer_.AnsweredByPlan(entry.segment, entry, *memo.instance);
@@ -71,9 +82,9 @@ Dispatcher::Memo& Dispatcher::MemoFor(const SegmentEntry& entry) {
   SegmentMemos& memos = memos_[segment];
   auto it = memos.find(*entry.signature);
   if (it == memos.end()) {
-    if (memo_count_ >= options_.instances_max) EvictOldest();
+    if (places_.size() >= options_.instances_max) EvictUnused();
     it = memos.try_emplace(*entry.signature).first;
-    ++memo_count_;
+    places_.push_back({segment, &it->first, &it->second, now_ + 1});  // it is used next
   }
   recent = {&it->first, &it->second};
   return it->second;
@@ -81,9 +92,11 @@ Dispatcher::Memo& Dispatcher::MemoFor(const SegmentEntry& entry) {
 
 void Dispatcher::Resolve(const SegmentEntry& entry, const PlanList& list, Memo& memo) {
   Tell(static_cast<size_t>(entry.segment), *entry.signature, memo);
+  ++resolved_;
   memo.version = list.version();
   memo.instance.reset();
   memo.charge = {};
+  memo.retry_ns = 0;
   const Segment& segment = list.plans().front()->segment();
   symbol_values_.assign(segment.symbols.size(), -1);
   if (!BindSymbols(segment, entry.inputs, entry.parameters, symbol_values_).has_value()) return;
@@ -96,14 +109,15 @@ void Dispatcher::Resolve(const SegmentEntry& entry, const PlanList& list, Memo& 
       input = MakeRef(input.dtype, input.dims, nullptr);
   const std::shared_ptr<const LinkedPlan>* plan = list.Select(symbol_values_, inputs, nullptr);
   if (plan == nullptr) return;
+  memo.retry_ns = options_.clock->NowNs() + kInstanceRetryNs;  // until there is an instance
   const std::shared_ptr<const LinkedPlan> borrowed(std::shared_ptr<const void>(), plan->get());
   Result<std::unique_ptr<PlanInstance>> instance = PlanInstance::Instantiate(borrowed, symbol_values_);
   if (!instance.has_value()) return;
-  // Without room the call is interpreted; it asks again when the slot's version changes or its memo was dropped.
   auto charge = MemoryCharge::Take(options_.budget, MemoryUse::kPlans, (*instance)->bytes());
   if (!charge.has_value()) return;
   memo.charge = std::move(*charge);
   memo.instance = std::move(*instance);
+  memo.retry_ns = 0;
   memo.exact = (*plan)->exact();
 }
 
@@ -136,22 +150,23 @@ void Dispatcher::Tell(size_t segment, const Signature& signature, Memo& memo) {
                      std::exchange(memo.untold_ns, 0));
 }
 
-void Dispatcher::EvictOldest() {
-  size_t oldest_segment = 0;
-  SegmentMemos::iterator oldest;
-  bool found = false;
-  for (size_t s = 0; s < memos_.size(); ++s)
-    for (auto it = memos_[s].begin(); it != memos_[s].end(); ++it)
-      if (!found || it->second.last_use < oldest->second.last_use) {
-        oldest_segment = s;
-        oldest = it;
-        found = true;
-      }
-  if (!found) return;
-  Tell(oldest_segment, oldest->first, oldest->second);
-  recent_[oldest_segment] = {};
-  memos_[oldest_segment].erase(oldest);
-  --memo_count_;
+// The first memo that was not used since it came to its place; those that were go to the end. Each use moves a memo
+// once at most, so that a call of a new signature finds one soon, however many there are.
+void Dispatcher::EvictUnused() {
+  while (!places_.empty()) {
+    const auto place = places_.begin();
+    if (place->memo->last_use > place->use) {
+      place->use = place->memo->last_use;
+      places_.splice(places_.end(), places_, place);
+      continue;
+    }
+    const size_t segment = place->segment;
+    Tell(segment, *place->signature, *place->memo);
+    recent_[segment] = {};
+    memos_[segment].erase(memos_[segment].find(*place->signature));
+    places_.erase(place);
+    return;
+  }
 }
 
 }  // namespace kiln

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <memory>
 #include <span>
 #include <unordered_map>
@@ -59,6 +60,7 @@ class Dispatcher final : public SegmentHook {
 
   SegmentVerdict Enter(const SegmentEntry& entry) override;
   void Leave(const SegmentEntry& entry, int64_t elapsed_ns) override;
+  int64_t resolved() const { return resolved_; }  // guards were evaluated so often
 
  private:
   // Outcome of guard evaluation for one signature under one version of a slot; no instance means: no plan holds. The
@@ -67,6 +69,7 @@ class Dispatcher final : public SegmentHook {
     uint64_t version = 0;
     std::unique_ptr<PlanInstance> instance;
     MemoryCharge charge;
+    int64_t retry_ns = 0;  // a plan holds, and has no instance: when it is worth another try; 0: none holds
     uint64_t last_use = 0;
     bool exact = false;  // the instance's plan
     uint64_t untold_calls = 0;
@@ -80,7 +83,7 @@ class Dispatcher final : public SegmentHook {
   bool ShadowAdmits(const SegmentRuntime& runtime, const SegmentEntry& entry, const LinkedPlan** plan);
   Status RunPlan(const SegmentEntry& entry, Memo& memo, SegmentCounters& counters);
   void Tell(size_t segment, const Signature& signature, Memo& memo);
-  void EvictOldest();
+  void EvictUnused();
 
   std::span<const std::unique_ptr<SegmentRuntime>> runtimes_;
   std::span<SegmentCounters> counters_;
@@ -93,8 +96,16 @@ class Dispatcher final : public SegmentHook {
     Memo* memo = nullptr;
   };
   std::vector<Recent> recent_;
-  size_t memo_count_ = 0;
+  // Every memo, those first that were made or looked at longest ago; `use` is their last_use then.
+  struct Place {
+    size_t segment;
+    const Signature* signature;
+    Memo* memo;
+    uint64_t use;
+  };
+  std::list<Place> places_;
   uint64_t now_ = 0;
+  int64_t resolved_ = 0;
   std::vector<int64_t> symbol_values_;
   SegmentCallTables tables_;
 };

@@ -15,10 +15,11 @@ struct alignas(64) SegmentCounters {
   std::atomic<uint64_t> interpreted_calls{0};
   std::atomic<uint64_t> plan_calls{0};
   std::atomic<uint64_t> interpreted_ns{0};
-  std::atomic<uint64_t> kernel_ns{0};     // generated kernels, with the steps' own overhead
-  std::atomic<uint64_t> reference_ns{0};  // reference steps inside plans
-  std::atomic<uint64_t> guard_misses{0};  // plans were there, none held
-  std::atomic<uint64_t> input_copies{0};  // inputs made contiguous for a plan
+  std::atomic<uint64_t> kernel_ns{0};      // generated kernels, with the steps' own overhead
+  std::atomic<uint64_t> reference_ns{0};   // reference steps inside plans
+  std::atomic<uint64_t> guard_misses{0};   // plans were there, none held
+  std::atomic<uint64_t> plans_not_run{0};  // one held, but there was no memory for it, or its run ended in an error
+  std::atomic<uint64_t> input_copies{0};   // inputs made contiguous for a plan
 };
 
 // Adds to a counter that only the calling thread writes.

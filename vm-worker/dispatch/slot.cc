@@ -2,10 +2,16 @@
 
 #include <algorithm>
 
+#include "common/artifact/target.h"
 #include "common/base/check.h"
 
 namespace kiln {
 namespace {
+
+int RungOf(const LinkedPlan& plan) {
+  const std::optional<Target> target = TargetFromName(plan.plan().target);
+  return target ? InfoOf(*target).rung : 0;
+}
 
 uint64_t HashValues(std::span<const int64_t> values) {
   return FastHash({reinterpret_cast<const uint8_t*>(values.data()), values.size_bytes()});
@@ -28,7 +34,10 @@ PlanList::PlanList(std::vector<std::shared_ptr<const LinkedPlan>> plans, uint64_
   KILN_CHECK(plans_.size() <= limits::kSlotPlansMax);
   std::stable_sort(plans_.begin(), plans_.end(), [](const auto& a, const auto& b) {
     const bool exact_a = a->exact(), exact_b = b->exact();
-    return exact_a != exact_b ? exact_a : MoreSpecific(a->plan().guard, b->plan().guard);
+    if (exact_a != exact_b) return exact_a;
+    const Guard &guard_a = a->plan().guard, &guard_b = b->plan().guard;
+    if (MoreSpecific(guard_a, guard_b)) return true;
+    return !MoreSpecific(guard_b, guard_a) && RungOf(*a) > RungOf(*b);
   });
   for (size_t i = 0; i < plans_.size() && plans_[i]->exact(); ++i) {
     exact_.emplace(HashValues(ExactValues(*plans_[i])), i);
@@ -45,8 +54,10 @@ const std::shared_ptr<const LinkedPlan>* PlanList::Select(std::span<const int64_
     return !failure;
   };
   const auto [begin, end] = exact_.equal_range(HashValues(symbol_values));
+  size_t first = plans_.size();
   for (auto it = begin; it != end; ++it)
-    if (holds(it->second)) return &plans_[it->second];
+    if (it->second < first && holds(it->second)) first = it->second;
+  if (first < plans_.size()) return &plans_[first];
   for (size_t i = first_general_; i < plans_.size(); ++i)
     if (holds(i)) return &plans_[i];
   if (why != nullptr && !*why && !plans_.empty()) holds(0);

@@ -18,7 +18,8 @@ namespace kiln {
 // The symbol values that an exact plan is for; -1 for symbols known only inside the segment.
 std::vector<int64_t> ExactValues(const LinkedPlan& plan);
 
-// The plans of a slot at one moment. Immutable, thread-safe.
+// The plans of a slot at one moment: most specific first, of two that are equal in that the one of the higher rung.
+// Immutable, thread-safe.
 class PlanList {
  public:
   // At most limits::kSlotPlansMax plans; order of `plans` does not matter.

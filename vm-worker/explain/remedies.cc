@@ -59,6 +59,13 @@ void AddReasonText(const SegmentStatus& status, const TierOptions& options, std:
           options.shadow_runs));
       break;
     case MissReason::kGuardFailed:
+    case MissReason::kNotRun:
+      if (status.totals.plans_not_run > 0)
+        remedies.push_back(
+            fmt::format("{} calls that a plan admits were interpreted: no memory for its tables (--memory-bytes), or "
+                        "calls that end "
+                        "in an error",
+                        status.totals.plans_not_run));
       if (std::string text = MissText(status, options.policy); !text.empty()) remedies.push_back(std::move(text));
       if (std::string text = TopShapeText(status, options.policy); !text.empty()) remedies.push_back(std::move(text));
       break;

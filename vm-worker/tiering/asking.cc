@@ -28,7 +28,7 @@ void TierController::OnVariants(ModelState& state, Group& group, const Result<ca
   if (!reply.has_value()) return BackOff(group, MissReason::kNoService, reply.error());
   group.variants_known = true;
   group.backoff_ms = 0;
-  if (group.reason == MissReason::kNoService) group.reason = MissReason::kCold;
+  if (group.trouble == MissReason::kNoService) group.trouble = MissReason::kCold;
   for (const cache::Variant& variant : reply->variants) group.doubted.erase(variant.plan_key);
   AskAboutDoubted(state, group);
   for (const cache::Variant& variant : reply->variants)
@@ -39,7 +39,8 @@ void TierController::OnVariants(ModelState& state, Group& group, const Result<ca
 void TierController::Consider(ModelState& state, Group& group) {
   SegmentPlans plans;
   plans.request_pending = group.request.has_value();
-  plans.exact.assign(group.exact_asked.begin(), group.exact_asked.end());
+  for (const auto& [values, until_ns] : group.exact_asked)
+    if (Now() < until_ns) plans.exact.push_back(values);
   plans.tuned_pending = group.tuned.request.has_value() || Now() < group.tuned.retry_ns;
   plans.tuned_general = group.tuned.general;
   plans.tuned_exact.assign(group.tuned.exact.begin(), group.tuned.exact.end());
@@ -52,8 +53,15 @@ void TierController::Consider(ModelState& state, Group& group) {
     if (entry.published) plans.exact_published.push_back(plans.exact.back());
     if (entry.tuned()) plans.tuned_exact.push_back(plans.exact.back());
   }
-  plans.generic = group.HasGeneric();
-  if (const auto wish = NextPlan(options_.policy, *group.segment, group.profile, plans))
+  plans.generic = group.HasGeneric(InfoOf(options_.targets.front()).name);
+  // A plan of a lower rung keeps the interpreter idle: what it answers says as well that the segment is hot.
+  std::optional<SegmentProfile> with_lower;
+  if (!plans.generic && group.HasGeneric()) {
+    with_lower = group.profile;
+    with_lower->interpreted_calls += with_lower->plan_calls;
+    with_lower->interpreted_ns = std::max(with_lower->interpreted_ns, options_.policy.hot_ns);
+  }
+  if (const auto wish = NextPlan(options_.policy, *group.segment, with_lower ? *with_lower : group.profile, plans))
     SendRequest(state, group, *wish);
 }
 
@@ -70,9 +78,9 @@ void TierController::SendRequest(ModelState& state, Group& group, const PlanWish
   request.hints = wish.hints;
   if (wish.tier == PlanTier::kTuned) return SendTunedRequest(state, group, wish, std::move(request));
   const bool beside_others = wish.tier == PlanTier::kExact && !group.segment->symbols.empty();
-  if (beside_others) group.exact_asked.insert(wish.hints);
+  group.exact_wish = beside_others ? wish.hints : std::vector<int64_t>();
+  if (beside_others) group.exact_asked[wish.hints] = INT64_MAX;
   group.request = request.Key();
-  if (group.reason == MissReason::kCold) group.reason = MissReason::kCompiling;
   ++stats_.compile_requests;
   if (beside_others)
     spdlog::info("model {}: segment {}: asking for an exact plan: {}", state.model->name(), group.id.ShortHex(),
@@ -119,26 +127,34 @@ void TierController::OnTuned(ModelState& state, Group& group, const Result<Compi
 
 void TierController::OnCompiled(ModelState& state, Group& group, const Result<CompileReply>& reply) {
   group.request.reset();
+  const std::vector<int64_t> exact_wish = std::exchange(group.exact_wish, {});
   if (!reply.has_value()) {
     ++stats_.compile_failures;
+    // What was refused for its own reasons is asked for again as seldom as a plan that is given up.
+    if (!exact_wish.empty())
+      group.exact_asked[exact_wish] =
+          IsTransient(reply.error().code) ? 0 : Now() + RejectedPlans::kPauseMaxMs * 1'000'000;
     return BackOff(group, IsTransient(reply.error().code) ? MissReason::kNoService : MissReason::kCompileFailed,
                    reply.error());
   }
   group.backoff_ms = 0;
+  if (group.trouble == MissReason::kCompileFailed || group.trouble == MissReason::kNoService)
+    group.trouble = MissReason::kCold;
   if (!reply->already_there) {
     ++stats_.compiled;
     group.profile.compile_ns = static_cast<int64_t>(reply->compile_us * 1000);
   }
   const int64_t now = Now();
-  switch (Want(state, group, reply->plan_key, {})) {
+  int64_t* const retry_ns = exact_wish.empty() ? &group.retry_ns : &group.exact_asked[exact_wish];
+  switch (Want(state, group, reply->plan_key, {}, exact_wish)) {
     case Wanted::kFetching:
       break;
     case Wanted::kPaused:
-      group.retry_ns = group.rejected.RetryNs(reply->plan_key, now);
+      *retry_ns = group.rejected.RetryNs(reply->plan_key, now);
       break;
     case Wanted::kThere:
       // The service has no other plan for the wish than one that is there: asking at once would go on for ever.
-      group.retry_ns = now + kBackoffMaxMs * 1'000'000;
+      *retry_ns = now + kBackoffMaxMs * 1'000'000;
       break;
   }
 }
@@ -147,7 +163,7 @@ void TierController::BackOff(Group& group, MissReason reason, const Error& error
   group.backoff_ms =
       !IsTransient(error.code) ? kBackoffMaxMs : std::clamp(group.backoff_ms * 2, kBackoffFirstMs, kBackoffMaxMs);
   group.retry_ns = Now() + group.backoff_ms * 1'000'000;
-  group.reason = reason;
+  group.trouble = reason;
   group.detail = ToString(error);
   spdlog::warn("segment {}: {}; next try in {} ms", group.id.ShortHex(), group.detail, group.backoff_ms);
 }

@@ -17,7 +17,7 @@ constexpr int64_t kShadowTurnNs = 1'000'000'000;
 }  // namespace
 
 TierController::Wanted TierController::Want(ModelState& state, Group& group, const PlanKey& key,
-                                            const Evidence& evidence) {
+                                            const Evidence& evidence, const std::vector<int64_t>& exact_wish) {
   if (group.plans.contains(key)) return Wanted::kThere;
   if (group.fetching.contains(key)) return Wanted::kFetching;
   if (const int64_t retry_ns = group.rejected.RetryNs(key, Now()); retry_ns > 0) {
@@ -32,7 +32,7 @@ TierController::Wanted TierController::Want(ModelState& state, Group& group, con
     });
   });
   if (posted) {
-    group.fetching.emplace(key, Fetching{});
+    group.fetching.emplace(key, Fetching{exact_wish});
   } else {
     group.ListAgain();  // so that it is met again
     BackOff(group, MissReason::kNoService, {ErrorCode::kBusy, "too many plans are being fetched", {}});
@@ -81,7 +81,11 @@ bool TierController::HasRoom(const Group& group, bool exact) const {
 
 void TierController::OnFetched(ModelState& state, Group& group, Fetched& fetched) {
   const auto under_way = group.fetching.extract(fetched.key);
-  if (!under_way.empty() && under_way.mapped().overtaken) return group.AskAgain();
+  const std::vector<int64_t> exact_wish = under_way.empty() ? std::vector<int64_t>() : under_way.mapped().exact_wish;
+  if (!under_way.empty() && under_way.mapped().overtaken) {
+    group.exact_asked.erase(exact_wish);
+    return group.AskAgain();
+  }
   if (!fetched.status.has_value()) {
     const Error& error = fetched.status.error();
     if (IsTransient(error.code)) {
@@ -91,14 +95,15 @@ void TierController::OnFetched(ModelState& state, Group& group, Fetched& fetched
     const bool full = error.code == ErrorCode::kLimitExceeded;
     const bool again = error.code == ErrorCode::kQuarantined;
     if (!full && !again) ++stats_.rejected;
-    const MissReason reason = full ? group.reason : again ? MissReason::kQuarantined : MissReason::kCompileFailed;
-    return Reject(group, fetched.key, fetched.contents, reason, ToString(error), !full);
+    const MissReason reason = full ? group.trouble : again ? MissReason::kQuarantined : MissReason::kCompileFailed;
+    return Reject(group, fetched.key, fetched.contents, reason, ToString(error), exact_wish,
+                  !full && exact_wish.empty());
   }
   ++stats_.fetched;
   stats_.fetched_from_disk += fetched.from_disk ? 1 : 0;
   const bool exact = fetched.linked.front()->exact() && !group.segment->symbols.empty();
   if (!HasRoom(group, exact))
-    return Reject(group, fetched.key, fetched.contents, group.reason, "no room for another plan", !exact);
+    return Reject(group, fetched.key, fetched.contents, group.trouble, "no room for another plan", exact_wish, !exact);
   PlanEntry& entry = group.plans[fetched.key];
   entry.linked = std::move(fetched.linked);
   entry.contents = fetched.contents;
@@ -107,7 +112,6 @@ void TierController::OnFetched(ModelState& state, Group& group, Fetched& fetched
     entry.sampled = true;
     return Publish(state, group, fetched.key, entry);
   }
-  if (group.reason != MissReason::kGuardFailed) group.reason = MissReason::kShadowing;
   TurnShadow(state, group);
 }
 
@@ -121,9 +125,12 @@ void TierController::TurnShadow(ModelState& state, Group& group) {
     if (entry.in_shadow) now = &entry;
   }
   if (next == nullptr) next = first;
-  if (next == nullptr || next == now) return;
+  if (next == nullptr) return;
   if (now != nullptr) {
     if (Now() - now->shadow_since_ns < kShadowTurnNs) return;
+    // A wish may have been taken with a sample of the plan before it, or with one that came to nothing.
+    const auto wanted = [&](size_t site) { return state.model->runtime(site).shadow_wanted.load() > 0; };
+    if (next == now && std::any_of(group.sites.begin(), group.sites.end(), wanted)) return;
     EndShadow(state, group, *now);
   }
   BeginShadow(state, group, *next);
@@ -169,17 +176,19 @@ void TierController::PublishGroup(ModelState& state, Group& group) {
     runtime.sample_every.store(sampled ? options_.sample_every : 0);
   }
   group.ForgetInterpreted();
-  group.reason = MissReason::kGuardFailed;
+  group.trouble = MissReason::kCold;
   group.detail.clear();
 }
 
-// `generic`: nothing stands in for the plan, so the services are not asked for another before its pause is over.
+// `exact_wish`: the values of an exact plan beside others. `generic`: nothing stands in for the plan, so the services
+// are not asked for another before its pause is over.
 void TierController::Reject(Group& group, const PlanKey& key, const Digest& contents, MissReason reason,
-                            const std::string& detail, bool generic) {
+                            const std::string& detail, const std::vector<int64_t>& exact_wish, bool generic) {
   const int64_t now = Now();
   const int64_t pause_ms = group.rejected.Reject(key, contents, now);
-  group.reason = reason;
+  group.trouble = reason;
   group.detail = detail;
+  if (!exact_wish.empty()) group.exact_asked[exact_wish] = now + pause_ms * 1'000'000;
   group.variants_again_ns = now + pause_ms * 1'000'000;
   if (generic && !group.HasGeneric()) group.retry_ns = std::max(group.retry_ns, now + pause_ms * 1'000'000);
   spdlog::warn("segment {}: plan {} is not used ({}): {}; looked at again in {} ms", group.id.ShortHex(),
@@ -193,12 +202,13 @@ void TierController::Drop(ModelState& state, Group& group, const PlanKey& key, M
   if (it == group.plans.end()) return;
   PlanEntry entry = std::move(it->second);
   const bool exact = entry.linked.front()->exact() && !group.segment->symbols.empty();
+  const std::vector<int64_t> exact_wish = exact ? ExactValues(*entry.linked.front()) : std::vector<int64_t>();
   EndShadow(state, group, entry);
   group.plans.erase(it);
   if (entry.published) PublishGroup(state, group);
   for (auto& linked : entry.linked) epochs_.Retire(std::move(linked));
   ++(reason == MissReason::kNoMemory ? stats_.evicted : stats_.quarantined);
-  Reject(group, key, blame == Blame::kContents ? entry.contents : Digest{}, reason, detail, !exact);
+  Reject(group, key, blame == Blame::kContents ? entry.contents : Digest{}, reason, detail, exact_wish, !exact);
 }
 
 void TierController::DropEverywhere(const PlanKey& key, MissReason reason, const std::string& detail, Blame blame) {

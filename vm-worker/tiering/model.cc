@@ -82,6 +82,7 @@ Model::Totals Model::SumCounters(size_t segment) const {
     totals.kernel_ns += c.kernel_ns.load(std::memory_order_relaxed);
     totals.reference_ns += c.reference_ns.load(std::memory_order_relaxed);
     totals.guard_misses += c.guard_misses.load(std::memory_order_relaxed);
+    totals.plans_not_run += c.plans_not_run.load(std::memory_order_relaxed);
     totals.input_copies += c.input_copies.load(std::memory_order_relaxed);
   }
   return totals;

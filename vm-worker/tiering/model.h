@@ -71,7 +71,7 @@ class Model : public std::enable_shared_from_this<Model> {
   // Sums over threads. Thread-safe.
   struct Totals {
     uint64_t interpreted_calls = 0, plan_calls = 0, interpreted_ns = 0, kernel_ns = 0, reference_ns = 0,
-             guard_misses = 0, input_copies = 0;
+             guard_misses = 0, plans_not_run = 0, input_copies = 0;
   };
   Totals SumCounters(size_t segment) const;
   std::vector<ModelThread*> threads() const;

@@ -11,9 +11,10 @@ using TakenShapes = std::unordered_map<int, std::vector<ShapeHistogram::Entry>>;
 
 }  // namespace
 
-bool Group::HasGeneric() const {
+bool Group::HasGeneric(std::string_view target) const {
   return std::any_of(plans.begin(), plans.end(), [&](const auto& plan) {
-    return segment->symbols.empty() || !plan.second.linked.front()->exact();
+    const LinkedPlan& linked = *plan.second.linked.front();
+    return (target.empty() || linked.plan().target == target) && (segment->symbols.empty() || !linked.exact());
   });
 }
 
@@ -31,6 +32,25 @@ bool Group::IsReplaced(const PlanEntry& entry) const {
 size_t Group::CountPlans() const {
   return static_cast<size_t>(
       std::ranges::count_if(plans, [this](const auto& plan) { return !IsReplaced(plan.second); }));
+}
+
+MissReason Group::Reason() const {
+  if (trouble == MissReason::kDisabled) return trouble;
+  const auto published = [](const auto& plan) { return plan.second.published; };
+  if (std::any_of(plans.begin(), plans.end(), published)) return MissReason::kGuardFailed;
+  if (!plans.empty()) return MissReason::kShadowing;
+  return request.has_value() || !fetching.empty() ? MissReason::kCompiling : trouble;
+}
+
+void Group::BookMisses(uint64_t calls, uint64_t ns, uint64_t not_run, MissLedger& all) {
+  if (calls == 0) return;
+  not_run = std::min(not_run, calls);
+  const auto not_run_ns =
+      static_cast<uint64_t>(static_cast<double>(ns) / static_cast<double>(calls) * static_cast<double>(not_run));
+  for (MissLedger* ledger : {&misses, &all}) {
+    ledger->Add(MissReason::kNotRun, not_run, not_run_ns);
+    ledger->Add(Reason(), calls - not_run, ns - not_run_ns);
+  }
 }
 
 void Group::ListAgain() {
@@ -133,18 +153,21 @@ void ModelState::CollectProfile(const TierPolicy& policy, int64_t now_ns, MissLe
   for (auto& [id, group] : groups) {
     SegmentProfile& profile = group.profile;
     const uint64_t before = profile.interpreted_calls, before_ns = profile.interpreted_ns;
+    uint64_t not_run = 0;
     profile.interpreted_calls = profile.interpreted_ns = profile.plan_calls = 0;
     for (size_t site : group.sites) {
       const Model::Totals totals = model->SumCounters(site);
       profile.interpreted_calls += totals.interpreted_calls;
       profile.interpreted_ns += totals.interpreted_ns;
       profile.plan_calls += totals.plan_calls;
+      not_run += totals.plans_not_run;
       for (TakenShapes& shapes : taken)
         if (const auto entries = shapes.find(static_cast<int>(site)); entries != shapes.end())
           for (const ShapeHistogram::Entry& entry : entries->second) group.AddShape(entry);
     }
-    all.Add(group.reason, profile.interpreted_calls - before, profile.interpreted_ns - before_ns);
-    group.misses.Add(group.reason, profile.interpreted_calls - before, profile.interpreted_ns - before_ns);
+    group.BookMisses(profile.interpreted_calls - before, profile.interpreted_ns - before_ns,
+                     not_run - group.counted_not_run, all);
+    group.counted_not_run = not_run;
     if (group.no_room || now_ns - group.counted_since_ns >= policy.half_life_ns) group.HalveShapes(now_ns);
     group.UpdateShapes(now_ns);
   }

@@ -50,6 +50,7 @@ struct TunedRequests {
 // A plan under way. What was announced of its key, or of its signer, since it was asked for may be missing from what
 // comes: that is not used then, and the list is asked again.
 struct Fetching {
+  std::vector<int64_t> exact_wish;  // what it was asked for, where it is an exact plan beside others
   bool overtaken = false;
 };
 
@@ -69,8 +70,10 @@ struct Group {
   bool no_room = false;         // for a shape, since counts were halved
   MissLedger misses;
   std::optional<SeenCall> last_interpreted;
-  std::set<std::vector<int64_t>> exact_asked;  // of `shapes`
-  std::optional<Digest> request;               // to the compile service, not answered yet
+  // Of `shapes`: those that were given or refused a plan of their own, and until when they are not asked for again.
+  std::map<std::vector<int64_t>, int64_t> exact_asked;
+  std::optional<Digest> request;    // to the compile service, not answered yet…
+  std::vector<int64_t> exact_wish;  // …and whose plan it is for, where that is an exact one beside others
   TunedRequests tuned;
   bool variants_known = false, variants_pending = false;
   bool variants_overtaken = false;  // the answer under way may be older than what was announced
@@ -80,19 +83,23 @@ struct Group {
   int64_t retry_ns = 0;           // the services are not asked before
   int64_t variants_again_ns = 0;  // when a plan of the list that is paused is worth another look; 0: none is
   int64_t backoff_ms = 0;
-  MissReason reason = MissReason::kCold;
+  MissReason trouble = MissReason::kCold;  // why no plan came last time; kCold: nothing went wrong
   std::string detail;
   double use = 0;  // calls by plan, the older the less
-  uint64_t counted_calls = 0;
+  uint64_t counted_calls = 0, counted_not_run = 0;
 
   // Whether a plan stands in for all shapes: one that is not exact, or the only kind that a segment without symbols
-  // has.
-  bool HasGeneric() const;
+  // has. `target` empty: of any rung of the ladder.
+  bool HasGeneric(std::string_view target = {}) const;
+  // Why calls are interpreted now, when they are.
+  MissReason Reason() const;
   // Whether a published tuned plan answers the same calls. The plan stays at hand, should the tuned one be withdrawn.
   bool IsReplaced(const PlanEntry& entry) const;
   size_t CountPlans() const;  // without those that are replaced
   // Takes the pauses away: something in the store changed.
   void AskAgain();
+  // Interpreted calls, of which plans admitted `not_run`, under the reason that holds now.
+  void BookMisses(uint64_t calls, uint64_t ns, uint64_t not_run, MissLedger& all);
   // Other plans are published from here on: what was interpreted before says nothing about them.
   void ForgetInterpreted();
   // Books calls of one shape; which may have no room.

@@ -129,7 +129,7 @@ void TierController::Tick() {
 void TierController::AddModel(std::shared_ptr<Model> model) {
   ModelState state(std::move(model), options_.budget, Now());
   if (services_ == nullptr)
-    for (auto& [id, group] : state.groups) group.reason = MissReason::kDisabled;
+    for (auto& [id, group] : state.groups) group.trouble = MissReason::kDisabled;
   std::lock_guard lock(state_mutex_);
   models_.push_back(std::move(state));
 }
@@ -212,7 +212,7 @@ std::vector<SegmentStatus> TierController::Segments(const Model& model) const {
         status.segment = group.sites[place];
         status.id = id;
         status.end_reason = model.program().sites()[status.segment].end_reason;
-        status.reason = group.reason;
+        status.reason = group.Reason();
         status.detail = group.detail;
         status.totals = model.SumCounters(status.segment);
         status.misses = group.misses;

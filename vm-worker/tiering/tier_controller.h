@@ -145,7 +145,8 @@ class TierController {
   void BackOff(Group& group, MissReason reason, const Error& error);
 
   enum class Wanted : uint8_t { kFetching, kThere, kPaused };
-  Wanted Want(ModelState& state, Group& group, const PlanKey& key, const Evidence& evidence);
+  Wanted Want(ModelState& state, Group& group, const PlanKey& key, const Evidence& evidence,
+              const std::vector<int64_t>& exact_wish = {});
   Fetched FetchAndLink(const FetchJob& job);
   Status FetchAndLink(const FetchJob& job, const std::shared_ptr<Model>& model, Fetched& fetched);
   void OnFetched(ModelState& state, Group& group, Fetched& fetched);
@@ -156,7 +157,7 @@ class TierController {
   void Publish(ModelState& state, Group& group, const PlanKey& key, PlanEntry& entry);
   void PublishGroup(ModelState& state, Group& group);
   void Reject(Group& group, const PlanKey& key, const Digest& contents, MissReason reason, const std::string& detail,
-              bool generic);
+              const std::vector<int64_t>& exact_wish, bool generic);
   // Whether the same contents may come back.
   enum class Blame : uint8_t { kContents, kNone };
   void Drop(ModelState& state, Group& group, const PlanKey& key, MissReason reason, const std::string& detail,

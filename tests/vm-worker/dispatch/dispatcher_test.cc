@@ -130,6 +130,20 @@ TEST_F(DispatcherTest, NoCallIsLostWhenMoreShapesComeThanAreRemembered) {
 }
 
 // An exact plan arrives beside one that answers: requests keep their speed while it is checked.
+// Eight memos; shapes that come again and again beside shapes that come once keep theirs.
+TEST_F(DispatcherTest, TheMemosOfShapesThatComeAgainOutliveThoseOfShapesThatCameOnce) {
+  auto plan = Linked(ReluPlan(0, 4096));
+  runtimes_[0]->slot.Publish({plan});
+  for (int64_t once = 100; once < 400; ++once) {
+    for (int64_t again = 1; again <= 4; ++again) Run(again);
+    Run(once);
+  }
+  const int64_t resolved = dispatcher_->resolved();
+  for (int64_t again = 1; again <= 4; ++again) Run(again);
+  EXPECT_EQ(dispatcher_->resolved(), resolved);
+  EXPECT_EQ(resolved, 304) << "each signature's first call, and none again";
+}
+
 TEST_F(DispatcherTest, APlanIsShadowedBesideThePublishedOneWithoutInterpreting) {
   const auto fresh = Linked(ReluPlan(0, 2));
   runtimes_[0]->slot.Publish({Linked(ReluPlan(0, 4096, TensorOp::kNeg))});

@@ -94,6 +94,7 @@ class FakeFleet final : public PlanServices {
     asked.push_back(request.Key());
     compile_tiers.push_back(request.tier);
     Answer<CompileReply>(std::move(done), [this, request]() -> Result<CompileReply> {
+      if (compile_fails) return Fail(*compile_fails, "no plan");
       const int64_t most = request.tier == PlanTier::kExact ? request.symbols.at(0).min : 4096;
       const int64_t least = request.tier == PlanTier::kExact ? most : 0;
       const PlanKey key = ComputePlanKey(ReluPlan(least, most));
@@ -167,6 +168,7 @@ class FakeFleet final : public PlanServices {
   std::vector<Digest> asked, cancelled;  // compile requests, by key
   std::vector<PlanTier> compile_tiers;
   std::optional<SignPublicKey> revoked;
+  std::optional<ErrorCode> compile_fails;
   bool can_compile = true, down = false, hung = false, standing_down = false;
   int variants_asked = 0, compiles_asked = 0, fetches_asked = 0, logs_read = 0;
 

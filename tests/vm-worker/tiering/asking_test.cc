@@ -1,0 +1,170 @@
+// What a worker asks for again after it came to nothing, and under which reason calls are booked meanwhile.
+#include "common/base/transient.h"
+#include "tests/vm-worker/tiering/fake_fleet.h"
+
+namespace kiln {
+namespace {
+
+using testing::ReluPlan;
+using testing::ReluSegment;
+using testing::SteppedWorker;
+
+uint64_t Booked(const SteppedWorker& worker, MissReason reason) {
+  return worker.tiers.Stats().misses.calls[static_cast<size_t>(reason)];
+}
+
+size_t ExactAsked(const SteppedWorker& worker) {
+  return static_cast<size_t>(std::ranges::count(worker.fleet.compile_tiers, PlanTier::kExact));
+}
+
+// A worker whose generic plan answers calls of 2 ms, of one shape.
+struct DominatedWorker : SteppedWorker {
+  DominatedWorker() {
+    Live(2'000);
+    call_clock.reading_ns = 2'000'000;
+  }
+};
+
+TEST(Asking, AnExactPlanIsAskedForAgainAfterEveryErrorThatPasses) {
+  for (int value = 1; value <= static_cast<int>(ErrorCode::kInternal); ++value) {
+    const auto code = static_cast<ErrorCode>(value);
+    SCOPED_TRACE(ErrorCodeName(code));
+    DominatedWorker worker;
+    worker.fleet.compile_fails = code;
+    worker.Live(60'000);
+    ASSERT_GE(ExactAsked(worker), 1u);
+    const size_t while_it_failed = ExactAsked(worker);
+    EXPECT_LE(while_it_failed, 10u);
+    if (!IsTransient(code)) {
+      EXPECT_EQ(while_it_failed, 1u);
+    }
+    worker.fleet.compile_fails.reset();
+    worker.Live(120'000);
+    EXPECT_EQ(worker.Status().published.size(), IsTransient(code) ? 2u : 1u);
+  }
+}
+
+TEST(Asking, AnExactPlanThatLeftForWantOfMemoryComesBackWhenThereIsRoom) {
+  MemoryBudget budget(int64_t{64} << 20);
+  TierOptions options;
+  options.budget = &budget;
+  SteppedWorker worker(options);
+  worker.Live(2'000);
+  worker.call_clock.reading_ns = 2'000'000;
+  worker.Live(60'000);
+  ASSERT_EQ(worker.Status().published.size(), 2u);
+  {
+    const auto others = MemoryCharge::Take(&budget, MemoryUse::kModels, budget.limit() - budget.used() - 1000);
+    ASSERT_TRUE(others.has_value());
+    for (int i = 0; i < 20 && !worker.Status().published.empty(); ++i) worker.Live(100);
+    ASSERT_TRUE(worker.Status().published.empty()) << "both plans left";
+  }
+  worker.Live(120'000);
+  EXPECT_EQ(worker.Status().published.size(), 2u);
+}
+
+TEST(Asking, WhatOtherPlansFailedAtIsNotTheReasonOfAGuardMiss) {
+  SteppedWorker worker;
+  worker.fleet.can_compile = false;
+  worker.fleet.Publish(ReluPlan(1, 8), 3);
+  worker.Live(2'000);
+  ASSERT_EQ(worker.Status().published.size(), 1u);
+  EXPECT_EQ(worker.Status().reason, MissReason::kGuardFailed);
+  // The list cannot be read, then it can; another plan turns out to be wrong.
+  worker.fleet.down = true;
+  worker.fleet.Publish(ReluPlan(9, 16, TensorOp::kAbs));
+  worker.Live(10'000);
+  EXPECT_EQ(worker.Status().reason, MissReason::kGuardFailed);
+  worker.fleet.down = false;
+  worker.Live(90'000, 500, 12);
+  EXPECT_EQ(worker.fleet.Reports(cache::ReportKind::kMismatch), 1u);
+  EXPECT_EQ(worker.Status().reason, MissReason::kGuardFailed);
+  const MissLedger before = worker.tiers.Stats().misses;
+  worker.Live(1'000, 50, 20);
+  const MissLedger after = worker.tiers.Stats().misses;
+  for (size_t reason = 0; reason < std::size(after.calls); ++reason)
+    EXPECT_EQ(after.calls[reason] - before.calls[reason],
+              reason == static_cast<size_t>(MissReason::kGuardFailed) ? 20 : 0)
+        << reason;
+}
+
+TEST(Asking, ACallThatAPlanAdmitsAndThatHasNoMemoryForItIsBookedAsThatAndTriedAgain) {
+  MemoryBudget budget(int64_t{1} << 20);
+  TierOptions options;
+  options.budget = &budget;
+  SteppedWorker worker(options);
+  worker.Live(2'000);
+  ASSERT_EQ(worker.Status().published.size(), 1u);
+  {
+    const auto others = MemoryCharge::Take(&budget, MemoryUse::kModels, budget.limit() - budget.used() - 8);
+    ASSERT_TRUE(others.has_value());
+    for (int i = 0; i < 10; ++i) worker.Run(100);  // no round of the control thread between: the plan stays
+    budget.TakeRefusals();
+  }
+  worker.tiers.Step();
+  EXPECT_EQ(Booked(worker, MissReason::kNotRun), 10u);
+  EXPECT_EQ(worker.model->SumCounters(0).guard_misses, 0u);
+  const uint64_t before = worker.ByPlan();
+  worker.clock.now_ns += 6'000'000'000;
+  for (int i = 0; i < 10; ++i) worker.Run(100);
+  EXPECT_EQ(worker.ByPlan(), before + 10) << "there is room again";
+}
+
+TEST(Asking, ASampleThatDoesNotFitDropsNoPlan) {
+  MemoryBudget budget(int64_t{1} << 20);
+  TierOptions options;
+  options.budget = &budget;
+  SteppedWorker worker(options);
+  worker.Live(2'000, 50, 4'000);
+  ASSERT_EQ(worker.Status().published.size(), 1u);
+  worker.fleet.can_compile = false;
+  const auto others = MemoryCharge::Take(&budget, MemoryUse::kModels, budget.limit() * 89 / 100 - budget.used());
+  ASSERT_TRUE(others.has_value());
+  worker.fleet.Publish(ReluPlan(4'000, 4'000));  // inputs and outputs of a sample are 125 KiB
+  worker.Live(30'000, 50, 4'000);
+  EXPECT_EQ(worker.Status().shadowing.size(), 1u);
+  EXPECT_EQ(worker.Status().published.size(), 1u);
+  EXPECT_EQ(worker.tiers.Stats().evicted, 0u);
+}
+
+TEST(Asking, APlanWhoseWishesWereTakenForAnotherIsStillProven) {
+  SteppedWorker worker;
+  worker.fleet.can_compile = false;
+  worker.Live(1'000);
+  worker.fleet.Publish(ReluPlan(0, 4096));
+  for (int i = 0; i < 10 && worker.Status().shadowing.empty(); ++i) {
+    worker.clock.now_ns += 2'000'000'000;
+    worker.tiers.Step();
+  }
+  ASSERT_EQ(worker.Status().shadowing.size(), 1u);
+  // As a thread does that loaded the plan in front before it gave way to this one.
+  worker.model->runtime(0).shadow_wanted = 1;
+  worker.Live(5'000);
+  EXPECT_EQ(worker.Status().published.size(), 1u);
+}
+
+TEST(Asking, AWorkerOfAHigherRungAsksForAPlanOfItsOwnAndPrefersIt) {
+  if (HostTargets().size() < 2) GTEST_SKIP() << "this host has one rung";
+  SteppedWorker worker;
+  Plan lower = ReluPlan(0, 4096);
+  lower.target = InfoOf(HostTargets().back()).name;
+  const PlanKey lower_key = worker.fleet.Publish(lower, 3);
+  worker.Live(10'000);
+  EXPECT_EQ(worker.fleet.compiles_asked, 1) << "and not again once it has one";
+  ASSERT_EQ(worker.Status().published.size(), 2u);
+  const PlanKey own = ComputePlanKey(ReluPlan(0, 4096));
+  const auto plans = worker.model->runtime(0).slot.plans();
+  ASSERT_EQ(plans.size(), 2u);
+  EXPECT_EQ(plans[0]->key(), own);
+  EXPECT_EQ(plans[1]->key(), lower_key);
+  EXPECT_EQ(worker.wrong_answers, 0u);
+
+  SteppedWorker alone;
+  alone.fleet.can_compile = false;
+  alone.fleet.Publish(lower, 3);
+  alone.Live(2'000);
+  EXPECT_GT(alone.ByPlan(), 0u) << "without a compile service a lower rung is what there is";
+}
+
+}  // namespace
+}  // namespace kiln
