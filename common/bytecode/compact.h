@@ -38,6 +38,7 @@ struct ShapeBinding {
   int32_t function = 0;
   ValueId value = kNoValue;
   std::vector<bool> defines;
+  std::vector<uint32_t> constraints;  // of the program: every symbol of theirs has its value here
 };
 
 // Where a segment's instructions lie: [variant, end) is the variant form.

@@ -138,8 +138,9 @@ class Emitter {
     if (!check_always && !definitions_.Defines(function_index_, value)) return;
     const uint32_t index = register_of_[static_cast<size_t>(value)];
     if (index == kNoRegister) return;
-    out_.bindings.push_back({function_index_, value,
-                             definitions_.defines[static_cast<size_t>(function_index_)][static_cast<size_t>(value)]});
+    out_.bindings.push_back(
+        {function_index_, value, definitions_.defines[static_cast<size_t>(function_index_)][static_cast<size_t>(value)],
+         definitions_.constraints[static_cast<size_t>(function_index_)][static_cast<size_t>(value)]});
     code_.Begin(Opcode::kBindShape).Word(index).Word(static_cast<uint32_t>(out_.bindings.size() - 1)).End();
   }
   const Node& NodeAt(RegionId region, int node) const {

@@ -1,14 +1,24 @@
 #include "common/bytecode/symbol_definitions.h"
 
+#include <algorithm>
+#include <span>
+
 namespace kiln {
 namespace {
 
 class Walk {
  public:
-  Walk(const Program& program, int function, std::vector<std::vector<bool>>* defines)
-      : function_(program.functions[static_cast<size_t>(function)]), defines_(*defines) {
+  Walk(const Program& program, int function, SymbolDefinitions* definitions)
+      : function_(program.functions[static_cast<size_t>(function)]),
+        defines_(definitions->defines[static_cast<size_t>(function)]),
+        constraints_(definitions->constraints[static_cast<size_t>(function)]) {
     bound_.assign(program.symbols.symbol_count(), false);
     defines_.resize(function_.values.size());
+    constraints_.resize(function_.values.size());
+    for (const Constraint& constraint : program.symbols.constraints()) {
+      std::vector<SymbolId>& symbols = symbols_.emplace_back(program.symbols.SymbolsOf(constraint.left));
+      for (const SymbolId id : program.symbols.SymbolsOf(constraint.right)) symbols.push_back(id);
+    }
   }
 
   void Region(RegionId id) {
@@ -27,6 +37,7 @@ class Walk {
   void Value(ValueId id) {
     const TensorDesc& desc = function_.values[static_cast<size_t>(id)].desc;
     if (!desc.has_rank()) return;
+    const size_t known = order_.size();
     for (size_t i = 0; i < desc.dims->size(); ++i) {
       const Dim dim = (*desc.dims)[i];
       if (dim.kind() != Dim::Kind::kSymbol || bound_[static_cast<size_t>(dim.symbol())]) continue;
@@ -36,10 +47,22 @@ class Walk {
       flags.resize(desc.dims->size());
       flags[i] = true;
     }
+    if (order_.size() > known) PlaceConstraints(id, std::span(order_).subspan(known));
+  }
+
+  void PlaceConstraints(ValueId id, std::span<const SymbolId> defined) {
+    for (size_t c = 0; c < symbols_.size(); ++c) {
+      const std::vector<SymbolId>& symbols = symbols_[c];
+      const bool all = std::ranges::all_of(symbols, [&](SymbolId s) { return bound_[static_cast<size_t>(s)]; });
+      if (all && std::ranges::find_first_of(symbols, defined) != symbols.end())
+        constraints_[static_cast<size_t>(id)].push_back(static_cast<uint32_t>(c));
+    }
   }
 
   const Function& function_;
   std::vector<std::vector<bool>>& defines_;
+  std::vector<std::vector<uint32_t>>& constraints_;
+  std::vector<std::vector<SymbolId>> symbols_;  // of every constraint
   std::vector<bool> bound_;
   std::vector<SymbolId> order_;  // bound symbols, for leaving a region
 };
@@ -49,8 +72,8 @@ class Walk {
 SymbolDefinitions FindSymbolDefinitions(const Program& program) {
   SymbolDefinitions definitions;
   definitions.defines.resize(program.functions.size());
-  for (size_t i = 0; i < program.functions.size(); ++i)
-    Walk(program, static_cast<int>(i), &definitions.defines[i]).Region(0);
+  definitions.constraints.resize(program.functions.size());
+  for (size_t i = 0; i < program.functions.size(); ++i) Walk(program, static_cast<int>(i), &definitions).Region(0);
   return definitions;
 }
 

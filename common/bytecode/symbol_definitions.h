@@ -5,6 +5,7 @@
 // check.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "common/bytecode/program.h"
@@ -14,6 +15,8 @@ namespace kiln {
 struct SymbolDefinitions {
   // [function][value][dim]; empty for values that define nothing.
   std::vector<std::vector<std::vector<bool>>> defines;
+  // [function][value]: constraints of the program of which every symbol has its value once this one's have.
+  std::vector<std::vector<std::vector<uint32_t>>> constraints;
 
   bool Defines(int function, ValueId value) const {
     return !defines[static_cast<size_t>(function)][static_cast<size_t>(value)].empty();

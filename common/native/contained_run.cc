@@ -34,13 +34,13 @@ constexpr int64_t kPollFirstNs = 50'000, kPollMaxNs = 5'000'000;
   _exit(0);
 }
 
-// The child's status; nothing once the deadline has passed.
-bool WaitFor(pid_t child, int64_t deadline_ns, int* status) {
+// The child's status; nothing once the deadline has passed or the run is to stop.
+bool WaitFor(pid_t child, int64_t deadline_ns, const std::atomic<bool>* stop, int* status) {
   for (int64_t pause_ns = kPollFirstNs;; pause_ns = std::min(2 * pause_ns, kPollMaxNs)) {
     const pid_t ended = waitpid(child, status, WNOHANG);
     if (ended == child) return true;
     if (ended < 0 && errno != EINTR) return false;
-    if (SystemClock().NowNs() > deadline_ns) return false;
+    if (SystemClock().NowNs() > deadline_ns || (stop != nullptr && stop->load())) return false;
     std::this_thread::sleep_for(std::chrono::nanoseconds(pause_ns));
   }
 }
@@ -53,9 +53,10 @@ ContainedEnd RunContained(const std::function<void()>& body, const ContainedLimi
   if (child < 0) return {Kind::kNotRun, std::string("no process for the run: ") + std::strerror(errno)};
   if (child == 0) RunChild(body, limits);
   int status = 0;
-  if (!WaitFor(child, SystemClock().NowNs() + limits.wall_s * 1'000'000'000, &status)) {
+  if (!WaitFor(child, SystemClock().NowNs() + limits.wall_s * 1'000'000'000, limits.stop, &status)) {
     kill(child, SIGKILL);
     waitpid(child, &status, 0);
+    if (limits.stop != nullptr && limits.stop->load()) return {Kind::kNotRun, "the run was stopped"};
     return {Kind::kNotRun, "the run was not over after " + std::to_string(limits.wall_s) + " s"};
   }
   if (WIFEXITED(status)) {

@@ -2,6 +2,7 @@
 // costs that copy and nothing else.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -9,8 +10,9 @@
 namespace kiln {
 
 struct ContainedLimits {
-  int64_t cpu_s = 60;    // processor time; more is a fault (a loop without end)
-  int64_t wall_s = 300;  // more means that the machine, not the code, is at fault: kNotRun
+  int64_t cpu_s = 60;                       // processor time; more is a fault (a loop without end)
+  int64_t wall_s = 300;                     // more means that the machine, not the code, is at fault: kNotRun
+  const std::atomic<bool>* stop = nullptr;  // once it is set, nobody waits for the run any more: kNotRun
 };
 
 struct ContainedEnd {

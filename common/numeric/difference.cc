@@ -90,10 +90,16 @@ class Agreement {
   double largest_ = 0;
 };
 
+// By how much, without a word of what the values are.
+std::string RelativeText(double expected, double actual) {
+  const double size = std::abs(actual - expected) / std::max(std::abs(expected), std::abs(actual));
+  return std::isfinite(size) ? fmt::format(" by {:.1e} of its size", size) : "";
+}
+
 }  // namespace
 
-std::optional<std::string> FirstDifference(const TensorRef& expected, const TensorRef& actual,
-                                           const ErrorBound& bound) {
+std::optional<std::string> FirstDifference(const TensorRef& expected, const TensorRef& actual, const ErrorBound& bound,
+                                           DifferenceText text) {
   if (expected.dtype != actual.dtype)
     return fmt::format("is {}, expected {}", DTypeName(actual.dtype), DTypeName(expected.dtype));
   if (!(expected.dims == actual.dims))
@@ -109,9 +115,14 @@ std::optional<std::string> FirstDifference(const TensorRef& expected, const Tens
       ++count;
     }
     if (count == 0) return std::nullopt;
-    return fmt::format("differs at {}: {}, expected {} ({} of {} elements differ)",
-                       IndexText(static_cast<int64_t>(first), expected.dims), Printable(a[first]), Printable(e[first]),
-                       count, e.size());
+    const std::string index = IndexText(static_cast<int64_t>(first), expected.dims);
+    if (text == DifferenceText::kWithoutValues)
+      return fmt::format(
+          "differs at {}{} ({} of {} elements differ)", index,
+          RelativeText(static_cast<double>(Printable(e[first])), static_cast<double>(Printable(a[first]))), count,
+          e.size());
+    return fmt::format("differs at {}: {}, expected {} ({} of {} elements differ)", index, Printable(a[first]),
+                       Printable(e[first]), count, e.size());
   });
 }
 

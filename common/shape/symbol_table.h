@@ -123,6 +123,10 @@ class SymbolTable {
   // --- constraints ---
   void AddConstraint(Constraint constraint);
   const std::vector<Constraint>& constraints() const;
+  // Malformed when it is found that no values satisfy ranges, divisors and constraints; names the symbol or constraint.
+  // Finds what follows from bounds, divisors and constraints that are linear in a symbol, and tries all values where
+  // they are few; other contradictions are left to Check.
+  Status CheckConsistent() const;
   // Checks ranges, divisors and constraints. The error names the symbol or expression, its value and the limit.
   Status Check(std::span<const int64_t> symbol_values) const;
 
@@ -141,6 +145,7 @@ class SymbolTable {
 
  private:
   struct Impl;
+  class Narrowing;
   void EncodeInto(Dim dim, std::vector<int64_t>& code) const;
   Dim AddSlow(Dim a, Dim b, int64_t b_factor);
   Dim MulSlow(Dim a, Dim b);

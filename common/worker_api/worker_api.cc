@@ -117,7 +117,8 @@ Message Encode(const RunRequest& request) {
   FlatBufferBuilder builder(1024);
   Message message;
   const auto inputs = builder.CreateVector(EncodeTensors(builder, request.inputs, message.blobs));
-  builder.Finish(fbs::CreateRunRequest(builder, builder.CreateString(request.model), inputs, request.stream));
+  builder.Finish(fbs::CreateRunRequest(builder, builder.CreateString(request.model), inputs, request.stream,
+                                       request.knows_state_lost));
   message.payload = FinishedBytes(builder);
   return message;
 }
@@ -126,6 +127,7 @@ Status Decode(const Message& message, RunRequest& request, TensorRoom* room) {
   ASSIGN_OR_RETURN(const fbs::RunRequest* root, VerifiedRoot<fbs::RunRequest>(message.payload, "run request"));
   request.model = Text(root->model());
   request.stream = root->stream();
+  request.knows_state_lost = root->knows_state_lost();
   return DecodeTensors(root->inputs(), message.blobs, request.inputs, room);
 }
 
@@ -216,8 +218,8 @@ Result<RunReply> FinishRun(const Result<RpcReply>& raw, uint64_t stream) {
   RunReply reply;
   RETURN_IF_ERROR(Decode(raw->message, reply));
   if (reply.state_lost)
-    return Fail(ErrorCode::kNotFound, "STATE_LOST: stream " + std::to_string(stream) +
-                                          " is not kept by the worker: it ended, expired, or the worker restarted");
+    return Fail(ErrorCode::kStateLost, "stream " + std::to_string(stream) +
+                                           " is not kept by the worker: it ended, expired, or the worker restarted");
   return reply;
 }
 
@@ -247,8 +249,8 @@ Result<RunReply> CallRunShared(RpcClient& client, const RunRequest& request, int
                                           builder.CreateVector(input.tensor.dims().begin(), input.tensor.dims().size()),
                                           -1, builder.CreateString(object->name()), static_cast<uint64_t>(offsets[i])));
   }
-  builder.Finish(
-      fbs::CreateRunRequest(builder, builder.CreateString(request.model), builder.CreateVector(parts), request.stream));
+  builder.Finish(fbs::CreateRunRequest(builder, builder.CreateString(request.model), builder.CreateVector(parts),
+                                       request.stream, request.knows_state_lost));
   return FinishRun(
       client.CallSync(static_cast<uint16_t>(WorkerMethod::kRun), {FinishedBytes(builder), {}}, deadline_ms),
       request.stream);

@@ -56,7 +56,8 @@ struct ListReply {
 struct RunRequest {
   std::string model;
   std::vector<NamedTensor> inputs;
-  uint64_t stream = 0;  // of OpenStreamReply; 0: none
+  uint64_t stream = 0;           // of OpenStreamReply; 0: none
+  bool knows_state_lost = true;  // a lost stream is answered as the error StateLost; else by RunReply::state_lost
 };
 struct RunTiming {
   uint64_t queue_us = 0, run_us = 0, kernel_us = 0, reference_us = 0;
@@ -66,7 +67,8 @@ struct RunReply {
   std::vector<NamedTensor> outputs;
   RunTiming timing;
   uint64_t stream_runs = 0;  // of the stream, with this one
-  bool state_lost = false;   // the stream is not kept there (any more): nothing ran
+  // The stream is not kept there (any more): nothing ran. Of a worker, or for a caller, that does not know StateLost.
+  bool state_lost = false;
 };
 
 // A model's output that is its input in the stream's next run.
@@ -129,7 +131,7 @@ Result<RunReply> CallRun(RpcClient& client, const RunRequest& request, int64_t d
 // As CallRun for a worker on this host: inputs travel in a shared memory object that lives as long as the call. The
 // reply's tensors come back as message parts.
 Result<RunReply> CallRunShared(RpcClient& client, const RunRequest& request, int64_t deadline_ms);
-// A call whose stream is lost is an error too: NotFound, with a message that begins with STATE_LOST.
+// Calls that run: StateLost when the stream is not kept there (any more).
 Result<OpenStreamReply> CallOpenStream(RpcClient& client, const OpenStreamRequest& request, int64_t deadline_ms);
 Status CallCloseStream(RpcClient& client, const CloseStreamRequest& request, int64_t deadline_ms);
 Result<WorkerStatsReply> CallStats(RpcClient& client, const WorkerStatsRequest& request, int64_t deadline_ms);

@@ -55,7 +55,7 @@ std::optional<WindowShape> WindowOf(const ir::Graph& graph, const ir::GraphNode&
   std::vector<int64_t> kernel(node.attributes.Ints("kernel_shape").begin(), node.attributes.Ints("kernel_shape").end());
   if (conv) {
     const ir::GraphValue& weight = graph.value(WeightsOf(node));
-    if (!weight.prepack || weight.rank() != x.rank()) return std::nullopt;
+    if (!weight.prepack || weight.rank() != x.rank() || node.attributes.Int("depthwise", 0) != 0) return std::nullopt;
     kernel.clear();
     for (int d = 0; d < shape.spatial; ++d) kernel.push_back(weight.dims[static_cast<size_t>(d + 2)].value());
     shape.group = node.attributes.Int("group", 1);

@@ -101,6 +101,24 @@ TEST_F(KilnCommand, DamagedFilesGiveStatusTwoAndTheirName) {
   EXPECT_EQ(Kiln("frobnicate").status, 2);
 }
 
+TEST_F(KilnCommand, ProgramsThatNoSizesSatisfyAreRefusedWithTheirConstraint) {
+  const auto verdict = [&](const std::string& declarations, int status) {
+    std::ofstream(Path("p.kiln")) << "program \"p\" {\n symbol n in [9, 15] divisor 4\n symbol m in [2, 3]\n"
+                                  << declarations
+                                  << "\n func main(%x: f32[n, m]) -> (%y) { %y : f32[n, m] = Neg(%x) } }";
+    const Invocation verify = Kiln("verify " + Path("p.kiln"));
+    EXPECT_EQ(verify.status, status) << verify.output;
+    return verify.output;
+  };
+  EXPECT_THAT(verdict("constraint n == 4*m", 0), HasSubstr("valid"));
+  EXPECT_THAT(verdict("symbol k in [9, 15] divisor 8", 2),
+              HasSubstr("symbol \"k\": its range [9, 15] holds no multiple of 8"));
+  EXPECT_THAT(verdict("constraint 2*n == 17", 2),
+              HasSubstr("constraint 2*n == 17 cannot hold: left lies in [18, 30], right in [17, 17]"));
+  EXPECT_THAT(verdict("constraint n*m == 28", 2),
+              HasSubstr("constraint n*m == 28 cannot hold for n in [9, 15] in steps of 4, m in [2, 3]"));
+}
+
 TEST_F(KilnCommand, ThingsThatAreNoFilesAreRefusedWithoutWaiting) {
   ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
   std::ofstream(directory_ / "nothing").flush();

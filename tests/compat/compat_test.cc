@@ -131,7 +131,9 @@ CompileRequest SampleRequest() {
 
 RunRequest SampleRun() {
   const std::vector<float> values = {1, 2, 3, 4};
-  return {"model", {{"x", Tensor::Of<float>(DType::kF32, {1, 4}, values)}}};
+  RunRequest request{"model", {{"x", Tensor::Of<float>(DType::kF32, {1, 4}, values)}}};
+  request.knows_state_lost = false;  // callers that do not say it do not know it
+  return request;
 }
 
 struct Entry {

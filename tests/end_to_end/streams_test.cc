@@ -105,16 +105,36 @@ TEST_F(Streams, OfAnotherProcessOrClosedOrOfAModelLoadedAgainAreLost) {
   ASSERT_TRUE(CallLoad(*worker, {"m", directory_ + "/stateful.onnx"}, kDeadlineMs).has_value());
   auto lost = Run(*worker, stream, 1);
   ASSERT_FALSE(lost.has_value());
-  EXPECT_EQ(lost.error().message.rfind("STATE_LOST", 0), 0u) << lost.error().message;
+  EXPECT_EQ(lost.error().code, ErrorCode::kStateLost) << ToString(lost.error());
 
   const uint64_t again = CallOpenStream(*worker, Both(), kDeadlineMs)->stream;
   ASSERT_TRUE(Run(*worker, again, 1).has_value());
+  const uint64_t closed = CallOpenStream(*worker, Both(), kDeadlineMs)->stream;
+  ASSERT_TRUE(CallCloseStream(*worker, {closed}, kDeadlineMs).has_value());
+  lost = Run(*worker, closed, 1);
+  ASSERT_FALSE(lost.has_value());
+  EXPECT_EQ(lost.error().code, ErrorCode::kStateLost) << ToString(lost.error());
+  EXPECT_EQ(CallStats(*worker, {}, kDeadlineMs)->Value("streams_lost"), 2u);
   fleet_->StopWorker(0);
   RpcClient* restarted = Start();
   lost = Run(*restarted, again, 1);
   ASSERT_FALSE(lost.has_value());
-  EXPECT_EQ(lost.error().message.rfind("STATE_LOST", 0), 0u) << lost.error().message;
+  EXPECT_EQ(lost.error().code, ErrorCode::kStateLost) << ToString(lost.error());
   EXPECT_EQ(CallStats(*restarted, {}, kDeadlineMs)->Value("streams_lost"), 1u);
+}
+
+// A client from before the error code finds the flag, and a worker from before it sends one.
+TEST_F(Streams, LossIsToldByAFlagToACallerThatDoesNotKnowTheError) {
+  RpcClient* worker = Start();
+  RunRequest request{"m", {{"x", Row(1)}}, 12345};
+  request.knows_state_lost = false;
+  const auto raw = worker->CallSync(static_cast<uint16_t>(WorkerMethod::kRun), Encode(request), kDeadlineMs);
+  ASSERT_TRUE(raw.has_value()) << ToString(raw.error());
+  RunReply reply;
+  ASSERT_TRUE(Decode(raw->message, reply).has_value());
+  EXPECT_TRUE(reply.state_lost);
+  EXPECT_TRUE(reply.outputs.empty());
+  EXPECT_EQ(CallRun(*worker, request, kDeadlineMs).error().code, ErrorCode::kStateLost);
 }
 
 TEST_F(Streams, AreBoundedAndExpire) {
@@ -131,7 +151,7 @@ TEST_F(Streams, AreBoundedAndExpire) {
   EXPECT_TRUE(testing::Eventually([&] { return CallStats(*worker, {}, kDeadlineMs)->Value("streams") == 0; }));
   const auto lost = Run(*worker, first->stream, 1);
   ASSERT_FALSE(lost.has_value());
-  EXPECT_EQ(lost.error().message.rfind("STATE_LOST", 0), 0u);
+  EXPECT_EQ(lost.error().code, ErrorCode::kStateLost) << ToString(lost.error());
   EXPECT_TRUE(CallOpenStream(*worker, OnlySum(), kDeadlineMs).has_value());
 }
 

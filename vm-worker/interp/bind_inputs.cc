@@ -71,16 +71,45 @@ Status CheckDims(const Program& program, size_t index, const TensorRef& input, s
   return {};
 }
 
-Status CheckConstraint(const SymbolTable& symbols, const Constraint& constraint, std::span<const int64_t> frame) {
-  ASSIGN_OR_RETURN(const std::optional<int64_t> left, EvaluateInFrame(symbols, constraint.left, frame));
-  ASSIGN_OR_RETURN(const std::optional<int64_t> right, EvaluateInFrame(symbols, constraint.right, frame));
-  if (!left || !right) return {};
-  if (Holds(constraint.kind, *left, *right)) return {};
-  return Fail(ErrorCode::kShapeMismatch,
-              fmt::format("constraint {} does not hold: {} and {}", symbols.ToString(constraint), *left, *right));
+// "n is 4, dim 0 of input "x"" for every symbol of the constraint.
+std::string ValuesText(const Program& program, const Constraint& constraint, std::span<const int64_t> frame) {
+  const Function& function = program.entry();
+  const auto place = [&](Dim symbol) -> std::string {
+    for (size_t index = 0; index < function.regions[0].inputs.size(); ++index) {
+      const TensorDesc& desc = function.values[static_cast<size_t>(function.regions[0].inputs[index])].desc;
+      if (!desc.has_rank()) continue;
+      const auto found = std::ranges::find(*desc.dims, symbol);
+      if (found != desc.dims->end())
+        return fmt::format(", dim {} of {}", found - desc.dims->begin(), InputText(function, index));
+    }
+    return "";
+  };
+  std::vector<SymbolId> symbols = program.symbols.SymbolsOf(constraint.left);
+  for (const SymbolId id : program.symbols.SymbolsOf(constraint.right))
+    if (std::ranges::find(symbols, id) == symbols.end()) symbols.push_back(id);
+  std::string text;
+  for (const SymbolId id : symbols)
+    text += fmt::format("{}{} is {}{}", text.empty() ? "" : "; ", program.symbols.SymbolText(id),
+                        frame[static_cast<size_t>(id)], place(program.symbols.SymbolDim(id)));
+  return text;
 }
 
 }  // namespace
+
+Status CheckConstraint(const Program& program, const Constraint& constraint, std::span<const int64_t> frame) {
+  const SymbolTable& symbols = program.symbols;
+  const auto left = EvaluateInFrame(symbols, constraint.left, frame);
+  const auto right = EvaluateInFrame(symbols, constraint.right, frame);
+  for (const auto* side : {&left, &right}) {
+    if (!side->has_value())
+      return Fail(side->error().code, fmt::format("constraint {}: {} ({})", symbols.ToString(constraint),
+                                                  side->error().message, ValuesText(program, constraint, frame)));
+  }
+  if (!*left || !*right) return {};  // a symbol that no input shows
+  if (Holds(constraint.kind, **left, **right)) return {};
+  return Fail(ErrorCode::kShapeMismatch, fmt::format("constraint {} does not hold: {}", symbols.ToString(constraint),
+                                                     ValuesText(program, constraint, frame)));
+}
 
 Status BindInputs(const Program& program, std::span<const TensorRef> inputs, std::span<const int64_t> given,
                   std::span<int64_t> frame) {
@@ -93,7 +122,7 @@ Status BindInputs(const Program& program, std::span<const TensorRef> inputs, std
   for (size_t i = 0; i < inputs.size(); ++i) RETURN_IF_ERROR(BindInput(program, i, inputs[i], frame));
   for (size_t i = 0; i < inputs.size(); ++i) RETURN_IF_ERROR(CheckDims(program, i, inputs[i], frame));
   for (const Constraint& constraint : program.symbols.constraints())
-    RETURN_IF_ERROR(CheckConstraint(program.symbols, constraint, frame));
+    RETURN_IF_ERROR(CheckConstraint(program, constraint, frame));
   return {};
 }
 

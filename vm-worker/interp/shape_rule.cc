@@ -152,6 +152,10 @@ Status BindShape(const Program& program, const ShapeBinding& binding, const Dims
       return Fail(ErrorCode::kShapeMismatch, fmt::format("dim {} of {} is {}; {} is {} here", i, name(), actual,
                                                          program.symbols.ToString(wanted[i]), *expected));
   }
+  for (const uint32_t constraint : binding.constraints) {
+    Status status = CheckConstraint(program, program.symbols.constraints()[constraint], frame);
+    if (!status) return FailIn(name(), status.error());
+  }
   return {};
 }
 

@@ -70,7 +70,12 @@ Result<std::optional<int64_t>> EvaluateInFrame(const SymbolTable& symbols, Dim d
 // constants: static instructions rest on them. `dtype` and `dims` are those that the output has in this call.
 Status CheckClaim(const Program& program, const NodePlace& place, size_t output, DType dtype, const Dims& dims);
 
-// BIND_SHAPE: checks dims against the description of `value` and writes the symbols that it defines into the frame.
+// Whether a constraint of the program holds, where every symbol of it has a value. The error names each with its value,
+// and the input and dim that shows it.
+Status CheckConstraint(const Program& program, const Constraint& constraint, std::span<const int64_t> frame);
+
+// BIND_SHAPE: checks dims against the description of `value` and writes the symbols that it defines into the frame;
+// then the constraints that these complete.
 Status BindShape(const Program& program, const ShapeBinding& binding, const Dims& dims, std::span<int64_t> frame);
 
 }  // namespace kiln

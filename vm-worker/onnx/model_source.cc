@@ -27,8 +27,11 @@ ModelForm FormOfBytes(std::span<const uint8_t> bytes) {
 
 Result<Program> Decode(const std::shared_ptr<const onnx::MappedFile>& file, ModelForm form) {
   const std::span<const uint8_t> bytes = file->bytes();
-  if (form == ModelForm::kBinary) return DecodeProgram(bytes, DecodeOptions{.owner = file});
-  return ParseProgram(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  ASSIGN_OR_RETURN(Program program, form == ModelForm::kBinary
+                                        ? DecodeProgram(bytes, DecodeOptions{.owner = file})
+                                        : ParseProgram({reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
+  RETURN_IF_ERROR(program.symbols.CheckConsistent());
+  return program;
 }
 
 }  // namespace

@@ -10,8 +10,9 @@ enum class ModelForm : uint8_t { kOnnx, kText, kBinary };
 // By content: the binary form by its magic, text by its first word, else ONNX.
 Result<ModelForm> FormOf(const std::filesystem::path& path);
 
-// Read and verified; errors begin with the path. An ONNX model is imported under `options` and prepared; a program is
-// as it was written, and `options` must not hold dim hints (InvalidArgument): its symbols have their ranges.
+// Read and verified, a declaration that no sizes satisfy included; errors begin with the path. An ONNX model is
+// imported under `options` and prepared; a program is as it was written, and `options` must not hold dim hints
+// (InvalidArgument): its symbols have their ranges.
 Result<ImportedModel> ReadModel(const std::filesystem::path& path, const ImportOptions& options = {});
 
 }  // namespace kiln

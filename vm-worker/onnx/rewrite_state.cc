@@ -23,13 +23,12 @@ Result<ValueList> CausalConvWithStateNode(NodeContext& node) {
     const ValueId pads = c.Concat({kept, c.Ints({0})}, 0);
     whole = c.Do(TensorOp::kPad, {x, pads, kNoValue, c.Ints({2})}, "mode", std::string("constant"));
   }
-  // Depthwise: every channel is its own group.
-  const std::vector<kiln::Dim>& weight_dims = *node.b.Desc(weight).dims;
-  if (!weight_dims[0].is_const())
-    return Fail(ErrorCode::kUnsupported, "the number of channels must be known when the model is loaded");
+  // Every channel is its own group. A generated kernel is made where their number is known.
+  const kiln::Dim channels = (*node.b.Desc(weight).dims)[0];
   ValueList operands = {whole, weight};
   if (node.Has(2)) operands.push_back(node.In(2));
-  ValueId y = c.Do(TensorOp::kConv, std::move(operands), "group", weight_dims[0].value());
+  ValueId y = channels.is_const() ? c.Do(TensorOp::kConv, std::move(operands), "group", channels.value())
+                                  : c.Do(TensorOp::kConv, std::move(operands), "depthwise", int64_t{1});
   if (activation != "none") {
     const ValueId wide = c.Cast(y, DType::kF32);
     y = c.Cast(c.Mul(wide, c.Do(TensorOp::kSigmoid, {wide})), dtype);

@@ -76,37 +76,35 @@ Result<LoadReply> ModelRegistry::Load(const LoadRequest& request) {
 }
 
 Result<std::shared_ptr<const ServedModel>> ModelRegistry::FindVariant(const std::string& name,
-                                                                      const std::vector<std::string>& overrides) {
-  const auto known = [&](const Entry& entry) -> Result<std::shared_ptr<const ServedModel>> {
-    if (const auto it = entry.variants.find(overrides); it != entry.variants.end()) return it->second;
-    if (entry.variants.size() < kVariantsMax) return nullptr;
-    return Fail(ErrorCode::kLimitExceeded,
-                "model \"" + name + "\" answers runs that override " + std::to_string(kVariantsMax) +
-                    " different sets of initialisers already; load it under another name for more");
-  };
+                                                                      const std::vector<std::string>& overrides) const {
+  std::lock_guard lock(mutex_);
+  const auto entry = entries_.find(name);
+  if (entry == entries_.end()) return Fail(ErrorCode::kNotFound, "no model \"" + name + "\" is loaded");
+  const auto& variants = entry->second.variants;
+  if (const auto it = variants.find(overrides); it != variants.end()) return it->second;
+  if (variants.size() < kVariantsMax) return nullptr;
+  return Fail(ErrorCode::kLimitExceeded,
+              "model \"" + name + "\" answers runs that override " + std::to_string(kVariantsMax) +
+                  " different sets of initialisers already; load it under another name for more");
+}
+
+Status ModelRegistry::LoadVariant(const std::string& name, const std::vector<std::string>& overrides) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<const ServedModel> known, FindVariant(name, overrides));
+  if (known != nullptr) return {};
   std::string path;
   {
     std::lock_guard lock(mutex_);
-    const auto it = entries_.find(name);
-    if (it == entries_.end()) return Fail(ErrorCode::kNotFound, "no model \"" + name + "\" is loaded");
-    ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> variant, known(it->second));
-    if (variant != nullptr) return variant;
-    path = it->second.path;
+    path = entries_.at(name).path;
   }
   LoadReply reply;
   ASSIGN_OR_RETURN(const std::shared_ptr<ServedModel> served, Read(name, path, overrides, reply));
+  tiers_.AddModel(served->model);  // waits for the control thread: not while requests wait for mutex_
   {
     std::lock_guard lock(mutex_);
-    const auto it = entries_.find(name);
-    if (it == entries_.end() || it->second.path != path)
-      return Fail(ErrorCode::kNotFound, "model \"" + name + "\" was unloaded");
-    ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> variant, known(it->second));
-    if (variant != nullptr) return variant;  // loaded by another request meanwhile
-    it->second.variants.emplace(overrides, served);
-    tiers_.AddModel(served->model);
+    entries_.at(name).variants.emplace(overrides, served);
   }
   spdlog::info("model {} loaded with {} of its initialisers as inputs: {} us", name, overrides.size(), reply.load_us);
-  return served;
+  return {};
 }
 
 Status ModelRegistry::Unload(const std::string& name) {

@@ -23,7 +23,7 @@ struct ServedModel {
   MemoryCharge charge;                     // of the program's tables
 };
 
-// Thread-safe.
+// Thread-safe, but for Load, LoadVariant and Unload: one thread calls them.
 class ModelRegistry {
  public:
   ModelRegistry(EpochDomain& epochs, TierController& tiers) : epochs_(epochs), tiers_(tiers) {}
@@ -36,11 +36,13 @@ class ModelRegistry {
   std::vector<std::string> Names() const;
   // NotFound names what is loaded.
   Result<std::shared_ptr<const ServedModel>> Find(const std::string& name) const;
-  // The model with those optional inputs as inputs, a program of its own: loaded at the first call that gives them,
-  // which waits for it, and kept with the model. LimitExceeded beyond kVariantsMax sets of names.
+  // The model with those optional inputs as inputs, a program of its own that is kept with the model; null: it is not
+  // loaded. LimitExceeded beyond kVariantsMax sets of names.
   static constexpr size_t kVariantsMax = 4;
   Result<std::shared_ptr<const ServedModel>> FindVariant(const std::string& name,
-                                                         const std::vector<std::string>& overrides);
+                                                         const std::vector<std::string>& overrides) const;
+  // Loads it, where it is not loaded; blocks as Load does.
+  Status LoadVariant(const std::string& name, const std::vector<std::string>& overrides);
 
  private:
   struct Entry {

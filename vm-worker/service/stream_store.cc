@@ -105,7 +105,7 @@ Result<StreamStore::Lease> StreamStore::Take(uint64_t id, const std::shared_ptr<
   }
   if (it == streams_.end() || it->second->model.lock() != model) {
     ++stats_.lost;
-    return Fail(ErrorCode::kNotFound,
+    return Fail(ErrorCode::kStateLost,
                 "stream " + std::to_string(id) +
                     " is not kept here: it ended, expired, or the worker restarted; open it again");
   }

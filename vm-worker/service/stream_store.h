@@ -61,7 +61,7 @@ class StreamStore {
     uint64_t id_;
     std::shared_ptr<Stream> stream_;  // null once moved from or committed
   };
-  // NotFound: the stream is lost. Busy: another run has it.
+  // StateLost: the stream is not kept. Busy: another run has it.
   Result<Lease> Take(uint64_t id, const std::shared_ptr<const void>& model);
   // The state for the next run, per link; returns how many runs the stream has had. ResourceExhausted when it would
   // pass the limit of bytes; the stream stays as it was then.

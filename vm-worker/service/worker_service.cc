@@ -67,6 +67,7 @@ struct WorkerService::Thread {
   VmContext context;
   int reader = -1;
   std::unordered_map<const ServedModel*, PerModel> models;
+  std::optional<Variant> awaited;  // by the run that has just been tried
 };
 
 WorkerService::WorkerService(ModelRegistry& registry, TierController& tiers, EpochDomain& epochs,
@@ -122,13 +123,16 @@ RpcHandler WorkerService::HandlerInto(RequestQueue<Work>& queue, Answer answer) 
     }
     Work work{context.deadline_ns, SystemClock().NowNs(), std::move(message), reply, answer,
               context.trace_id,    *std::move(charge)};
-    if (queue.Push(work)) return;
-    ++busy_;
-    reply.Fail({ErrorCode::kBusy,
-                "the worker's queue is full (" + std::to_string(queue.size()) + " waiting); retry later",
-                {}},
-               kBusyRetryMs);
+    Enqueue(queue, std::move(work));
   };
+}
+
+void WorkerService::Enqueue(RequestQueue<Work>& queue, Work work) {
+  if (queue.Push(work)) return;
+  ++busy_;
+  work.reply.Fail(
+      {ErrorCode::kBusy, "the worker's queue is full (" + std::to_string(queue.size()) + " waiting); retry later", {}},
+      kBusyRetryMs);
 }
 
 bool WorkerService::IsExpired(const Work& work) {
@@ -141,7 +145,15 @@ bool WorkerService::IsExpired(const Work& work) {
 void WorkerService::AnswerThread(RequestQueue<Work>& queue) {
   while (std::optional<Work> work = queue.Pop()) {
     if (IsExpired(*work)) continue;
-    Result<Message> answer = Caught([&] { return (this->*work->answer)(work->message); });
+    Result<Message> answer = Caught([&]() -> Result<Message> {
+      if (!work->awaits) return (this->*work->answer)(work->message);
+      RETURN_IF_ERROR(registry_.LoadVariant(work->awaits->model, work->awaits->overrides));
+      return Message{};
+    });
+    if (answer.has_value() && work->awaits) {
+      Enqueue(queue_, *std::move(work));
+      continue;
+    }
     if (!answer.has_value()) LogFailure(*work, answer.error());
     StopIfFaulted();
     Answered(work->reply, std::move(answer));
@@ -204,6 +216,11 @@ void WorkerService::RunThread() {
     queue_wait_.Record(started_ns - work->queued_ns);
     const bool is_run = work->answer == nullptr;
     Result<Message> answer = Caught([&] { return is_run ? Run(thread, *work) : (this->*work->answer)(work->message); });
+    if (std::optional<Variant> awaited = std::exchange(thread.awaited, std::nullopt)) {
+      work->awaits = std::move(awaited);
+      Enqueue(loads_, *std::move(work));
+      continue;
+    }
     if (is_run) run_.Record(SystemClock().NowNs() - started_ns);
     if (!answer.has_value()) {
       ++errors_;
@@ -239,6 +256,10 @@ Status WorkerService::RunStateless(Thread& thread, std::shared_ptr<const ServedM
                                    const RunRequest& request, int64_t deadline_ns, RunReply& reply) {
   if (const std::vector<std::string> overrides = Overrides(*served, request); !overrides.empty()) {
     ASSIGN_OR_RETURN(served, registry_.FindVariant(request.model, overrides));
+    if (served == nullptr) {
+      thread.awaited = Variant{request.model, overrides};
+      return Fail(ErrorCode::kBusy, "the variant of the model is being loaded");
+    }
   }
   ASSIGN_OR_RETURN(std::vector<TensorRef> inputs, BindInputs(*served, request, {}, {}));
   ASSIGN_OR_RETURN(const std::span<const TensorRef> outputs,
@@ -250,7 +271,7 @@ Status WorkerService::RunStream(Thread& thread, const std::shared_ptr<const Serv
                                 const RunRequest& request, int64_t deadline_ns, RunReply& reply) {
   Result<StreamStore::Lease> lease = streams_.Take(request.stream, served);
   if (!lease.has_value()) {
-    if (lease.error().code != ErrorCode::kNotFound) return std::unexpected(lease.error());
+    if (lease.error().code != ErrorCode::kStateLost || request.knows_state_lost) return std::unexpected(lease.error());
     reply.state_lost = true;
     return {};
   }

@@ -1,10 +1,12 @@
 // The worker's front: execute API on a loop, a bounded queue, request threads with a VM context each. Loads have a
-// thread of their own, and so have questions about the worker: neither holds up a request.
+// thread of their own, and so have questions about the worker: neither holds up a request. A run of a variant that is
+// not loaded yet waits among the loads, and not on a request thread.
 #pragma once
 
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -44,6 +46,10 @@ class WorkerService {
 
  private:
   struct Thread;  // what a request thread owns
+  struct Variant {
+    std::string model;
+    std::vector<std::string> overrides;
+  };
   // A message that waits for a thread. `answer` is null for a run, which needs a request thread's context.
   using Answer = Result<Message> (WorkerService::*)(const Message&);
   struct Work {
@@ -53,7 +59,8 @@ class WorkerService {
     Replier reply;
     Answer answer = nullptr;
     uint64_t trace_id = 0;
-    MemoryCharge charge;  // of the message
+    MemoryCharge charge;            // of the message
+    std::optional<Variant> awaits;  // a run: what has to be loaded before
   };
 
   RpcHandler HandlerInto(RequestQueue<Work>& queue, Answer answer);
@@ -61,6 +68,8 @@ class WorkerService {
   bool IsExpired(const Work& work);
   void RunThread();
   void AnswerThread(RequestQueue<Work>& queue);
+  // Puts it into the queue, or tells the caller that it is full.
+  void Enqueue(RequestQueue<Work>& queue, Work work);
   void LogFailure(const Work& work, const Error& error);
   Result<Message> Load(const Message& message);
   Result<Message> Unload(const Message& message);

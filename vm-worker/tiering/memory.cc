@@ -4,7 +4,7 @@
 namespace kiln {
 namespace {
 
-constexpr double kUseDecay = 0.99;  // per round that looks, 50 ms apart: calls of some seconds ago count half
+constexpr double kUseDecay = 0.99;  // per round, which come 50 ms apart or with events: calls of seconds ago count half
 
 int64_t BytesOf(const PlanEntry& entry) {
   int64_t bytes = 1;

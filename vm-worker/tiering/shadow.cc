@@ -1,5 +1,7 @@
 #include "vm-worker/tiering/shadow.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -50,7 +52,7 @@ Status PlaceInputs(const ShadowSample& sample, GuardedRunMemory& memory, std::ve
 
 // The plan's outputs, in `memory`. Fault: IntegrityFailure; what says nothing about the plan: ResourceExhausted.
 Status RunPlanContained(const ShadowSample& sample, std::span<const int64_t> symbols, GuardedRunMemory& memory,
-                        std::vector<TensorRef>& actual, bool& faulted) {
+                        std::vector<TensorRef>& actual, const std::atomic<bool>* stop, bool& faulted) {
   std::vector<TensorRef> inputs;
   RETURN_IF_ERROR(PlaceInputs(sample, memory, inputs));
   ASSIGN_OR_RETURN(std::unique_ptr<PlanInstance> instance, PlanInstance::Instantiate(sample.plan, symbols));
@@ -63,11 +65,13 @@ Status RunPlanContained(const ShadowSample& sample, std::span<const int64_t> sym
   auto* report = static_cast<RunReport*>(memory.AllocateShared(sizeof(RunReport)));
   if (arena == nullptr || report == nullptr || std::find(outputs.begin(), outputs.end(), nullptr) != outputs.end())
     return Fail(ErrorCode::kResourceExhausted, "no guarded memory for a shadow run");
-  const ContainedEnd end = RunContained([&] {
-    const Status ran = instance->Run({inputs, outputs, arena, &memory, nullptr, nullptr});
-    if (ran.has_value()) return;
-    report->Write(ran.error());
-  });
+  const ContainedEnd end = RunContained(
+      [&] {
+        const Status ran = instance->Run({inputs, outputs, arena, &memory, nullptr, nullptr});
+        if (ran.has_value()) return;
+        report->Write(ran.error());
+      },
+      {.stop = stop});
   faulted = end.kind == ContainedEnd::Kind::kFaulted;
   switch (end.kind) {
     case ContainedEnd::Kind::kReturned:
@@ -102,7 +106,7 @@ void Compare(const ShadowSample& sample, std::span<const int64_t> symbols, std::
   const std::vector<bool> behind_decision = OutputsBehindDecisions(segment);
   verdict.outcome = ShadowOutcome::kClean;
   for (size_t i = 0; i < actual.size(); ++i) {
-    const auto difference = FirstDifference(expected[i], actual[i], bounds[i]);
+    const auto difference = FirstDifference(expected[i], actual[i], bounds[i], DifferenceText::kWithoutValues);
     if (!difference) continue;
     verdict.detail = "output " + std::to_string(i) + " " + *difference;
     verdict.outcome = behind_decision[i] ? ShadowOutcome::kUndecided : ShadowOutcome::kMismatch;
@@ -110,7 +114,7 @@ void Compare(const ShadowSample& sample, std::span<const int64_t> symbols, std::
   }
 }
 
-Status Check(const ShadowSample& sample, ShadowVerdict& verdict, bool& faulted) {
+Status Check(const ShadowSample& sample, const std::atomic<bool>* stop, ShadowVerdict& verdict, bool& faulted) {
   const std::vector<TensorRef> inputs = Refs(sample.inputs);
   std::vector<int64_t> symbols(sample.plan->segment().symbols.size(), -1);
   RETURN_IF_ERROR(BindSymbols(sample.plan->segment(), inputs, sample.parameters, symbols));
@@ -126,7 +130,7 @@ Status Check(const ShadowSample& sample, ShadowVerdict& verdict, bool& faulted) 
   GuardedRunMemory memory;
   if (sample.answer != SampleAnswer::kThisPlan) {
     actual.clear();
-    RETURN_IF_ERROR(RunPlanContained(sample, symbols, memory, actual, faulted));
+    RETURN_IF_ERROR(RunPlanContained(sample, symbols, memory, actual, stop, faulted));
   }
   Compare(sample, symbols, expected, actual, verdict);
   return {};
@@ -134,10 +138,10 @@ Status Check(const ShadowSample& sample, ShadowVerdict& verdict, bool& faulted) 
 
 }  // namespace
 
-ShadowVerdict CheckShadow(const ShadowSample& sample) {
+ShadowVerdict CheckShadow(const ShadowSample& sample, const std::atomic<bool>* stop) {
   ShadowVerdict verdict{sample.plan, ShadowOutcome::kUndecided, {}, sample.answer == SampleAnswer::kThisPlan};
   bool faulted = false;
-  const Status checked = Caught([&] { return Check(sample, verdict, faulted); });
+  const Status checked = Caught([&] { return Check(sample, stop, verdict, faulted); });
   if (checked.has_value()) return verdict;
   verdict.detail = checked.error().message;
   if (faulted) {
@@ -160,6 +164,7 @@ ShadowRunner::~ShadowRunner() {
     std::lock_guard lock(mutex_);
     stopping_ = true;
   }
+  stop_ = true;  // a plan that runs without end is not waited for
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
 }
@@ -182,9 +187,13 @@ bool ShadowRunner::Step() {
     queue_.pop_front();
     waiting_.store(queue_.size(), std::memory_order_relaxed);
   }
-  ShadowVerdict verdict = CheckShadow(sample);
-  sample = {};
-  report_(std::move(verdict));
+  const Status done = Caught([&]() -> Status {
+    ShadowVerdict verdict = CheckShadow(sample, &stop_);
+    sample = {};
+    report_(std::move(verdict));
+    return {};
+  });
+  if (!done.has_value()) spdlog::error("a shadow run ended early: {}", ToString(done.error()));
   return true;
 }
 

@@ -48,7 +48,7 @@ enum class ShadowOutcome : uint8_t {
 struct ShadowVerdict {
   std::shared_ptr<const LinkedPlan> plan;
   ShadowOutcome outcome = ShadowOutcome::kUndecided;
-  std::string detail;             // the first difference: output, index, both values; or what went wrong
+  std::string detail;             // the first difference: output, index, size; or what went wrong
   bool answered_by_plan = false;  // it answers already: SampleAnswer::kThisPlan
 };
 
@@ -56,7 +56,8 @@ struct ShadowVerdict {
 // guard pages and inputs write-protected; the interpreter; or both. Compares integers and bool exactly, floats within
 // what the plan's numeric mode allows the ops before each output (common/numeric). A difference in an output behind a
 // decision (common/segment/decisions.h) leaves it undecided.
-ShadowVerdict CheckShadow(const ShadowSample& sample);
+// Once `stop` is set (it may be null), a run is ended and undecided.
+ShadowVerdict CheckShadow(const ShadowSample& sample, const std::atomic<bool>* stop = nullptr);
 
 // A background thread with a small bounded queue and a duty cycle. Thread-safe.
 class ShadowRunner {
@@ -86,6 +87,7 @@ class ShadowRunner {
   std::condition_variable wake_;
   std::deque<ShadowSample> queue_;
   bool stopping_ = false;
+  std::atomic<bool> stop_{false};  // the same, for the run in work
   std::thread thread_;
 };
 

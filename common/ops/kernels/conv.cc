@@ -24,7 +24,7 @@ Result<ConvGeometry> MakeConvGeometry(const Attributes& attributes, const Dims& 
   ASSIGN_OR_RETURN(Window window, ReadWindow(attributes, rank));
   ConvGeometry g{};
   g.batch = x[0];
-  g.groups = attributes.Int("group", 1);
+  g.groups = attributes.Int("depthwise", 0) != 0 ? std::max<int64_t>(x[1], 1) : attributes.Int("group", 1);
   g.in_channels = x[1] / g.groups;
   g.out_channels = y[1] / g.groups;
   for (int d = 0; d < 3; ++d) {

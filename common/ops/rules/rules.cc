@@ -90,6 +90,13 @@ Status RequireType(const InferContext& context, size_t i, DType dtype) {
                                              std::string(DTypeName(dtype)));
 }
 
+Status RequireFloat(const InferContext& context, size_t i) {
+  if (!Has(context, i) || IsFloat(In(context, i).dtype)) return {};
+  return Fail(ErrorCode::kShapeMismatch, "input " + std::to_string(i) + " is " +
+                                             std::string(DTypeName(In(context, i).dtype)) +
+                                             "; the op takes floating-point elements");
+}
+
 Status RequireInteger(const InferContext& context, size_t i) {
   if (!Has(context, i)) return {};
   const DType dtype = In(context, i).dtype;

@@ -62,6 +62,7 @@ Status RequireRank(const InferContext& context, size_t i, int min_rank, int max_
 // ShapeMismatch unless inputs i and j, where present, have one dtype.
 Status RequireSameType(const InferContext& context, size_t i, size_t j);
 Status RequireType(const InferContext& context, size_t i, DType dtype);
+Status RequireFloat(const InferContext& context, size_t i);
 Status RequireInteger(const InferContext& context, size_t i);
 // ShapeMismatch unless input i, where present, holds one element (or its shape is not known yet).
 Status RequireOneElement(const InferContext& context, size_t i);

@@ -7,13 +7,6 @@
 namespace kiln::rules {
 namespace {
 
-Status RequireFloat(const InferContext& context, size_t i) {
-  if (!Has(context, i) || IsFloat(In(context, i).dtype)) return {};
-  return Fail(ErrorCode::kShapeMismatch, "input " + std::to_string(i) + " is " +
-                                             std::string(DTypeName(In(context, i).dtype)) +
-                                             "; the op takes floating-point elements");
-}
-
 // A size that must not be negative.
 Status RequireSize(Dim size, const std::string& what) {
   if (!size.is_const() || size.value() >= 0) return {};

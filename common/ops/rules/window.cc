@@ -96,6 +96,11 @@ Result<int64_t> Groups(const InferContext& context) {
   return groups;
 }
 
+// Whether every channel is its own group, however many there are.
+bool IsDepthwise(const InferContext& context) {
+  return context.op == TensorOp::kConv && context.attributes.Int("depthwise", 0) != 0;
+}
+
 }  // namespace
 
 Status ConvShape(InferContext& context, size_t x, size_t w) {
@@ -107,7 +112,10 @@ Status ConvShape(InferContext& context, size_t x, size_t w) {
   const int rank = full_rank - 2;
   ASSIGN_OR_RETURN(Window window, ReadWindow(context.attributes, rank));
   window.ceil_mode = false;
+  const bool depthwise = IsDepthwise(context);
   ASSIGN_OR_RETURN(const int64_t groups, Groups(context));
+  if (depthwise && groups != 1)
+    return Fail(ErrorCode::kInvalidArgument, "`depthwise` says what `group` is; give one of the two");
   DimList dims = in;
   if (!Ranked(context, w)) {
     for (size_t d = 1; d < dims.size(); ++d) dims[d] = context.symbols.FreshSymbol();
@@ -115,8 +123,13 @@ Status ConvShape(InferContext& context, size_t x, size_t w) {
     return {};
   }
   const DimList& weight = InDims(context, w);
-  RETURN_IF_ERROR(RequireEqual(context, in[1], context.symbols.Mul(weight[1], Dim::Const(groups)),
-                               "the channels of the input and of the weight times `group`"));
+  if (depthwise) {
+    RETURN_IF_ERROR(RequireEqual(context, weight[1], Dim::Const(1), "dim 1 of a depthwise weight and 1"));
+    RETURN_IF_ERROR(RequireEqual(context, in[1], weight[0], "the channels of the input and of a depthwise weight"));
+  } else {
+    RETURN_IF_ERROR(RequireEqual(context, in[1], context.symbols.Mul(weight[1], Dim::Const(groups)),
+                                 "the channels of the input and of the weight times `group`"));
+  }
   if (weight[0].is_const() && weight[0].value() % groups != 0) {
     return Fail(ErrorCode::kShapeMismatch, std::to_string(weight[0].value()) + " output channels do not divide into " +
                                                std::to_string(groups) + " groups");

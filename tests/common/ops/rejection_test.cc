@@ -144,6 +144,64 @@ TEST(Rejection, DtypesWithoutAKernelNameOpAndDtype) {
   EXPECT_EQ(ToString(kernel.error()), "unsupported: op Sqrt has no reference kernel for dtype i64");
 }
 
+TEST(Rejection, SpectraOfNothing) {
+  const auto dft = [](const Dims& dims) { return Call(TensorOp::kDFT).In(Zeros(dims)); };
+  ExpectError(dft({1, 4, 3}), "shape_mismatch", "the last dim of input 0 is 3; it is 1 for real and 2 for complex");
+  ExpectError(dft({1, 4, 2}).Set("onesided", int64_t{1}), "shape_mismatch", "takes real ones");
+  ExpectError(dft({1, 4, 1}).Set("onesided", int64_t{1}).Set("inverse", int64_t{1}), "shape_mismatch",
+              "takes complex ones");
+  ExpectError(dft({4}), "shape_mismatch", "rank");
+  ExpectError(dft({1, 0, 1}), "shape_mismatch", "the length of DFT is 0");
+  ExpectError(dft({1, 1, 2}).Set("onesided", int64_t{1}).Set("inverse", int64_t{1}), "shape_mismatch",
+              "the length of DFT is 0");
+  for (const int64_t length : {int64_t{0}, int64_t{-3}, INT64_MIN})
+    ExpectError(dft({1, 4, 2}).In(I64({}, {length})), "shape_mismatch", "length of DFT is " + std::to_string(length));
+  ExpectError(dft({1, 4, 2}).In(I64({2}, {4, 4})), "shape_mismatch", "one element");
+  ExpectError(dft({1, 4, 2}).In(F32({}, {4})), "shape_mismatch", "input 1");
+  for (const int64_t axis : {2, -1})
+    ExpectError(dft({1, 4, 2}).Absent().In(I64({}, {axis})), "invalid_argument", "is the last dim");
+  for (const int64_t axis : {3, -4})
+    ExpectError(dft({1, 4, 2}).Absent().In(I64({}, {axis})), "shape_mismatch", "axis " + std::to_string(axis));
+  const auto stft = [](int64_t step) { return Call(TensorOp::kSTFT).In(Zeros({1, 4, 1})).In(I64({}, {step})); };
+  ExpectError(stft(0), "shape_mismatch", "the step of STFT is 0");
+  ExpectError(stft(-1), "shape_mismatch", "the step of STFT is -1");
+  ExpectError(stft(1).Absent().In(I64({}, {0})), "shape_mismatch", "the length of a frame of STFT is 0");
+  ExpectError(stft(1).In(Zeros({0})), "shape_mismatch", "the length of a frame of STFT is 0");
+  ExpectError(stft(1).In(Zeros({3})).In(I64({}, {2})), "shape_mismatch", "the window and the length of a frame");
+  ExpectError(Call(TensorOp::kSTFT).In(Zeros({1, 4, 2})).In(I64({}, {1})), "shape_mismatch", "takes real ones");
+  ExpectError(Call(TensorOp::kSTFT).In(Zeros({4, 1})).In(I64({}, {1})), "shape_mismatch", "rank");
+}
+
+TEST(Rejection, RegionsOutsideTheBatch) {
+  const auto boxes = [](int64_t batch, float high) {
+    return Call(TensorOp::kRoiAlign).In(Zeros({1, 1, 2, 2})).In(F32({1, 4}, {0, 0, high, high})).In(I64({1}, {batch}));
+  };
+  for (const int64_t batch : {int64_t{1}, int64_t{-1}, INT64_MAX})
+    ExpectError(boxes(batch, 1), "out_of_range", "batch index " + std::to_string(batch) + " of box 0");
+  ExpectError(boxes(0, 1e30f), "out_of_range", "box 0 of RoiAlign needs more than");
+  ExpectError(boxes(0, 1e6f), "out_of_range", "samples");
+  ExpectError(boxes(0, 1).Set("mode", std::string("sum")), "invalid_argument", "'sum'");
+  ExpectError(boxes(0, 1).Set("coordinate_transformation_mode", std::string("half")), "invalid_argument", "'half'");
+  ExpectError(boxes(0, 1).Set("sampling_ratio", int64_t{-1}), "invalid_argument", "sampling_ratio -1");
+  ExpectError(boxes(0, 1).Set("output_width", int64_t{0}), "shape_mismatch", "`output_width` is 0");
+  ExpectError(Call(TensorOp::kRoiAlign).In(Zeros({1, 1, 2, 2})).In(Zeros({2, 4})).In(I64({1}, {0})), "shape_mismatch",
+              "the boxes and their batch indices");
+  ExpectError(Call(TensorOp::kRoiAlign).In(Zeros({1, 1, 2, 2})).In(Zeros({1, 5})).In(I64({1}, {0})), "shape_mismatch",
+              "four coordinates");
+  ExpectError(Call(TensorOp::kRoiAlign).In(Zeros({1, 1, 0, 2})).In(Zeros({1, 4})).In(I64({1}, {0})), "shape_mismatch",
+              "empty image");
+  EXPECT_EQ(boxes(0, std::numeric_limits<float>::quiet_NaN()).Error(), "ok");
+}
+
+TEST(Rejection, ADepthwiseWeightHasAPlanePerChannel) {
+  const auto conv = [](const Dims& x, const Dims& weight) {
+    return Call(TensorOp::kConv).In(Zeros(x)).In(Zeros(weight)).Set("depthwise", int64_t{1});
+  };
+  ExpectError(conv({1, 2, 3}, {3, 1, 2}), "shape_mismatch", "the channels of the input and of a depthwise weight");
+  ExpectError(conv({1, 2, 3}, {2, 2, 2}), "shape_mismatch", "dim 1 of a depthwise weight");
+  ExpectError(conv({1, 2, 3}, {2, 1, 2}).Set("group", int64_t{2}), "invalid_argument", "one of the two");
+}
+
 TEST(Rejection, SamplingAndFolding) {
   ExpectError(Call(TensorOp::kGridSample).In(Zeros({1, 1, 2, 2})).In(Zeros({1, 2, 2, 3})), "shape_mismatch",
               "the last dim of the grid");

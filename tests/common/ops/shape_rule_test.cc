@@ -255,6 +255,36 @@ TEST(ShapeRule, AnAspectThatLeadsBeyond64BitsIsALargeSize) {
             "f32[9223372036854775807, 9223372036854775807]");
 }
 
+TEST(ShapeRule, SpectraFollowTheLengthOfTheSignal) {
+  EXPECT_EQ(Rule(TensorOp::kDFT).In("b,n,1").Run(), "f32[b, n, 2]");
+  EXPECT_EQ(Rule(TensorOp::kDFT).In("b,w,1").Set("onesided", int64_t{1}).Run(), "f32[b, floordiv(w, 2) + 1, 2]");
+  EXPECT_EQ(Rule(TensorOp::kDFT).In("b,w,2").Set("onesided", int64_t{1}).Set("inverse", int64_t{1}).Run(),
+            "f32[b, 2*w - 2, 1]");
+  EXPECT_EQ(Rule(TensorOp::kDFT).In("b,n,m,2").Known("w").Scalar(1).Run(), "f32[b, w, m, 2]");
+  EXPECT_EQ(Rule(TensorOp::kDFT).In("b,n,2").In(DType::kI64, "").Run(), "f32[b, s4, 2] data");
+  EXPECT_EQ(Rule(TensorOp::kDFT).In("b,n,2").Absent().In(DType::kI64, "").Run(), "f32[b, n, 2]");
+  EXPECT_EQ(Rule(TensorOp::kDFT).In("*").Run(), "f32[*]");
+  EXPECT_EQ(Rule(TensorOp::kSTFT).In("b,n,1").Scalar(4).In("16").Run(), "f32[b, max(0, floordiv(n, 4) - 3), 9, 2]");
+  EXPECT_EQ(Rule(TensorOp::kSTFT).In("b,n,1").Known("b").Absent().Known("w").Set("onesided", int64_t{0}).Run(),
+            "f32[b, max(0, floordiv(n - w, b) + 1), w, 2]");
+  EXPECT_EQ(Rule(TensorOp::kSTFT).In("b,n,1").In(DType::kI64, "").In("8").Run(), "f32[b, s5, 5, 2] data");
+}
+
+TEST(ShapeRule, RegionsAreCountedByTheirBoxes) {
+  EXPECT_EQ(Rule(TensorOp::kRoiAlign)
+                .In("b,m,w,w")
+                .In("n,4")
+                .In(DType::kI64, "n")
+                .Set("output_height", int64_t{7})
+                .Set("output_width", int64_t{5})
+                .Run(),
+            "f32[n, m, 7, 5]");
+}
+
+TEST(ShapeRule, DepthwiseConvolutionOfUnknownChannels) {
+  EXPECT_EQ(Rule(TensorOp::kConv).In("b,n,w").In("n,1,3").Set("depthwise", int64_t{1}).Run(), "f32[b, n, w - 2]");
+}
+
 TEST(ShapeRule, ABlockOfNothingIsRefusedWhereTheImageIsUnknown) {
   const std::string text =
       Rule(TensorOp::kCol2Im).In("b,4,6").In(DType::kI64, "2").Known("0,2").Set("strides", Ints{1, 1}).Run();

@@ -46,12 +46,15 @@ inline Plan ReluPlan(int64_t min, int64_t max, TensorOp op = TensorOp::kRelu) {
   return plan;
 }
 
-inline std::shared_ptr<const LinkedPlan> Linked(Plan plan) {
+inline std::shared_ptr<const LinkedPlan> Linked(Plan plan, const std::vector<std::vector<uint8_t>>& blobs = {}) {
   static PackedWeights packer([](const Program&, std::span<const TensorRef>) -> Result<Tensor> {
     return Fail(ErrorCode::kInternal, "no recipes here");
   });
   const PlanKey key = ComputePlanKey(plan);
-  std::shared_ptr<const CodeMapping> code = CodeMapping::Map({}, {}, HostTargets().front()).value();
+  std::shared_ptr<const CodeMapping> code =
+      CodeMapping::Map(plan.kernels, std::vector<std::span<const uint8_t>>(blobs.begin(), blobs.end()),
+                       HostTargets().front())
+          .value();
   auto linked = LinkedPlan::Link(std::make_shared<const Plan>(std::move(plan)), key, ReluSegment(), code, {}, packer);
   EXPECT_TRUE(linked.has_value()) << (linked.has_value() ? "" : ToString(linked.error()));
   return linked.has_value() ? *linked : nullptr;

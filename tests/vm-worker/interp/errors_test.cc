@@ -112,7 +112,9 @@ TEST_F(ErrorsTest, ADivisor) {
               HasSubstr("dim 0 of input \"image\" is 5; n is a multiple of 2"));
 }
 TEST_F(ErrorsTest, AConstraint) {
-  EXPECT_THAT(Refused({Iota({2, 3}).ref, Ints({4}, {0, 0, 0, 0}).ref}, ErrorCode::kShapeMismatch), HasSubstr("k <= n"));
+  EXPECT_THAT(
+      Refused({Iota({2, 3}).ref, Ints({4}, {0, 0, 0, 0}).ref}, ErrorCode::kShapeMismatch),
+      HasSubstr("constraint k <= n does not hold: k is 4, dim 0 of input \"pick\"; n is 2, dim 0 of input \"image\""));
 }
 TEST_F(ErrorsTest, AnIndexInTheData) {
   EXPECT_THAT(Refused({image_.ref, Ints({2}, {0, 4}).ref}, ErrorCode::kOutOfRange), HasSubstr("take rows"));

@@ -65,7 +65,7 @@ TEST_F(StreamStoreTest, IdleStreamsAreLostAndTheirBytesFreed) {
   clock_.now_ns += 900;
   EXPECT_TRUE(store.Take(used, model_).has_value());
   clock_.now_ns += 200;
-  EXPECT_EQ(store.Take(id, model_).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(store.Take(id, model_).error().code, ErrorCode::kStateLost);
   EXPECT_TRUE(store.Take(used, model_).has_value());
   EXPECT_EQ(store.stats().expired, 1u);
   EXPECT_EQ(store.stats().bytes, 16);
@@ -102,8 +102,8 @@ TEST_F(StreamStoreTest, AnotherModelsOrAnotherProcesssIdIsLost) {
   StreamStore store(Options(4, 1024)), restarted(Options(4, 1024));
   const uint64_t id = store.Open(model_, {{0, 0}}, State(4, 1)).value();
   ASSERT_TRUE(restarted.Open(model_, {{0, 0}}, State(4, 1)).has_value());
-  EXPECT_EQ(store.Take(id, other_).error().code, ErrorCode::kNotFound);
-  EXPECT_EQ(restarted.Take(id, model_).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(store.Take(id, other_).error().code, ErrorCode::kStateLost);
+  EXPECT_EQ(restarted.Take(id, model_).error().code, ErrorCode::kStateLost);
   model_.reset();
   EXPECT_EQ(store.stats().open, 0u) << "a stream ends with its model";
 }
@@ -115,7 +115,7 @@ TEST_F(StreamStoreTest, AStreamClosedDuringItsRunIsGone) {
   EXPECT_TRUE(store.Close(id));
   EXPECT_TRUE(store.Commit(*std::move(lease), State(4, 2)).has_value());
   EXPECT_EQ(store.stats().bytes, 0);
-  EXPECT_EQ(store.Take(id, model_).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(store.Take(id, model_).error().code, ErrorCode::kStateLost);
 }
 
 }  // namespace

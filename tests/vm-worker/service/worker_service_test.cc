@@ -6,6 +6,7 @@
 #include <future>
 
 #include "common/messaging/rpc_client.h"
+#include "tests/vm-worker/onnx/model_builder.h"
 #include "tests/vm-worker/tiering/fake_fleet.h"
 
 namespace kiln {
@@ -167,6 +168,87 @@ TEST_F(WorkerServiceTest, AnEndlessLoopEndsAtItsDeadlineAndTheThreadAnswersAgain
   EXPECT_EQ(CallRun(*client_, {"endless", {Row("x", {4})}}, 200).error().code, ErrorCode::kDeadlineExceeded);
   const auto next = CallRun(*client_, {"relu", {Row("x", {3, 4})}}, kWaitMs);
   EXPECT_TRUE(next.has_value()) << ToString(next.error());
+}
+
+TEST_F(WorkerServiceTest, ALostStreamIsAnErrorOfItsOwnAndAFlagToCallersThatDoNotKnowIt) {
+  const auto open = [&] { return CallOpenStream(*client_, {"cell", {{"s", "next"}}, {}}, kWaitMs)->stream; };
+  const auto run = [&](uint64_t stream) { return CallRun(*client_, {"cell", {Row("x", {4})}, stream}, kWaitMs); };
+  ASSERT_TRUE(Load("cell", kCell).has_value());
+  const uint64_t closed = open(), unloaded = open(), never = 12345;
+  ASSERT_TRUE(run(closed).has_value());
+  ASSERT_TRUE(CallCloseStream(*client_, {closed}, kWaitMs).has_value());
+  EXPECT_EQ(run(closed).error().code, ErrorCode::kStateLost);
+  EXPECT_TRUE(run(unloaded).has_value());
+  ASSERT_TRUE(CallUnload(*client_, {"cell"}, kWaitMs).has_value());
+  ASSERT_TRUE(Load("cell", kCell).has_value());
+  EXPECT_EQ(run(unloaded).error().code, ErrorCode::kStateLost);
+  EXPECT_EQ(run(never).error().code, ErrorCode::kStateLost) << "of a worker that restarted";
+
+  RunRequest old{"cell", {Row("x", {4})}, never};
+  old.knows_state_lost = false;
+  const auto raw = client_->CallSync(static_cast<uint16_t>(WorkerMethod::kRun), Encode(old), kWaitMs);
+  ASSERT_TRUE(raw.has_value()) << ToString(raw.error());
+  RunReply reply;
+  ASSERT_TRUE(Decode(raw->message, reply).has_value());
+  EXPECT_TRUE(reply.state_lost);
+  EXPECT_EQ(CallRun(*client_, old, kWaitMs).error().code, ErrorCode::kStateLost) << "as of a worker before the error";
+}
+
+TEST_F(WorkerServiceTest, AModelThatNoSizesSatisfyIsRefusedAtItsLoad) {
+  const Status status = Load("none", R"(program "p" {
+    symbol n in [1, 8]
+    constraint 2*n == 9
+    func main(%x: f32[n]) -> (%y) {
+      %y : f32[n] = Relu(%x)
+    }
+  })");
+  ASSERT_FALSE(status.has_value());
+  EXPECT_NE(status.error().message.find("constraint 2*n == 9 cannot hold"), std::string::npos)
+      << status.error().message;
+}
+
+// The thread of loads is held up by a program of so many nodes that it takes its time: what needs a load waits there,
+// and nothing else waits.
+TEST_F(WorkerServiceTest, AVariantThatIsBeingLoadedHoldsUpNoOtherRequest) {
+  onnx::TestModel model(13);
+  model.Input(onnx::Tensor32("x", {4})).Input(onnx::Tensor32("w", {4}));
+  model.Initializer(onnx::FloatTensor("w", {4}, {1, 2, 3, 4}));
+  model.Node("Add", {"x", "w"}, {"y"}).Output("y");
+  const std::string path = directory_ + "/optional.onnx", slow = directory_ + "/slow.kiln";
+  std::ofstream(path) << model.Bytes();
+  ASSERT_TRUE(CallLoad(*client_, {"optional", path}, kWaitMs).has_value());
+  {
+    std::ofstream file(slow);
+    file << "program \"slow\" {\n  func main(%v0: f32[4]) -> (%v20000) {\n";
+    for (int i = 0; i < 20'000; ++i) file << "    %v" << i + 1 << " : f32[4] = Neg(%v" << i << ")\n";
+    file << "  }\n}\n";
+  }
+  std::promise<void> slow_ended;
+  client_->Call(static_cast<uint16_t>(WorkerMethod::kLoad), Encode(LoadRequest{"slow", slow}), kWaitMs,
+                [&](Result<RpcReply>) { slow_ended.set_value(); });
+  std::promise<Result<RpcReply>> first, second;
+  const auto run = [&](std::promise<Result<RpcReply>>& answer, int64_t deadline_ms) {
+    client_->Call(static_cast<uint16_t>(WorkerMethod::kRun),
+                  Encode(RunRequest{"optional", {Row("x", {4}), Row("w", {4})}, 0}), deadline_ms,
+                  [&answer](Result<RpcReply> reply) { answer.set_value(std::move(reply)); });
+  };
+  run(first, kWaitMs);
+  run(second, kWaitMs);
+  const auto plain = CallRun(*client_, {"optional", {Row("x", {4})}}, kWaitMs);
+  ASSERT_TRUE(plain.has_value()) << ToString(plain.error());
+  EXPECT_EQ(plain->outputs.at(0).tensor.ref.as<float>()[3], 4.0f);
+  std::future<Result<RpcReply>> answers[] = {first.get_future(), second.get_future()};
+  for (const auto& answer : answers)
+    EXPECT_EQ(answer.wait_for(std::chrono::seconds(0)), std::future_status::timeout) << "the load is still under way";
+
+  slow_ended.get_future().wait();
+  for (std::future<Result<RpcReply>>& answer : answers) {
+    const Result<RpcReply> reply = answer.get();
+    ASSERT_TRUE(reply.has_value()) << ToString(reply.error());
+    RunReply ran;
+    ASSERT_TRUE(Decode(reply->message, ran).has_value());
+    EXPECT_EQ(ran.outputs.at(0).tensor.ref.as<float>()[3], 0.0f) << "with the caller's own w";
+  }
 }
 
 // The only request thread is busy: what comes now waits, and waiting costs memory.
