@@ -24,6 +24,7 @@ bool IsTransient(ErrorCode code) {
     case ErrorCode::kIoError:
     case ErrorCode::kCompileFailed:
     case ErrorCode::kAlreadyExists:
+    case ErrorCode::kStateLost:
     case ErrorCode::kInternal:
       return false;
   }
