@@ -125,6 +125,12 @@ TEST_F(CompileJobTest, AnAnswerThatDoesNotFitTheRequestIsRefused) {
     lie(answer, made);
     EXPECT_FALSE(CheckLowered(answer, made, request, segment).has_value()) << name;
   }
+  Segment inside = segment;
+  inside.symbols.at(0).kind = SymbolSource::Kind::kValueDim;
+  Plan free = plan;
+  free.guard.symbols[0] = {};
+  EXPECT_FALSE(CheckLowered(good, free, request, segment).has_value());
+  EXPECT_TRUE(CheckLowered(good, free, request, inside).has_value()) << "known only inside the segment";
   Plan narrower = plan;
   narrower.guard.symbols[0] = {8, 64, 8};
   EXPECT_TRUE(CheckLowered(good, narrower, request, segment).has_value());
