@@ -29,11 +29,6 @@ bool IsBlobMethod(cache::Method method) {
   return method == cache::Method::kGetBlobs || method == cache::Method::kPublishBlobs;
 }
 
-// Answered however many requests wait for the disk.
-Admission AdmissionOf(cache::Method method) {
-  return method == cache::Method::kPing || method == cache::Method::kStats ? Admission::kImmediate : Admission::kQueued;
-}
-
 // Whether the answer means that the change survives the end of the machine.
 template <class Reply>
 bool IsDurable(cache::Method method, const Reply& reply) {
@@ -62,9 +57,9 @@ void CacheService::Register(RpcServer& server, bool blobs, bool others) {
   const auto add = [&](cache::Method method, RpcHandler handler) {
     if (IsBlobMethod(method) ? blobs : others)
       server.Register(static_cast<uint16_t>(method), cache::MethodRoles(method), std::move(handler),
-                      AdmissionOf(method));
+                      cache::MethodAdmission(method));
   };
-#define KILN_CACHE_METHOD(value, name, roles, doc)                                                      \
+#define KILN_CACHE_METHOD(value, name, roles, admission, doc)                                           \
   add(cache::Method::k##name, [this](const RequestContext& context, Message message, Replier replier) { \
     Serve<cache::name##Request>(*records_, *sync_loop_, context, std::move(message), replier);          \
   });

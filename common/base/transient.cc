@@ -24,8 +24,8 @@ bool IsTransient(ErrorCode code) {
     case ErrorCode::kIoError:
     case ErrorCode::kCompileFailed:
     case ErrorCode::kAlreadyExists:
-    case ErrorCode::kStateLost:
     case ErrorCode::kInternal:
+    case ErrorCode::kStateLost:
       return false;
   }
   return false;

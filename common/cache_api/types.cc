@@ -4,13 +4,24 @@ namespace kiln::cache {
 
 RoleSet MethodRoles(Method method) {
   switch (method) {
-#define KILN_CACHE_METHOD(value, name, roles, doc) \
-  case Method::k##name:                            \
+#define KILN_CACHE_METHOD(value, name, roles, admission, doc) \
+  case Method::k##name:                                       \
     return roles;
 #include "common/cache_api/methods.def"
 #undef KILN_CACHE_METHOD
   }
   return 0;
+}
+
+Admission MethodAdmission(Method method) {
+  switch (method) {
+#define KILN_CACHE_METHOD(value, name, roles, admission, doc) \
+  case Method::k##name:                                       \
+    return Admission::admission;
+#include "common/cache_api/methods.def"
+#undef KILN_CACHE_METHOD
+  }
+  return Admission::kQueued;
 }
 
 std::string_view ClaimKindName(ClaimKind value) {

@@ -9,16 +9,18 @@
 #include "common/artifact/record.h"
 #include "common/base/bytes.h"
 #include "common/base/hash.h"
+#include "common/messaging/admission.h"
 #include "common/security/role.h"
 
 namespace kiln::cache {
 
 enum class Method : uint16_t {
-#define KILN_CACHE_METHOD(value, name, roles, doc) k##name = value,
+#define KILN_CACHE_METHOD(value, name, roles, admission, doc) k##name = value,
 #include "common/cache_api/methods.def"
 #undef KILN_CACHE_METHOD
 };
 RoleSet MethodRoles(Method method);
+Admission MethodAdmission(Method method);
 
 enum class ClaimKind : uint8_t {
 #define KILN_CLAIM_KIND(value, name, text) k##name = value,

@@ -8,13 +8,13 @@
 
 #include "common/artifact/plan.h"
 #include "common/base/result.h"
+#include "common/messaging/admission.h"
 #include "common/messaging/message.h"
 #include "common/security/role.h"
 
 namespace kiln {
 
 class RpcClient;
-enum class Admission : uint8_t;
 
 enum class CompileMethod : uint16_t {
 #define KILN_COMPILE_METHOD(value, name, roles, admission, doc) k##name = value,

@@ -13,6 +13,7 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/result.h"
+#include "common/messaging/admission.h"
 #include "common/messaging/envelope.h"
 #include "common/messaging/loop.h"
 #include "common/messaging/message.h"
@@ -47,10 +48,6 @@ class Replier {
  private:
   std::shared_ptr<State> state_;
 };
-
-// kImmediate: the handler answers before it returns. Such a request needs no slot: it is taken however many others
-// wait.
-enum class Admission : uint8_t { kQueued, kImmediate };
 
 // Runs on the loop thread: must not block. Long work goes to a pool, with the Replier.
 using RpcHandler = std::function<void(const RequestContext&, Message request, Replier reply)>;

@@ -56,7 +56,7 @@ Result<ReferenceKernel> FindReferenceKernel(TensorOp op, DType dtype);
 // Views: the output of a kView op as a view of input 0's memory, or nullopt when the strides do not allow it (Reshape
 // of a transposed tensor) and elements must be copied. `dims` is the output's shape; `output` tells Split's part,
 // `call.outputs` how many parts there are (their contents are not read), and `inputs` carry the integer operands
-// (Slice's starts…).
+// (Slice's starts…). LimitExceeded for a shape that no tensor has.
 Result<std::optional<TensorRef>> MakeView(const KernelCall& call, int output, const Dims& dims);
 
 }  // namespace kiln

@@ -138,6 +138,7 @@ Result<View> SplitView(const KernelCall& call, int output, const Dims& dims) {
 Result<std::optional<TensorRef>> MakeView(const KernelCall& call, int output, const Dims& dims) {
   using enum TensorOp;
   const TensorRef& in = call.inputs[0];
+  ASSIGN_OR_RETURN(const int64_t elements, CheckedElements(dims, in.dtype));
   if (call.op == kTranspose) return TransposedView(call, dims);
   if (call.op == kSlice) return SlicedView(call, dims);
   if (call.op == kSplit) return SplitView(call, output, dims);
@@ -145,7 +146,7 @@ Result<std::optional<TensorRef>> MakeView(const KernelCall& call, int output, co
   if (call.op == kIdentity) return View(in);
   if (call.op != kReshape && call.op != kFlatten && call.op != kSqueeze && call.op != kUnsqueeze)
     return Fail(ErrorCode::kInvalidArgument, std::string(OpInfo(call.op).name) + " makes no views");
-  if (NumElements(dims) != in.elements()) {
+  if (elements != in.elements()) {
     return Fail(ErrorCode::kShapeMismatch,
                 "cannot view " + in.dims.ToString() + " as " + dims.ToString() + ": the numbers of elements differ");
   }

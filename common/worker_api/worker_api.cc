@@ -185,13 +185,24 @@ Status Decode(const Message& message, WorkerStatsReply& reply) {
 
 RoleSet MethodRoles(WorkerMethod method) {
   switch (method) {
-#define KILN_WORKER_METHOD(value, name, roles, doc) \
-  case WorkerMethod::k##name:                       \
+#define KILN_WORKER_METHOD(value, name, roles, admission, doc) \
+  case WorkerMethod::k##name:                                  \
     return roles;
 #include "common/worker_api/worker_methods.def"
 #undef KILN_WORKER_METHOD
   }
   return 0;
+}
+
+Admission MethodAdmission(WorkerMethod method) {
+  switch (method) {
+#define KILN_WORKER_METHOD(value, name, roles, admission, doc) \
+  case WorkerMethod::k##name:                                  \
+    return Admission::admission;
+#include "common/worker_api/worker_methods.def"
+#undef KILN_WORKER_METHOD
+  }
+  return Admission::kQueued;
 }
 
 Result<LoadReply> CallLoad(RpcClient& client, const LoadRequest& request, int64_t deadline_ms) {

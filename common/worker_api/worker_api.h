@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/result.h"
+#include "common/messaging/admission.h"
 #include "common/messaging/message.h"
 #include "common/security/role.h"
 #include "common/tensor/tensor.h"
@@ -17,11 +18,12 @@ namespace kiln {
 class RpcClient;
 
 enum class WorkerMethod : uint16_t {
-#define KILN_WORKER_METHOD(value, name, roles, doc) k##name = value,
+#define KILN_WORKER_METHOD(value, name, roles, admission, doc) k##name = value,
 #include "common/worker_api/worker_methods.def"
 #undef KILN_WORKER_METHOD
 };
 RoleSet MethodRoles(WorkerMethod method);
+Admission MethodAdmission(WorkerMethod method);
 
 struct NamedTensor {
   std::string name;

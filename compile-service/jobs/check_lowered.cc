@@ -17,11 +17,6 @@ bool IsWithin(const SymbolGuard& made, const SymbolGuard& asked) {
           (made.min == made.max && made.min % asked.divisor == 0));
 }
 
-// What only the segment's own run shows is not asked of the guard: no caller could tell.
-bool IsKnownInside(const Segment& segment, size_t symbol) {
-  return symbol < segment.symbols.size() && segment.symbols[symbol].kind == SymbolSource::Kind::kValueDim;
-}
-
 }  // namespace
 
 Status CheckLowered(const LowerAnswer& answer, const Plan& plan, const CompileRequest& request,
@@ -30,12 +25,16 @@ Status CheckLowered(const LowerAnswer& answer, const Plan& plan, const CompileRe
   if (plan.target != request.target) return Refuse("a plan for " + plan.target + ", not for " + request.target);
   if (plan.numeric_mode != request.numeric_mode) return Refuse("a plan of another numeric mode");
   if (plan.abi != KILN_KERNEL_ABI) return Refuse("a plan of kernel ABI " + std::to_string(plan.abi));
-  if (!request.symbols.empty() && plan.guard.symbols.size() != request.symbols.size())
+  const size_t symbols = segment.symbols.size();
+  if (plan.guard.symbols.size() != symbols || (!request.symbols.empty() && request.symbols.size() != symbols))
     return Refuse("a guard over " + std::to_string(plan.guard.symbols.size()) + " symbols, not " +
-                  std::to_string(request.symbols.size()));
-  for (size_t i = 0; i < request.symbols.size(); ++i)
-    if (!IsKnownInside(segment, i) && !IsWithin(plan.guard.symbols[i], request.symbols[i]))
+                  std::to_string(symbols));
+  for (size_t i = 0; i < request.symbols.size(); ++i) {
+    // What no input shows, no guard looks at: the plan takes it from the segment's own values.
+    if (segment.symbols[i].kind == SymbolSource::Kind::kValueDim) continue;
+    if (!IsWithin(plan.guard.symbols[i], request.symbols[i]))
       return Refuse("a guard that admits other values of symbol " + std::to_string(i) + " than were asked for");
+  }
   if (answer.codegen_id != codegen::CodegenId())
     return Refuse("code of another generator, " + answer.codegen_id.ShortHex() +
                   "; front and children are to be of one build");

@@ -52,10 +52,18 @@ Status EmitPad(PlanBuilder& b, const GraphNode& node) {
   return b.AddCopy(from, part, value.dtype, input.dims, {"pad", node.sources});
 }
 
+Status EmitBitCast(PlanBuilder& b, const GraphNode& node) {
+  const GraphValue from = b.graph().value(node.inputs[0]), to = b.graph().value(node.outputs[0]);
+  ASSIGN_OR_RETURN(const Place place, b.PlaceOf(node.inputs[0]));
+  const Place out = b.Allocate(node.outputs[0], b.MemoryOrder(from.dims, place.strides));
+  return b.AddBitCast(place, from.dtype, out, to.dtype, from.dims, {"bitcast", node.sources});
+}
+
 }  // namespace
 
 Status EmitCopies(PlanBuilder& b, const Group& group) {
   const GraphNode node = b.graph().nodes[static_cast<size_t>(group.nodes.front())];
+  if (node.op == TensorOp::kBitCast) return EmitBitCast(b, node);
   return node.op == TensorOp::kConcat ? EmitConcat(b, node) : EmitPad(b, node);
 }
 

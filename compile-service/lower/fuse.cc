@@ -96,6 +96,7 @@ class Fuser {
   }
 
   bool IsCopies(const GraphNode& node) const {
+    if (node.op == TensorOp::kBitCast) return true;
     if (node.op != TensorOp::kConcat && node.op != TensorOp::kPad) return false;
     if (!IsKernelDType(graph_.value(node.inputs[0]).dtype)) return false;
     if (node.op == TensorOp::kConcat) return true;

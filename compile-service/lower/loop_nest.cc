@@ -250,48 +250,48 @@ Status EmitRow(PlanBuilder& builder, const Group& group) {
 
 namespace {
 
-// A type of the scalar language that holds every value of a storage dtype.
-DType CopyType(DType storage) {
-  switch (storage) {
-    case DType::kF16:
-    case DType::kBF16:
-    case DType::kF32:
-      return DType::kF32;
-    case DType::kI8:
-    case DType::kU8:
-    case DType::kI16:
-    case DType::kU16:
-    case DType::kI32:
-      return DType::kI32;
-    case DType::kU32:
-    case DType::kI64:
-    case DType::kU64:
-      return DType::kI64;
-    case DType::kF64:
-    case DType::kBool:
-      return storage;
+// How bits of a width are moved: the integer that is loaded and stored, and what it is in between.
+struct BitsType {
+  DType storage, type;
+};
+BitsType BitsOf(DType dtype) {
+  switch (DTypeBytes(dtype)) {
+    case 1:
+      return {DType::kI8, DType::kI32};
+    case 2:
+      return {DType::kI16, DType::kI32};
+    case 4:
+      return {DType::kI32, DType::kI32};
+    default:
+      return {DType::kI64, DType::kI64};
   }
-  return storage;
 }
 
 }  // namespace
 
-Status PlanBuilder::AddCopy(const Place& from, const Place& to, DType dtype, const std::vector<Dim>& dims,
-                            StepText text) {
+Status PlanBuilder::AddBitCast(const Place& from, DType from_dtype, const Place& to, DType to_dtype,
+                               const std::vector<Dim>& dims, StepText text) {
   const Group none{GroupKind::kElementwise, {}, dims, {}};
   GroupBody body(*this, none, dims);
-  body.AddOperand({from, dtype, dims, from.strides});
-  body.AddOperand({to, dtype, dims, to.strides});
+  body.AddOperand({from, from_dtype, dims, from.strides});
+  body.AddOperand({to, to_dtype, dims, to.strides});
   const Order order = MemoryOrder(dims, to.strides);
   const NestLoops loops = ShapeNest(*this, dims, {}, order, body.operands());
   KernelArguments arguments;
   LoopNestSpec spec;
   FillNest(loops, body, arguments, spec);
-  const int32_t element = body.scalars().Load(CopyType(dtype), 0);
+  const BitsType bits = BitsOf(from_dtype);
+  for (ir::Access& access : spec.accesses) access.storage = bits.storage;
+  const int32_t element = body.scalars().Load(bits.type, 0);
   spec.body = body.scalars().Take();
   spec.stages.push_back({Stage::Kind::kStore, ir::Combine::kSum, 0, Stage::Domain::kFull, {{1, element}}});
   return AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), RangeOfNest(*this, loops), body.Cost(),
                    std::move(text));
+}
+
+Status PlanBuilder::AddCopy(const Place& from, const Place& to, DType dtype, const std::vector<Dim>& dims,
+                            StepText text) {
+  return AddBitCast(from, dtype, to, dtype, dims, std::move(text));
 }
 
 }  // namespace kiln::lower

@@ -123,7 +123,10 @@ class PlanBuilder {
   Status AddKernel(ir::KernelSpec spec, std::vector<int32_t> pointers, KernelArguments arguments, Dim range, Dim cost,
                    StepText text);
   void AddReference(ReferenceStep step, StepText text);
+  // Copies move bits, whatever they mean: NaNs keep theirs. The two dtypes of a bit cast are of one width.
   Status AddCopy(const Place& from, const Place& to, DType dtype, const std::vector<Dim>& dims, StepText text);
+  Status AddBitCast(const Place& from, DType from_dtype, const Place& to, DType to_dtype, const std::vector<Dim>& dims,
+                    StepText text);
 
   // Outputs that are views, inputs or weights are copied; lifetimes, segment-wide facts. The builder is used up.
   Status Finish();

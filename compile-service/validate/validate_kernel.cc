@@ -27,10 +27,24 @@ constexpr int64_t kRecurrenceFactor = 8, kRecurrenceStepsMin = 5;
 // Ways in which the reference is evaluated again where a kernel differs.
 constexpr Leaning kLeanings[] = {Leaning::kUp, Leaning::kDown, Leaning::kMixed, Leaning::kMixedToo};
 
-// The largest finite value among special ones: beyond what exponentials take. Where factors are summed it is smaller:
-// products of the large ones would cancel to less than their own rounding errors.
-double LargestOf(const ir::KernelSpec& spec) {
-  return std::holds_alternative<ir::LoopNestSpec>(spec.kernel) ? 80 : 8;
+// Whether a pointer holds what others are multiplied with and summed.
+bool IsFactor(const ir::KernelSpec& spec, int32_t pointer) {
+  if (const auto* contraction = std::get_if<ir::ContractionSpec>(&spec.kernel))
+    return contraction->b.pointer == pointer;
+  if (const auto* window = std::get_if<ir::WindowSpec>(&spec.kernel))
+    return window->weights && window->weights->pointer == pointer;
+  if (const auto* attention = std::get_if<ir::AttentionSpec>(&spec.kernel)) return attention->k.pointer == pointer;
+  if (const auto* recurrent = std::get_if<ir::RecurrentSpec>(&spec.kernel))
+    for (const auto* stages : {&recurrent->before, &recurrent->steps, &recurrent->after})
+      for (const ir::RecurrentStage& stage : *stages)
+        if (stage.panels == pointer) return true;
+  return false;
+}
+
+// The largest finite value among special ones: beyond what exponentials take, but of one of two factors only, because
+// products of two such values would cancel to less than their own rounding errors.
+double LargestOf(const ir::KernelSpec& spec, size_t pointer) {
+  return IsFactor(spec, static_cast<int32_t>(pointer)) ? 1 : 80;
 }
 
 using Parts = std::vector<std::pair<int64_t, int64_t>>;  // [begin, end) each
@@ -124,7 +138,7 @@ class KernelTrials {
     std::vector<void*> expected, actual;
     for (size_t i = 0; i < extents.size(); ++i) {
       TrialBuffer& buffer = buffers_[i];
-      if (!buffer.Fill(extents[i], trial.special ? LargestOf(spec_) : 0, random_)) return false;
+      if (!buffer.Fill(extents[i], trial.special ? LargestOf(spec_, i) : 0, random_)) return false;
       expected.push_back(buffer.pointer(buffer.expected->data()));
       actual.push_back(buffer.actual == nullptr ? expected.back() : buffer.pointer(buffer.actual->data()));
     }

@@ -37,7 +37,8 @@ class CompiledModel : public ::testing::TestWithParam<ModelCase> {
     KILN_NEEDS_SHARED(model);
     const auto cases = onnx_test::FindCases(model.parent_path() / "vectors" / model.stem(), model);
     ASSERT_TRUE(cases.has_value()) << ToString(cases.error());
-    const onnx_test::TestOptions options{.dynamic = dynamic, .tolerance = {.relative = 1e-3, .absolute = 1e-4}};
+    const onnx_test::TestOptions options{.dynamic = dynamic,
+                                         .tolerance = {.relative = 1e-3, .absolute = VectorTolerance(model)}};
     const cli::StrictCoverage before = services_->coverage();
     for (const onnx_test::VectorCase& test : *cases) {
       const auto result = RunCase(test, services_->Mode(cli::StrictTier::kGeneric), options);
@@ -81,7 +82,8 @@ INSTANTIATE_TEST_SUITE_P(
         ModelCase{"mtcnn/pnet.onnx", 0}, ModelCase{"mtcnn/rnet.onnx", 0}, ModelCase{"mtcnn/onet.onnx", 0},
         ModelCase{"gtcrn/gtcrn.onnx", 51}, ModelCase{"gtcrn/gtcrn_simple.onnx", 51},
         ModelCase{"pythainlp/thai2rom_encoder.onnx", 7}, ModelCase{"pythainlp/thai2rom_decoder.onnx", 2},
-        ModelCase{"micro-kws/micro_kws_m_static_qoperator.onnx", 23}, ModelCase{"composed/ultraface_nms.onnx", 5}),
+        ModelCase{"micro-kws/micro_kws_m_static_qoperator.onnx", 23}, ModelCase{"micro-kws/micro_kws_m_qdq.onnx", 0},
+        ModelCase{"composed/ultraface_nms.onnx", 5}),
     NameOf);
 
 }  // namespace

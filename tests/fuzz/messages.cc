@@ -57,7 +57,7 @@ struct MessageRow {
 
 constexpr MessageRow kRows[] = {
     {"envelope", CheckEnvelope},
-#define KILN_CACHE_METHOD(value, name, roles, doc)              \
+#define KILN_CACHE_METHOD(value, name, roles, admission, doc)   \
   {"cache." #name "Request", CheckCache<cache::name##Request>}, \
       {"cache." #name "Reply", CheckCache<cache::name##Reply>},
 #include "common/cache_api/methods.def"

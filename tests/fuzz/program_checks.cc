@@ -1,5 +1,7 @@
 #include "tests/fuzz/program_checks.h"
 
+#include <cstdio>
+
 #include "common/base/check.h"
 #include "common/bytecode/program_codec.h"
 #include "common/bytecode/program_text.h"
@@ -15,6 +17,12 @@ bool MayFailToLoad(ErrorCode code) {
 }
 
 }  // namespace
+
+void ExpectOf(const Program& program, const std::string& wrong) {
+  if (wrong.empty()) return;
+  std::fprintf(stderr, "%s\n%s\n", PrintProgram(program).c_str(), wrong.c_str());
+  KILN_CHECK(wrong.empty());
+}
 
 void CheckForms(const Program& program) {
   KILN_CHECK(VerifyProgram(program).has_value());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "common/bytecode/program.h"
 
@@ -11,6 +12,8 @@ class LoadedProgram;
 
 namespace kiln::fuzz {
 
+// Ends the process with the program's text and what is wrong, unless `wrong` is empty.
+void ExpectOf(const Program& program, const std::string& wrong);
 // The text and the binary form give the same program back.
 void CheckForms(const Program& program);
 // It loads, unless it passes a limit or needs a kernel that is missing (then null): its segments have canonical forms

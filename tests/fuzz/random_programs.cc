@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "common/base/check.h"
+#include "common/bytecode/program_text.h"
+#include "common/bytecode/tensor_text.h"
 #include "tests/fuzz/edit_program.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/program_checks.h"
@@ -20,10 +22,25 @@ constexpr size_t kEditsMax = 8;
 
 using Outputs = Result<std::vector<Tensor>>;
 
-bool Same(const Tensor& a, const Tensor& b) {
-  const size_t bytes = static_cast<size_t>(a.ref.bytes());
-  return a.dtype() == b.dtype() && a.dims() == b.dims() &&
-         (bytes == 0 || std::memcmp(a.ref.data, b.ref.data, bytes) == 0);
+std::string TextOf(const Tensor& tensor) {
+  return std::string(DTypeName(tensor.dtype())) + tensor.dims().ToString() + " = " + TensorDataText(tensor, 64);
+}
+
+// Empty where both have the same bits, or both failed.
+std::string Difference(const Outputs& a, const Outputs& b) {
+  if (!a || !b) {
+    if (!a && !b) return {};
+    return "one form fails, the other does not: " + ToString(a ? b.error() : a.error());
+  }
+  if (a->size() != b->size()) return std::to_string(a->size()) + " outputs and " + std::to_string(b->size());
+  for (size_t i = 0; i < a->size(); ++i) {
+    const Tensor &left = (*a)[i], &right = (*b)[i];
+    const size_t bytes = static_cast<size_t>(left.ref.bytes());
+    if (left.dtype() != right.dtype() || left.dims() != right.dims() ||
+        (bytes > 0 && std::memcmp(left.ref.data, right.ref.data, bytes) != 0))
+      return "output " + std::to_string(i) + " differs: " + TextOf(left) + " and " + TextOf(right);
+  }
+  return {};
 }
 
 // Values of a program that draws random numbers are its own each time.
@@ -58,8 +75,7 @@ Outputs RunForms(const LoadedProgram& program, const Case& call) {
     if ((!first && first.error().code == ErrorCode::kDeadlineExceeded) ||
         (!other && other.error().code == ErrorCode::kDeadlineExceeded))
       continue;
-    KILN_CHECK(first.has_value() == other.has_value());
-    if (first) KILN_CHECK(std::ranges::equal(*first, *other, Same));
+    ExpectOf(program.program(), Difference(first, other));
   }
   return first;
 }
@@ -100,13 +116,13 @@ void RandomPrograms(std::span<const uint8_t> bytes) {
 
   Program prepared = program;
   if (!PrepareProgram(prepared)) return;
-  KILN_CHECK(VerifyProgram(prepared).has_value());
+  if (const Status status = VerifyProgram(prepared); !status)
+    ExpectOf(program, "as prepared: " + ToString(status.error()) + "\n" + PrintProgram(prepared));
   const auto loaded_prepared = CheckLoads(prepared);
   if (!loaded_prepared) return;
   call.symbols = SymbolsOf(prepared.symbols, program.symbols, call.symbols);
   const Outputs prepared_outputs = RunForms(*loaded_prepared, call);
-  if (outputs && prepared_outputs && IsDeterministic(program))
-    KILN_CHECK(std::ranges::equal(*outputs, *prepared_outputs, Same));
+  if (outputs && prepared_outputs && IsDeterministic(program)) ExpectOf(program, Difference(outputs, prepared_outputs));
 }
 
 }  // namespace kiln::fuzz

@@ -161,7 +161,7 @@ void WriteCacheMessage(CorpusWriter& corpus, const std::string& row) {
 }
 
 void WriteMessages(CorpusWriter& corpus) {
-#define KILN_CACHE_METHOD(value, name, roles, doc)                           \
+#define KILN_CACHE_METHOD(value, name, roles, admission, doc)                \
   WriteCacheMessage<cache::name##Request>(corpus, "cache." #name "Request"); \
   WriteCacheMessage<cache::name##Reply>(corpus, "cache." #name "Reply");
 #include "common/cache_api/methods.def"

@@ -6,16 +6,10 @@
 #include <cstdint>
 #include <fstream>
 
-#if defined(__has_feature)  // of clang, which defines no macro for a sanitizer
-#define KILN_HAS_FEATURE(name) __has_feature(name)
-#else
-#define KILN_HAS_FEATURE(name) 0
-#endif
-#if defined(__SANITIZE_ADDRESS__) || KILN_HAS_FEATURE(address_sanitizer)
-#define KILN_ADDRESS_SANITIZER 1
+#include "common/base/sanitizer.h"
+
+#if KILN_ADDRESS_SANITIZER
 #include <sanitizer/allocator_interface.h>
-#else
-#define KILN_ADDRESS_SANITIZER 0
 #endif
 
 namespace kiln {

@@ -8,6 +8,7 @@
 
 #include "common/base/check.h"
 #include "common/base/checked_math.h"
+#include "common/base/sanitizer.h"
 
 namespace kiln {
 namespace {
@@ -31,7 +32,10 @@ Arena::~Arena() {
 }
 
 void Arena::RemoveChunks() {
-  for (Chunk& chunk : chunks_) munmap(chunk.base - PageBytes(), chunk.bytes + 2 * PageBytes());
+  for (Chunk& chunk : chunks_) {
+    AllowAccess(chunk.base, chunk.bytes);
+    munmap(chunk.base - PageBytes(), chunk.bytes + 2 * PageBytes());
+  }
   chunks_.clear();
   stats_.reserved_bytes = 0;
 }
@@ -58,6 +62,7 @@ Status Arena::AddChunk(size_t bytes) {
   stats_.huge_pages = bytes >= kHugePage && madvise(base, bytes, MADV_HUGEPAGE) == 0;
   if (!stats_.huge_pages)
     (void)madvise(base, bytes, MADV_POPULATE_WRITE);  // page faults now or in the first run: only time differs
+  ForbidAccess(base, bytes);
   chunks_.push_back({base, bytes, RangeAllocator(bytes), std::move(charge)});
   stats_.reserved_bytes += bytes;
   ++stats_.mappings;
@@ -86,7 +91,10 @@ Result<BlockId> Arena::Allocate(size_t bytes) {
   }
   const BlockId id = free_blocks_.back();
   free_blocks_.pop_back();
-  blocks_[static_cast<size_t>(id)] = {chunks_[chunk].base + *offset, size, static_cast<int32_t>(chunk), 1};
+  char* data = chunks_[chunk].base + *offset;
+  AllowAccess(data, bytes);
+  Scribble(data, bytes);
+  blocks_[static_cast<size_t>(id)] = {data, size, static_cast<int32_t>(chunk), 1};
   stats_.used_bytes += size;
   run_peak_ = std::max(run_peak_, stats_.used_bytes);
   stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.used_bytes);
@@ -98,6 +106,7 @@ void Arena::Release(BlockId id) {
   KILN_CHECK(block.references > 0);
   if (--block.references > 0) return;
   Chunk& chunk = chunks_[static_cast<size_t>(block.chunk)];
+  ForbidAccess(block.data, block.bytes);
   chunk.ranges.Free(static_cast<size_t>(static_cast<char*>(block.data) - chunk.base), block.bytes);
   stats_.used_bytes -= block.bytes;
   free_blocks_.push_back(id);
@@ -107,6 +116,7 @@ void Arena::Recycle() {
   if (stats_.used_bytes > 0) {
     free_blocks_.clear();
     for (size_t i = blocks_.size(); i-- > 0;) {
+      if (blocks_[i].references > 0) ForbidAccess(blocks_[i].data, blocks_[i].bytes);
       blocks_[i].references = 0;
       free_blocks_.push_back(static_cast<BlockId>(i));
     }

@@ -24,7 +24,8 @@ std::optional<FoldedNode> FoldNode(const Program& program, const Node& node, con
   const KnownValues& known = *node_facts.known[0];
   Dims dims;
   for (Dim dim : *desc.dims) dims.push_back(dim.value());
-  if (NumElements(dims) != static_cast<int64_t>(known.size())) return std::nullopt;
+  const auto elements = CheckedElements(dims, desc.dtype);
+  if (!elements || *elements != static_cast<int64_t>(known.size())) return std::nullopt;
   if (auto tensor = TensorOfKnown(known, desc.dtype, dims)) {
     FoldedNode folded;
     folded.tensors.push_back(*std::move(tensor));

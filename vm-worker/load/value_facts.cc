@@ -57,7 +57,7 @@ std::optional<KnownValues> KnownOfTensor(const Tensor& tensor) {
 }
 
 std::optional<Tensor> TensorOfKnown(const KnownValues& known, DType dtype, const Dims& dims) {
-  if (IsFloat(dtype) || NumElements(dims) != static_cast<int64_t>(known.size())) return std::nullopt;
+  if (IsFloat(dtype)) return std::nullopt;
   Tensor tensor = Tensor::Allocate(dtype, dims);
   const bool fits = DispatchDType(dtype, [&]<class T>() -> bool {
     if constexpr (std::is_integral_v<T>) {

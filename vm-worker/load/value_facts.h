@@ -23,7 +23,7 @@ struct ValueFacts {
 std::optional<KnownValues> KnownOfTensor(const Tensor& tensor);
 
 // The inverse for all-constant contents: a tensor of an integer or bool dtype; nullopt when an element is not constant
-// or does not fit.
+// or does not fit. Precondition: dims have as many elements as there are contents.
 std::optional<Tensor> TensorOfKnown(const KnownValues& known, DType dtype, const Dims& dims);
 
 // What the shape rule says of one node's outputs.

@@ -100,7 +100,7 @@ WorkerService::~WorkerService() {
 
 void WorkerService::RegisterOn(RpcServer& server) {
   const auto on = [&server](WorkerMethod method, RpcHandler handler) {
-    server.Register(static_cast<uint16_t>(method), MethodRoles(method), std::move(handler));
+    server.Register(static_cast<uint16_t>(method), MethodRoles(method), std::move(handler), MethodAdmission(method));
   };
   on(WorkerMethod::kRun, HandlerInto(queue_, nullptr));
   on(WorkerMethod::kOpenStream, HandlerInto(queue_, &WorkerService::OpenStream));

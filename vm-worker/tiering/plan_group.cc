@@ -103,14 +103,10 @@ void Group::HalveShapes(int64_t now_ns) {
     times.interpreted.Halve();
     times.exact.Halve();
     if (times.exact.calls == 0) times.general.Halve();
-    if (times.calls() == 0) {
-      exact_asked.erase(it->first);
-      tuned.exact.erase(it->first);
-      it = shapes.erase(it);
-    } else {
-      ++it;
-    }
+    it = times.calls() == 0 ? shapes.erase(it) : std::next(it);
   }
+  std::erase_if(exact_asked, [this](const auto& asked) { return !shapes.contains(asked.first); });
+  std::erase_if(tuned.exact, [this](const auto& values) { return !shapes.contains(values); });
   no_room = false;
   shapes_changed = true;
 }

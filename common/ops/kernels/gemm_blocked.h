@@ -117,21 +117,86 @@ void MultiplyTile(const T* __restrict a, const T* __restrict b, int64_t depth, T
   }
 }
 
-// Sum of left[k] * right[k * stride], in sixteen chains where both lie densely.
+// Products of few lines. An element is the sum of its products in kChains chains, product k in chain k % kChains, the
+// rest of the depth in one more; it is the same sum however its operands lie in memory.
+constexpr int64_t kChains = 8;
+
+// Rounded once where the instruction set can: said aloud, since a compiler may do it in one loop and not in the other.
 template <class T>
-T Dot(const T* left, const T* right, int64_t stride, int64_t depth) {
-  constexpr int64_t kChains = 16;
-  T lanes[kChains] = {};
+T MultiplyAdd(T a, T b, T sum) {
+#if defined(__FMA__) || defined(__aarch64__)
+  if constexpr (sizeof(T) == sizeof(float)) return __builtin_fmaf(a, b, sum);
+  return __builtin_fma(a, b, sum);
+#else
+  return a * b + sum;
+#endif
+}
+
+// Of a dense line and `kLines` dense lines `stride` apart, to `sums`.
+template <int64_t kLines, class T>
+void Dots(const T* left, const T* right, int64_t stride, int64_t depth, T* sums) {
+  typedef T Chains __attribute__((vector_size(kChains * sizeof(T)), aligned(sizeof(T)), may_alias));
+  Chains chains[kLines] = {};
   int64_t k = 0;
-  if (stride == 1) {
-    for (; k + kChains <= depth; k += kChains) {
-      for (int64_t l = 0; l < kChains; ++l) lanes[l] += left[k + l] * right[k + l];
-    }
+  for (; k + kChains <= depth; k += kChains) {
+    const Chains x = *reinterpret_cast<const Chains*>(left + k);
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < kLines; ++i) chains[i] += x * *reinterpret_cast<const Chains*>(right + i * stride + k);
   }
-  T sum = 0;
-  for (; k < depth; ++k) sum += left[k] * right[k * stride];
-  for (int64_t l = 0; l < kChains; ++l) sum += lanes[l];
-  return sum;
+  for (int64_t i = 0; i < kLines; ++i) {
+    T sum = 0;
+    for (int64_t rest = k; rest < depth; ++rest) sum = MultiplyAdd(left[rest], right[i * stride + rest], sum);
+    for (int64_t l = 0; l < kChains; ++l) sum += chains[i][l];
+    sums[i] = sum;
+  }
+}
+
+// sums[j] += the products of `kRows` elements of a line and of column j, each `step` apart; one after the other.
+template <int64_t kRows, class T>
+void AddRows(const T* left, int64_t left_step, const T* right, int64_t right_step, int64_t column_stride,
+             int64_t columns, T* __restrict sums) {
+  const auto add = [&](int64_t j, const T* column) {
+    T sum = sums[j];
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < kRows; ++i) sum = MultiplyAdd(left[i * left_step], column[i * right_step], sum);
+    sums[j] = sum;
+  };
+  if (column_stride == 1) {
+    for (int64_t j = 0; j < columns; ++j) add(j, right + j);
+  } else {
+    for (int64_t j = 0; j < columns; ++j) add(j, right + j * column_stride);
+  }
+}
+
+// Of a line and each of up to kStrip columns of a matrix whose rows are read as they lie; to `sums`.
+constexpr int64_t kStrip = 512;
+template <class T>
+void DotStrip(const T* left, int64_t left_stride, const T* right, int64_t row_stride, int64_t column_stride,
+              int64_t depth, int64_t columns, T* __restrict sums) {
+  T chains[kChains][kStrip];
+  const int64_t chained = depth / kChains * kChains;
+  for (int64_t j = 0; j < columns; ++j) sums[j] = T(0);
+  for (int64_t k = chained; k < depth; ++k)
+    AddRows<1>(left + k * left_stride, 0, right + k * row_stride, 0, column_stride, columns, sums);
+  if (chained == 0) return;
+  for (int64_t l = 0; l < kChains; ++l) {
+    for (int64_t j = 0; j < columns; ++j) chains[l][j] = T(0);
+  }
+  const int64_t left_step = kChains * left_stride, right_step = kChains * row_stride;
+  int64_t k = 0;
+  for (; k + 4 * kChains <= chained; k += 4 * kChains) {
+    for (int64_t l = 0; l < kChains; ++l)
+      AddRows<4>(left + (k + l) * left_stride, left_step, right + (k + l) * row_stride, right_step, column_stride,
+                 columns, chains[l]);
+  }
+  for (; k < chained; ++k)
+    AddRows<1>(left + k * left_stride, 0, right + k * row_stride, 0, column_stride, columns, chains[k % kChains]);
+  for (int64_t j = 0; j < columns; ++j) {
+    T sum = sums[j];
+#pragma GCC unroll 8
+    for (int64_t l = 0; l < kChains; ++l) sum += chains[l][j];
+    sums[j] = sum;
+  }
 }
 
 // `line` of `depth` elements, `stride` apart, as a dense one.
@@ -142,16 +207,30 @@ const T* Dense(const T* line, int64_t stride, int64_t depth, T* workspace) {
   return workspace;
 }
 
-// Few columns: one dot product per element, with B's columns made dense.
+template <class T>
+void Store(T sum, bool adds, T& to) {
+  to = adds ? to + sum : sum;
+}
+
+// One dot product per element, with both lines made dense: worth it for few columns, and for few rows too where
+// columns are as few as this.
+constexpr int64_t kGatheredColumnsMax = 16;
 template <class T>
 void MultiplyColumns(const GemmOperand<T>& a, const GemmOperand<T>& b, T* c, int64_t c_stride, bool adds,
                      T* workspace) {
+  const int64_t depth = b.rows;
+  const bool dense_rows = a.column_stride == 1;
   for (int64_t j = 0; j < b.columns; ++j) {
-    const T* right = Dense(b.data + j * b.column_stride, b.row_stride, b.rows, workspace);
-    for (int64_t i = 0; i < a.rows; ++i) {
-      const T sum = Dot(right, a.data + i * a.row_stride, a.column_stride, b.rows);
-      T& to = c[i * c_stride + j];
-      to = adds ? to + sum : sum;
+    const T* right = Dense(b.data + j * b.column_stride, b.row_stride, depth, workspace);
+    T sums[4];
+    int64_t i = 0;
+    for (; dense_rows && i + 4 <= a.rows; i += 4) {
+      Dots<4>(right, a.data + i * a.row_stride, a.row_stride, depth, sums);
+      for (int64_t l = 0; l < 4; ++l) Store(sums[l], adds, c[(i + l) * c_stride + j]);
+    }
+    for (; i < a.rows; ++i) {
+      Dots<1>(right, Dense(a.data + i * a.row_stride, a.column_stride, depth, workspace + depth), 0, depth, sums);
+      Store(sums[0], adds, c[i * c_stride + j]);
     }
   }
 }
@@ -159,39 +238,36 @@ void MultiplyColumns(const GemmOperand<T>& a, const GemmOperand<T>& b, T* c, int
 // Few rows: B is read once as it lies, and packing it would cost as much as the product.
 template <class T>
 void MultiplyRows(const GemmOperand<T>& a, const GemmOperand<T>& b, T* c, int64_t c_stride, bool adds, T* workspace) {
+  const int64_t depth = b.rows;
   for (int64_t i = 0; i < a.rows; ++i) {
-    T* __restrict row = c + i * c_stride;
+    T* row = c + i * c_stride;
     const T* left = a.data + i * a.row_stride;
-    if (b.column_stride != 1) {
-      const T* dense = Dense(left, a.column_stride, b.rows, workspace);
-      for (int64_t j = 0; j < b.columns; ++j) {
-        const T sum = Dot(dense, b.data + j * b.column_stride, b.row_stride, b.rows);
-        row[j] = adds ? row[j] + sum : sum;
+    T sums[kStrip];
+    if (b.row_stride != 1) {
+      for (int64_t j0 = 0; j0 < b.columns; j0 += kStrip) {
+        const int64_t columns = Smaller(kStrip, b.columns - j0);
+        DotStrip(left, a.column_stride, b.data + j0 * b.column_stride, b.row_stride, b.column_stride, depth, columns,
+                 sums);
+        for (int64_t j = 0; j < columns; ++j) Store(sums[j], adds, row[j0 + j]);
       }
       continue;
     }
-    if (!adds) {
-      for (int64_t j = 0; j < b.columns; ++j) row[j] = T(0);
+    const T* dense = Dense(left, a.column_stride, depth, workspace);
+    int64_t j = 0;
+    for (; j + 4 <= b.columns; j += 4) {
+      Dots<4>(dense, b.data + j * b.column_stride, b.column_stride, depth, sums);
+      for (int64_t l = 0; l < 4; ++l) Store(sums[l], adds, row[j + l]);
     }
-    int64_t k = 0;
-    for (; k + 4 <= b.rows; k += 4) {
-      const T* r0 = b.data + k * b.row_stride;
-      const T *r1 = r0 + b.row_stride, *r2 = r1 + b.row_stride, *r3 = r2 + b.row_stride;
-      const T l0 = left[k * a.column_stride], l1 = left[(k + 1) * a.column_stride];
-      const T l2 = left[(k + 2) * a.column_stride], l3 = left[(k + 3) * a.column_stride];
-      for (int64_t j = 0; j < b.columns; ++j) row[j] += l0 * r0[j] + l1 * r1[j] + (l2 * r2[j] + l3 * r3[j]);
-    }
-    for (; k < b.rows; ++k) {
-      const T* right = b.data + k * b.row_stride;
-      const T l = left[k * a.column_stride];
-      for (int64_t j = 0; j < b.columns; ++j) row[j] += l * right[j];
+    for (; j < b.columns; ++j) {
+      Dots<1>(dense, b.data + j * b.column_stride, 0, depth, sums);
+      Store(sums[0], adds, row[j]);
     }
   }
 }
 
 template <class T>
 int64_t WorkspaceElements(int64_t rows, int64_t columns, int64_t depth) {
-  if (rows <= kGemmFewLines || columns <= kGemmFewLines) return depth;
+  if (rows <= kGemmFewLines || columns <= kGemmFewLines) return 2 * depth;
   const int64_t deep = Smaller(depth, kDepthBlock);
   return deep * (RoundUp(Smaller(rows, kRowBlock), Tile<T>::kRows) +
                  RoundUp(Smaller(columns, kColumnBlock), Tile<T>::kColumns));
@@ -199,8 +275,9 @@ int64_t WorkspaceElements(int64_t rows, int64_t columns, int64_t depth) {
 
 template <class T>
 void Multiply(const GemmOperand<T>& a, const GemmOperand<T>& b, T* c, int64_t c_stride, bool adds, T* workspace) {
-  if (a.rows <= kGemmFewLines) return MultiplyRows(a, b, c, c_stride, adds, workspace);
-  if (b.columns <= kGemmFewLines) return MultiplyColumns(a, b, c, c_stride, adds, workspace);
+  if (a.rows <= kGemmFewLines && b.columns > kGatheredColumnsMax)
+    return MultiplyRows(a, b, c, c_stride, adds, workspace);
+  if (a.rows <= kGemmFewLines || b.columns <= kGemmFewLines) return MultiplyColumns(a, b, c, c_stride, adds, workspace);
   static_assert(kRowBlock % Tile<T>::kRows == 0 && kColumnBlock % Tile<T>::kColumns == 0);
   T* const right = workspace;
   T* const left =

@@ -45,8 +45,14 @@ struct MatMulOf {
     const Dims left_strides = BatchStrides(left, batch);
     const Dims right_strides = BatchStrides(right, batch);
     // Batches of the left operand that follow each other like rows, against one right operand, are one tall product.
-    const bool tall = right.rank() <= 2 && left.rank() > 2 && left.IsContiguous();
+    // They are made to follow each other where they don't: how sums are grouped depends on sizes only.
+    const bool tall = right.rank() <= 2 && left.rank() > 2;
     if (tall) {
+      if (!left.IsContiguous()) {
+        ASSIGN_OR_RETURN(T * copy, Scratch<T>(call, left.elements()));
+        CopyElements(left, MakeRef(left.dtype, left.dims, copy));
+        a.data = copy;
+      }
       a.rows = c.rows = a.columns == 0 ? NumElements(batch) * a.rows : left.elements() / a.columns;
       // Contiguous says nothing about the strides of dims of size 1, which the rows are if there was one per batch.
       a.row_stride = a.columns;

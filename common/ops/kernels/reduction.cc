@@ -231,6 +231,11 @@ Status RunLogSumExp(KernelCall& call) {
   return {};
 }
 
+// Which elements share a chain depends on strides, and with it what is rounded.
+bool TakesStrides(DType dtype) {
+  return !IsFloat(dtype);
+}
+
 template <template <class> class Reduction, bool kTakesBool = false>
 ReferenceKernel ReduceKernel(DType dtype) {
   return {DispatchDType(dtype,
@@ -238,7 +243,7 @@ ReferenceKernel ReduceKernel(DType dtype) {
                           if constexpr (kIsNumeric<T> || (kTakesBool && kIsBool<T>)) return &RunReduce<T, Reduction>;
                           return nullptr;
                         }),
-          true};
+          TakesStrides(dtype)};
 }
 
 }  // namespace
@@ -276,7 +281,7 @@ ReferenceKernel ReduceLogSumExp(DType dtype) {
                           if constexpr (kIsNumeric<T>) return &RunLogSumExp<T>;
                           return nullptr;
                         }),
-          true};
+          TakesStrides(dtype)};
 }
 
 }  // namespace kiln::kernels

@@ -164,16 +164,16 @@ void Damage() {
 }
 
 TEST(CacheCodec, EveryMessageRoundTrips) {
-#define KILN_CACHE_METHOD(value, name, roles, doc) \
-  RoundTrip<name##Request>(#name " request");      \
+#define KILN_CACHE_METHOD(value, name, roles, admission, doc) \
+  RoundTrip<name##Request>(#name " request");                 \
   RoundTrip<name##Reply>(#name " reply");
 #include "common/cache_api/methods.def"
 #undef KILN_CACHE_METHOD
 }
 
 TEST(CacheCodec, EveryMessageSurvivesDamage) {
-#define KILN_CACHE_METHOD(value, name, roles, doc) \
-  Damage<name##Request>();                         \
+#define KILN_CACHE_METHOD(value, name, roles, admission, doc) \
+  Damage<name##Request>();                                    \
   Damage<name##Reply>();
 #include "common/cache_api/methods.def"
 #undef KILN_CACHE_METHOD

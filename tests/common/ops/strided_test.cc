@@ -1,7 +1,8 @@
-// A kernel's result does not depend on how its inputs lie in memory: every case that matches elsewhere, and random
+// Not a bit of a kernel's result depends on how its inputs lie in memory: every case that matches elsewhere, and random
 // shapes (0 and 1 included), through random strides (0 and negative included).
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <random>
 
 #include "tests/common/ops/case_file.h"
@@ -45,7 +46,12 @@ void ExpectSameResults(const OpCase& contiguous, const OpCase& strided, const st
   const Result<std::vector<Tensor>> b = RunOp(strided);
   ASSERT_EQ(a.has_value(), b.has_value()) << what;
   if (!a) return;
-  for (size_t i = 0; i < a->size(); ++i) EXPECT_EQ(Difference((*b)[i], (*a)[i]), "") << what << ", output " << i;
+  for (size_t i = 0; i < a->size(); ++i) {
+    EXPECT_EQ(Difference((*b)[i], (*a)[i]), "") << what << ", output " << i;
+    const size_t bytes = static_cast<size_t>((*a)[i].ref.bytes());
+    EXPECT_TRUE(bytes == 0 || std::memcmp((*a)[i].ref.data, (*b)[i].ref.data, bytes) == 0)
+        << what << ", output " << i << " is rounded elsewhere";
+  }
 }
 
 uint64_t Seed() {
@@ -83,8 +89,10 @@ DType RandomType(Random& random, TensorOp op) {
 
 Tensor RandomTensor(Random& random, DType dtype, const Dims& dims) {
   std::vector<double> values(static_cast<size_t>(NumElements(dims)));
-  // Small and never zero: sums are exact in every type, and divisors are valid.
-  for (double& value : values) value = static_cast<double>(Between(random, 1, 4)) * (IsFloat(dtype) ? 0.5 : 1);
+  // Never zero, so that divisors are valid; floats with all their digits, so that every sum is rounded.
+  for (double& value : values)
+    value = IsFloat(dtype) ? std::uniform_real_distribution<double>(0.1, 4)(random)
+                           : static_cast<double>(Between(random, 1, 4));
   return Make(dtype, dims, values);
 }
 
@@ -141,6 +149,53 @@ TEST(Strided, ElementwiseAndReductionsOnRandomShapes) {
       ExpectSameResults(contiguous, strided,
                         std::string(row.name) + " on " + dims.ToString() + " of " + std::string(DTypeName(dtype)));
     }
+  }
+}
+
+// A matrix product of few or many rows, columns and products per sum, of batches of one operand or both.
+OpCase RandomProduct(Random& random, std::vector<Tensor>& kept) {
+  static constexpr DType kTypes[] = {DType::kF32, DType::kF64, DType::kF16, DType::kI32};
+  static constexpr int64_t kSizes[] = {0, 1, 2, 3, 4, 7, 17, 40};
+  const auto size = [&] { return kSizes[Between(random, 0, std::size(kSizes) - 1)]; };
+  const int64_t rows = size(), columns = size(), depth = Between(random, 0, 300);
+  const DType dtype = kTypes[Between(random, 0, std::size(kTypes) - 1)];
+  OpCase product;
+  if (Between(random, 0, 2) == 0) {
+    product.op = TensorOp::kGemm;
+    const int64_t left = Between(random, 0, 1), right = Between(random, 0, 1);
+    product.attributes.Set("transA", left);
+    product.attributes.Set("transB", right);
+    kept.push_back(RandomTensor(random, dtype, left != 0 ? Dims{depth, rows} : Dims{rows, depth}));
+    kept.push_back(RandomTensor(random, dtype, right != 0 ? Dims{columns, depth} : Dims{depth, columns}));
+    kept.push_back(RandomTensor(random, dtype, {columns}));
+  } else {
+    product.op = TensorOp::kMatMul;
+    const Dims batch = Between(random, 0, 1) == 0 ? Dims{} : Dims{Between(random, 1, 3), Between(random, 1, 3)};
+    Dims left = batch, right = Between(random, 0, 1) == 0 ? Dims{} : batch;
+    for (const int64_t dim : {rows, depth}) left.push_back(dim);
+    for (const int64_t dim : {depth, columns}) right.push_back(dim);
+    kept.push_back(RandomTensor(random, dtype, left));
+    kept.push_back(RandomTensor(random, dtype, right));
+  }
+  for (const Tensor& tensor : kept) product.inputs.emplace_back(tensor.ref);
+  return product;
+}
+
+TEST(Strided, MatrixProductsOnRandomShapes) {
+  const uint64_t seed = Seed();
+  SCOPED_TRACE("KILN_TEST_SEED=" + std::to_string(seed));
+  Random random(seed);
+  for (int round = 0; round < 300; ++round) {
+    std::vector<Tensor> kept;
+    const OpCase contiguous = RandomProduct(random, kept);
+    OpCase strided = contiguous;
+    for (std::optional<TensorRef>& input : strided.inputs) {
+      kept.push_back(Scattered(random, *input));
+      input = kept.back().ref;
+    }
+    ExpectSameResults(contiguous, strided,
+                      std::string(OpInfo(contiguous.op).name) + " of " + contiguous.inputs[0]->dims.ToString() +
+                          " and " + contiguous.inputs[1]->dims.ToString());
   }
 }
 

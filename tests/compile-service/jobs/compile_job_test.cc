@@ -125,15 +125,16 @@ TEST_F(CompileJobTest, AnAnswerThatDoesNotFitTheRequestIsRefused) {
     lie(answer, made);
     EXPECT_FALSE(CheckLowered(answer, made, request, segment).has_value()) << name;
   }
-  Segment inside = segment;
-  inside.symbols.at(0).kind = SymbolSource::Kind::kValueDim;
-  Plan free = plan;
-  free.guard.symbols[0] = {};
-  EXPECT_FALSE(CheckLowered(good, free, request, segment).has_value());
-  EXPECT_TRUE(CheckLowered(good, free, request, inside).has_value()) << "known only inside the segment";
   Plan narrower = plan;
   narrower.guard.symbols[0] = {8, 64, 8};
   EXPECT_TRUE(CheckLowered(good, narrower, request, segment).has_value());
+
+  Plan open = plan;
+  open.guard.symbols[0] = SymbolGuard{};
+  EXPECT_FALSE(CheckLowered(good, open, request, segment).has_value());
+  Segment inner = segment;
+  inner.symbols[0].kind = SymbolSource::Kind::kValueDim;
+  EXPECT_TRUE(CheckLowered(good, open, request, inner).has_value()) << "no input shows the symbol's value";
 }
 
 TEST_F(CompileJobTest, AQuarantinedPlanIsMadeAgainByAnotherCodeGeneratorOnly) {

@@ -82,6 +82,18 @@ TEST(FoldKnownNodes, LeavesASizeThatNoTensorCanHaveToTheRun) {
         false);
 }
 
+TEST(FoldKnownNodes, MakesNoConstantThatNoTensorCanBe) {
+  After(FoldKnownNodes, R"(program "p" {
+    constant one : i64[1] = [1]
+    func main() -> (%y) {
+      %one : i64[1] = Constant() {value = @one}
+      %dims : i64[2] = ShapeVector() {dims = dims[0, 9223372036854775807]}
+      %y : i64[3, 1] = Expand(%one, %dims)
+    }
+  })",
+        false);
+}
+
 TEST(InlineConstantIfs, LeavesTheBranchThatIsTaken) {
   const std::string text = After(InlineConstantIfs, R"(program "p" {
     constant yes : bool[] = [1]

@@ -48,11 +48,8 @@ class Model : public testing::TestWithParam<fs::path> {
     const auto cases = Cases();
     ASSERT_TRUE(cases.has_value()) << ToString(cases.error());
     if (cases->empty()) GTEST_SKIP() << "the model has no vectors";
-    // Vectors of the QDQ form come from a runtime that fuses it into integer operators; without fusion an output may be
-    // one quantisation step, 1/256, away.
-    const bool qdq = GetParam().stem().string().ends_with("_qdq");
     const onnx_test::TestOptions options{.dynamic = dynamic,
-                                         .tolerance = {.relative = 1e-3, .absolute = qdq ? 1.0 / 256 + 1e-4 : 1e-4}};
+                                         .tolerance = {.relative = 1e-3, .absolute = VectorTolerance(GetParam())}};
     for (const onnx_test::VectorCase& test : *cases) {
       const onnx_test::CaseResult result = RunCase(test, onnx_test::InterpretedMode(), options);
       EXPECT_EQ(result.outcome, onnx_test::Outcome::kPassed) << result.detail;

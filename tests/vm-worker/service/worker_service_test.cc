@@ -285,6 +285,26 @@ TEST_F(WorkerServiceTest, RequestsThatWaitHoldNoMoreThanTheirShareOfTheBudget) {
   EXPECT_EQ(large.error().code, ErrorCode::kLimitExceeded) << ToString(large.error());
 }
 
+// More runs wait than there are slots: who watches the worker must still hear that it lives.
+TEST_F(WorkerServiceTest, PingAndListAreAnsweredHoweverManyRequestsWait) {
+  ASSERT_TRUE(Load("endless", kEndless).has_value());
+  constexpr int kRequests = static_cast<int>(limits::kRequestQueueDefault) + 20;
+  std::atomic<int> busy{0}, waiting{kRequests};
+  for (int i = 0; i < kRequests; ++i)
+    client_->Call(static_cast<uint16_t>(WorkerMethod::kRun), Encode(RunRequest{"endless", {Row("x", {4})}, 0}), 1'000,
+                  [&](Result<RpcReply> reply) {
+                    if (!reply.has_value() && reply.error().code == ErrorCode::kBusy) ++busy;
+                    --waiting;
+                  });
+  for (const WorkerMethod method : {WorkerMethod::kPing, WorkerMethod::kList}) {
+    const auto answer = client_->CallSync(static_cast<uint16_t>(method), {}, kWaitMs);
+    EXPECT_TRUE(answer.has_value()) << ToString(answer.error());
+  }
+  EXPECT_GT(busy, 0) << "the slots were taken";
+  EXPECT_GT(waiting, 0) << "and are so still";
+  while (waiting > 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
 TEST_F(WorkerServiceTest, ASizeThatTheCallerChoseIsRefusedByTheLimitItWouldPass) {
   const struct {
     const char* model;
