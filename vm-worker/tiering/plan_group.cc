@@ -18,20 +18,26 @@ bool Group::HasGeneric(std::string_view target) const {
   });
 }
 
+const PlanEntry* Group::FindTwin(const Plan& plan) const {
+  for (const auto& [key, entry] : plans) {
+    const Plan& other = entry.linked.front()->plan();
+    if (other.tuned != plan.tuned && other.target == plan.target &&
+        EncodeGuard(other.guard, other.symbols) == EncodeGuard(plan.guard, plan.symbols))
+      return &entry;
+  }
+  return nullptr;
+}
+
 bool Group::IsReplaced(const PlanEntry& entry) const {
   if (entry.tuned()) return false;
-  const Plan& plan = entry.linked.front()->plan();
-  return std::ranges::any_of(plans, [&](const auto& other) {
-    if (!other.second.published || !other.second.tuned()) return false;
-    const Plan& tuned_plan = other.second.linked.front()->plan();
-    return tuned_plan.target == plan.target &&
-           EncodeGuard(tuned_plan.guard, tuned_plan.symbols) == EncodeGuard(plan.guard, plan.symbols);
-  });
+  const PlanEntry* const twin = FindTwin(entry.linked.front()->plan());
+  return twin != nullptr && twin->published;
 }
 
 size_t Group::CountPlans() const {
-  return static_cast<size_t>(
-      std::ranges::count_if(plans, [this](const auto& plan) { return !IsReplaced(plan.second); }));
+  return static_cast<size_t>(std::ranges::count_if(plans, [this](const auto& plan) {
+    return !plan.second.tuned() || FindTwin(plan.second.linked.front()->plan()) == nullptr;
+  }));
 }
 
 MissReason Group::Reason() const {

@@ -93,9 +93,11 @@ struct Group {
   bool HasGeneric(std::string_view target = {}) const;
   // Why calls are interpreted now, when they are.
   MissReason Reason() const;
+  // The tuned plan for the calls of one that is not, and the other way round; null when there is none.
+  const PlanEntry* FindTwin(const Plan& plan) const;
   // Whether a published tuned plan answers the same calls. The plan stays at hand, should the tuned one be withdrawn.
   bool IsReplaced(const PlanEntry& entry) const;
-  size_t CountPlans() const;  // without those that are replaced
+  size_t CountPlans() const;  // twins are one
   // Takes the pauses away: something in the store changed.
   void AskAgain();
   // Interpreted calls, of which plans admitted `not_run`, under the reason that holds now.

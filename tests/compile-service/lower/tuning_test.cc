@@ -56,6 +56,33 @@ constexpr const char* kDepthwise = R"(program "p" {
   }
 })";
 
+constexpr const char* kDense = R"(program "p" {
+  symbol h in [1, 512]
+  symbol w in [1, 512]
+  constant k : f32[24, 20, 3, 3] = splat 0.5
+  func main(%x: f32[1, 20, h, w]) -> (%y) {
+    %k : f32[24, 20, 3, 3] = Constant() {value = @k}
+    %a : f32[*] = Conv(%x, %k) {pads = [1, 1, 1, 1]}
+    %y : f32[*] = Relu(%a)
+  }
+})";
+// Neither side is a weight: both are read as they lie.
+constexpr const char* kSquare = R"(program "p" {
+  symbol n in [1, 4096]
+  func main(%x: f32[n, n]) -> (%y) {
+    %y : f32[n, n] = MatMul(%x, %x)
+  }
+})";
+constexpr const char* kAttention = R"(program "p" {
+  symbol m in [1, 4096]
+  func main(%x: f32[3, m, 20]) -> (%y) {
+    %t : f32[3, 20, m] = Transpose(%x) {perm = [0, 2, 1]}
+    %s : f32[3, m, m] = MatMul(%x, %t)
+    %p : f32[3, m, m] = Softmax(%s) {axis = -1}
+    %y : f32[3, m, 20] = MatMul(%p, %x)
+  }
+})";
+
 Target TestTarget() {
   return HostTargets().empty() ? Target::kX86V3 : HostTargets().front();
 }
@@ -80,11 +107,14 @@ std::vector<float> Answer(const LoweredSegment& lowered, const Segment& segment,
   return {out.as<float>(), out.as<float>() + out.elements()};
 }
 
+// The hottest kernel is to be a `Spec`.
+template <class Spec>
 void EveryFormAnswersAlike(const char* text, const std::vector<int64_t>& symbols, const Dims& input_dims) {
   const Segment segment = SegmentOf(text);
   const LoweredSegment base = Lowered(segment, TestTarget(), symbols);
   const std::vector<Tunable> tunable = FindTunable(base, TestTarget(), symbols);
   ASSERT_FALSE(tunable.empty());
+  ASSERT_TRUE(std::holds_alternative<Spec>(tunable.front().forms.front().kernel)) << Describe(base);
   CompiledRunner runner(TestTarget());
   const Tensor input = Random(DType::kF32, input_dims, 7);
   const std::vector<float> expected = Answer(base, segment, symbols, input, runner);
@@ -102,12 +132,22 @@ void EveryFormAnswersAlike(const char* text, const std::vector<int64_t>& symbols
 }
 
 TEST(Tuning, EveryTileOfAProductAnswersAlike) {
-  for (const int64_t rows : {1, 7, 61}) EveryFormAnswersAlike(kProducts, {rows}, {rows, 40});
+  for (const int64_t rows : {1, 7, 61}) EveryFormAnswersAlike<ir::ContractionSpec>(kProducts, {rows}, {rows, 40});
+  for (const int64_t n : {7, 61}) EveryFormAnswersAlike<ir::ContractionSpec>(kSquare, {n}, {n, n});
+}
+
+TEST(Tuning, EveryTileOfAConvolutionAnswersAlike) {
+  EveryFormAnswersAlike<ir::ContractionSpec>(kDense, {5, 19}, {1, 20, 5, 19});
+  EveryFormAnswersAlike<ir::ContractionSpec>(kDense, {1, 1}, {1, 20, 1, 1});
+}
+
+TEST(Tuning, EveryTileOfAttentionAnswersAlike) {
+  for (const int64_t rows : {1, 7, 61}) EveryFormAnswersAlike<ir::AttentionSpec>(kAttention, {rows}, {3, rows, 20});
 }
 
 TEST(Tuning, EveryNumberOfColumnsOfAWindowAnswersAlike) {
-  EveryFormAnswersAlike(kDepthwise, {5, 19}, {1, 20, 5, 19});
-  EveryFormAnswersAlike(kDepthwise, {1, 1}, {1, 20, 1, 1});
+  EveryFormAnswersAlike<ir::WindowSpec>(kDepthwise, {5, 19}, {1, 20, 5, 19});
+  EveryFormAnswersAlike<ir::WindowSpec>(kDepthwise, {1, 1}, {1, 20, 1, 1});
 }
 
 TEST(Tuning, TheFirstFormIsThePlansOwnAndPackedWidthsStay) {

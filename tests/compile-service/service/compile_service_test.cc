@@ -217,52 +217,54 @@ TEST_F(CompileServiceTest, WhatADeadlineEndsIsNoFailure) {
   EXPECT_FALSE(Ask(*first_, Request(), 300).get().has_value());
   EXPECT_TRUE(Soon([&] { return compile_service_->Stats().cancelled == 1; }));
   EXPECT_EQ(compile_service_->Stats().failures, 0u);
-  // A thread is free for it all the same: what else runs would disturb what it measures.
-  TEST_F(CompileServiceTest, TuningWaitsUntilNothingElseIsInWork) {
-    UseHungValidator();
-    CompileWorkshop workshop = Workshop();
-    workshop.host = Target::kX86V2;
-    std::atomic<int> timed{0};
-    workshop.time_kernel = [&](const TimeJob&) -> Result<TimeAnswer> {
-      ++timed;
-      return Fail(ErrorCode::kBusy, "enough is known");
-    };
-    Serve(std::move(workshop), 2);
-    const CompileRequest request = Request();
-    auto first = Ask(*first_, request);
-    ASSERT_TRUE(Soon([&] { return compile_service_->Stats().running == 1; }));
-    auto tuned = Ask(*second_, Product(PlanTier::kTuned));
-    ASSERT_TRUE(Soon([&] { return compile_service_->Stats().queued == 1; }));
-    EXPECT_EQ(tuned.wait_for(std::chrono::milliseconds(300)), std::future_status::timeout);
-    EXPECT_EQ(timed.load(), 0);
-    EXPECT_EQ(compile_service_->Stats().running, 1u);
-    CancelCompile(*first_, request.Key());
-    EXPECT_EQ(tuned.get().error().code, ErrorCode::kBusy);
-    EXPECT_EQ(timed.load(), 1);
-  }
+}
 
-  TEST_F(CompileServiceTest, RequestsToBeTunedDoNotFillTheQueue) {
-    UseHungValidator();
-    Serve(1);
-    auto running = Ask(*first_, Request());
-    ASSERT_TRUE(Soon([&] { return compile_service_->Stats().running == 1; }));
-    std::vector<std::future<Result<CompileReply>>> asked;
-    for (int64_t most = 100; most < 200; ++most) {
-      CompileRequest request = Product(PlanTier::kTuned);
-      request.symbols[0].max = most;
-      asked.push_back(Ask(*first_, request));
-    }
-    EXPECT_EQ(asked.back().get().error().code, ErrorCode::kBusy);
-    EXPECT_LE(compile_service_->Stats().queued, 16u);
-  }
+// A thread is free for it all the same: what else runs would disturb what it measures.
+TEST_F(CompileServiceTest, TuningWaitsUntilNothingElseIsInWork) {
+  UseHungValidator();
+  CompileWorkshop workshop = Workshop();
+  workshop.host = Target::kX86V2;
+  std::atomic<int> timed{0};
+  workshop.time_kernel = [&](const TimeJob&) -> Result<TimeAnswer> {
+    ++timed;
+    return Fail(ErrorCode::kBusy, "enough is known");
+  };
+  Serve(std::move(workshop), 2);
+  const CompileRequest request = Request();
+  auto first = Ask(*first_, request);
+  ASSERT_TRUE(Soon([&] { return compile_service_->Stats().running == 1; }));
+  auto tuned = Ask(*second_, Product(PlanTier::kTuned));
+  ASSERT_TRUE(Soon([&] { return compile_service_->Stats().queued == 1; }));
+  EXPECT_EQ(tuned.wait_for(std::chrono::milliseconds(300)), std::future_status::timeout);
+  EXPECT_EQ(timed.load(), 0);
+  EXPECT_EQ(compile_service_->Stats().running, 1u);
+  CancelCompile(*first_, request.Key());
+  EXPECT_EQ(tuned.get().error().code, ErrorCode::kBusy);
+  EXPECT_EQ(timed.load(), 1);
+}
 
-  TEST(OpTable, PeersAgreeWhenOneTableIsAPrefixOfTheOther) {
-    const TablePrefix own = OwnOpTable();
-    EXPECT_TRUE(IsOpTableCompatible(own));
-    EXPECT_FALSE(IsOpTableCompatible({own.rows, own.hash ^ 1}));
-    EXPECT_FALSE(IsOpTableCompatible({own.rows - 1, own.hash})) << "fewer rows have another hash";
-    EXPECT_TRUE(IsOpTableCompatible({own.rows + 1, 1})) << "only the peer can compare those";
+TEST_F(CompileServiceTest, RequestsToBeTunedDoNotFillTheQueue) {
+  UseHungValidator();
+  Serve(1);
+  auto running = Ask(*first_, Request());
+  ASSERT_TRUE(Soon([&] { return compile_service_->Stats().running == 1; }));
+  std::vector<std::future<Result<CompileReply>>> asked;
+  for (int64_t most = 100; most < 200; ++most) {
+    CompileRequest request = Product(PlanTier::kTuned);
+    request.symbols[0].max = most;
+    asked.push_back(Ask(*first_, request));
   }
+  EXPECT_EQ(asked.back().get().error().code, ErrorCode::kBusy);
+  EXPECT_LE(compile_service_->Stats().queued, 16u);
+}
+
+TEST(OpTable, PeersAgreeWhenOneTableIsAPrefixOfTheOther) {
+  const TablePrefix own = OwnOpTable();
+  EXPECT_TRUE(IsOpTableCompatible(own));
+  EXPECT_FALSE(IsOpTableCompatible({own.rows, own.hash ^ 1}));
+  EXPECT_FALSE(IsOpTableCompatible({own.rows - 1, own.hash})) << "fewer rows have another hash";
+  EXPECT_TRUE(IsOpTableCompatible({own.rows + 1, 1})) << "only the peer can compare those";
+}
 
 }  // namespace
 }  // namespace kiln
