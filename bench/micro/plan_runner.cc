@@ -95,7 +95,7 @@ Result<std::unique_ptr<PlanRunner>> PlanRunner::Create(const std::string& text, 
                                                  *runner->packer_));
   ASSIGN_OR_RETURN(runner->instance_, PlanInstance::Instantiate(linked, values));
   for (size_t i = 0; i < runner->instance_->output_count(); ++i) {
-    runner->outputs_.push_back(Tensor::Zeros(runner->instance_->output_dtype(i), runner->instance_->output_dims(i)));
+    runner->outputs_.push_back(Tensor::Zeros(runner->instance_->output(i).dtype, runner->instance_->output(i).dims));
     runner->output_pointers_.push_back(runner->outputs_.back().ref.data);
   }
   runner->arena_ = Buffer::Allocate(static_cast<size_t>(runner->instance_->arena_bytes()));

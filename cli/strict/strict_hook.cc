@@ -65,8 +65,9 @@ Status StrictHook::RunCompiled(const SegmentEntry& entry) {
   ASSIGN_OR_RETURN(auto instance, PlanInstance::Instantiate(plan, values));
   StepTiming timing;
   if (observer_) timing.step_ns.assign(plan->plan().steps.size(), 0);
-  ASSIGN_OR_RETURN([[maybe_unused]] const SegmentCallResult call,
-                   RunOnEntry(*instance, entry, tables_, observer_ ? &timing : nullptr));
+  int64_t reference_ns = 0;
+  RETURN_IF_ERROR(RunOnEntry(*instance, entry, InputsToCopy(plan->plan().guard, entry.inputs), tables_, reference_ns,
+                             observer_ ? &timing : nullptr));
   if (observer_) observer_(entry, *plan, values, timing);
   return {};
 }

@@ -117,31 +117,40 @@ void Dispatcher::Resolve(const SegmentEntry& entry, const PlanList& list, Memo& 
   if (!charge.has_value()) return;
   memo.charge = std::move(*charge);
   memo.instance = std::move(*instance);
+  memo.copies = InputsToCopy((*plan)->plan().guard, entry.inputs);
   memo.retry_ns = 0;
   memo.exact = (*plan)->exact();
 }
 
 Status Dispatcher::RunPlan(const SegmentEntry& entry, Memo& memo, SegmentCounters& counters) {
-  PlanInstance& instance = *memo.instance;
-  SegmentRuntime& runtime = *runtimes_[static_cast<size_t>(entry.segment)];
-  const bool timed = runtime.timing_wanted.load(std::memory_order_relaxed) > 0;
+  if (runtimes_[static_cast<size_t>(entry.segment)]->timing_wanted.load(std::memory_order_relaxed) > 0) [[unlikely]]
+    return RunTimed(entry, memo, counters);
+  return RunCounted(entry, memo, counters, nullptr);
+}
+
+Status Dispatcher::RunTimed(const SegmentEntry& entry, Memo& memo, SegmentCounters& counters) {
   StepTiming timing;
-  if (timed) timing.step_ns.assign(instance.linked().plan().steps.size(), 0);
+  timing.step_ns.assign(memo.instance->linked().plan().steps.size(), 0);
+  RETURN_IF_ERROR(RunCounted(entry, memo, counters, &timing));
+  runtimes_[static_cast<size_t>(entry.segment)]->timing_wanted.fetch_sub(1, std::memory_order_relaxed);
+  observer_.Timed(entry.segment, entry, *memo.instance, timing);
+  return {};
+}
+
+Status Dispatcher::RunCounted(const SegmentEntry& entry, Memo& memo, SegmentCounters& counters, StepTiming* timing) {
+  int64_t reference_ns = 0;
   const int64_t start = options_.clock->NowNs();
-  ASSIGN_OR_RETURN(const SegmentCallResult call,
-                   RunOnEntry(instance, entry, tables_, timed ? &timing : nullptr, nullptr, options_.pool));
+  Status status = RunOnEntry(*memo.instance, entry, memo.copies, tables_, reference_ns, timing, options_.pool);
+  if (!status.has_value()) [[unlikely]]
+    return status;
   const int64_t total = options_.clock->NowNs() - start;
-  if (timed) {
-    runtime.timing_wanted.fetch_sub(1, std::memory_order_relaxed);
-    observer_.Timed(entry.segment, entry, instance, timing);
-  }
-  Count(counters.kernel_ns, static_cast<uint64_t>(total - call.reference_ns));
-  Count(counters.reference_ns, static_cast<uint64_t>(call.reference_ns));
-  if (call.input_copies > 0) Count(counters.input_copies, call.input_copies);
+  Count(counters.kernel_ns, static_cast<uint64_t>(total - reference_ns));
+  if (reference_ns != 0) Count(counters.reference_ns, static_cast<uint64_t>(reference_ns));
+  if (!memo.copies.empty()) Count(counters.input_copies, memo.copies.size());
   memo.untold_ns += total;
   if (++memo.untold_calls >= kToldCalls || memo.untold_ns >= kToldNs)
     Tell(static_cast<size_t>(entry.segment), *entry.signature, memo);
-  return {};
+  return status;
 }
 
 void Dispatcher::Tell(size_t segment, const Signature& signature, Memo& memo) {

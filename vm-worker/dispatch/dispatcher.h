@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "common/base/clock.h"
+#include "common/base/stopwatch.h"
 #include "vm-worker/dispatch/segment_call.h"
 #include "vm-worker/dispatch/segment_runtime.h"
 #include "vm-worker/interp/segment_hook.h"
@@ -42,7 +42,7 @@ struct DispatcherOptions {
   size_t instances_max = 1024;     // memoised per thread, over all segments
   KernelPool* pool = nullptr;      // shared by the worker's threads; outlives the dispatcher
   MemoryBudget* budget = nullptr;  // where instances are booked; outlives the dispatcher
-  const Clock* clock = &SystemClock();
+  const Clock* clock = &Stopwatch();
 };
 
 // Calls of one signature that plans answer are told when there are so many of them or they took so long together:
@@ -68,6 +68,7 @@ class Dispatcher final : public SegmentHook {
   struct Memo {
     uint64_t version = 0;
     std::unique_ptr<PlanInstance> instance;
+    std::vector<uint32_t> copies;  // InputsToCopy
     MemoryCharge charge;
     int64_t retry_ns = 0;  // a plan holds, and has no instance: when it is worth another try; 0: none holds
     uint64_t last_use = 0;
@@ -82,6 +83,8 @@ class Dispatcher final : public SegmentHook {
   void OfferShadow(const SegmentRuntime& runtime, const SegmentEntry& entry, bool by_plan);
   bool ShadowAdmits(const SegmentRuntime& runtime, const SegmentEntry& entry, const LinkedPlan** plan);
   Status RunPlan(const SegmentEntry& entry, Memo& memo, SegmentCounters& counters);
+  Status RunTimed(const SegmentEntry& entry, Memo& memo, SegmentCounters& counters);
+  Status RunCounted(const SegmentEntry& entry, Memo& memo, SegmentCounters& counters, StepTiming* timing);
   void Tell(size_t segment, const Signature& signature, Memo& memo);
   void EvictUnused();
 

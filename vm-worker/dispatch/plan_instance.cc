@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "common/base/checked_math.h"
-#include "common/base/clock.h"
+#include "common/base/stopwatch.h"
 #include "common/ops/empty_call.h"
 #include "vm-worker/dispatch/step_shapes.h"
 #include "vm-worker/interp/shape_rule.h"
@@ -191,8 +191,9 @@ Status PlanInstance::AddOutputs(std::span<const int64_t> symbol_values) {
                                                       "; the plan is not used");
     }
     ASSIGN_OR_RETURN(int64_t elements, CheckedElements(dims, value.dtype));
-    outputs_.push_back({value.dtype, dims, elements * DTypeBytes(value.dtype)});
+    outputs_.push_back({MakeRef(value.dtype, dims, nullptr), elements * DTypeBytes(value.dtype)});
   }
+  is_empty_ = std::ranges::all_of(outputs_, [](const Output& output) { return output.bytes == 0; });
   return {};
 }
 
@@ -282,7 +283,7 @@ Status PlanInstance::AddReference(size_t step, std::span<const int64_t> symbol_v
 
 Status PlanInstance::Run(const PlanCall& call) {
   // As for one call: the other dims of empty outputs may be as large as any.
-  if (std::ranges::all_of(outputs_, [](const Output& output) { return output.bytes == 0; })) return {};
+  if (is_empty_) return {};
   size_t base = 0;
   for (const TensorRef& input : call.inputs) bases_[base++] = input.data;
   for (void* output : call.outputs) bases_[base++] = output;
@@ -293,7 +294,7 @@ Status PlanInstance::Run(const PlanCall& call) {
         address.base < 0 ? nullptr : static_cast<char*>(bases_[static_cast<size_t>(address.base)]) + address.offset;
   }
   void* scratch = static_cast<char*>(call.arena) + scratch_offset_;
-  const Clock& clock = SystemClock();
+  const Clock& clock = Stopwatch();
   for (size_t s = 0; s < steps_.size(); ++s) {
     const Step step = steps_[s];
     const bool watched = call.timing != nullptr || call.watcher != nullptr;
@@ -318,7 +319,7 @@ Status PlanInstance::Run(const PlanCall& call) {
 }
 
 void PlanInstance::Watch(size_t s, const PlanCall& call, int64_t start_ns) const {
-  if (call.timing != nullptr) call.timing->step_ns[s] += SystemClock().NowNs() - start_ns;
+  if (call.timing != nullptr) call.timing->step_ns[s] += Stopwatch().NowNs() - start_ns;
   if (call.watcher == nullptr) return;
   const Step step = steps_[s];
   const auto index = static_cast<size_t>(step.index);

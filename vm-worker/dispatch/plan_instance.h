@@ -41,7 +41,7 @@ class StepWatcher {
 
 // Memory of one call: `arena` has at least arena_bytes(), 64-byte aligned.
 struct PlanCall {
-  std::span<const TensorRef> inputs;  // contiguous, as the guard demands
+  std::span<const TensorRef> inputs;  // as the guard demands (InputsToCopy)
   std::span<void* const> outputs;     // one per output, 64-byte aligned, output_bytes(i)
   void* arena;
   KernelMemory* memory;             // for reference steps' scratch
@@ -65,8 +65,7 @@ class PlanInstance {
 
   int64_t arena_bytes() const { return arena_bytes_; }
   size_t output_count() const { return outputs_.size(); }
-  DType output_dtype(size_t i) const { return outputs_[i].dtype; }
-  const Dims& output_dims(size_t i) const { return outputs_[i].dims; }
+  const TensorRef& output(size_t i) const { return outputs_[i].ref; }  // its shape, without data
   int64_t output_bytes(size_t i) const { return outputs_[i].bytes; }
   const LinkedPlan& linked() const { return *linked_; }
   int64_t bytes() const;  // of this object
@@ -78,8 +77,7 @@ class PlanInstance {
  private:
   PlanInstance() = default;
   struct Output {
-    DType dtype;
-    Dims dims;
+    TensorRef ref;
     int64_t bytes;
   };
   struct Address {  // base table entry plus byte offset
@@ -118,6 +116,7 @@ class PlanInstance {
 
   std::shared_ptr<const LinkedPlan> linked_;
   std::vector<Output> outputs_;
+  bool is_empty_ = false;  // every output is
   std::vector<Step> steps_;
   std::vector<KernelCallStep> kernels_;
   std::vector<ReferenceCallStep> references_;

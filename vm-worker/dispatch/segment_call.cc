@@ -1,5 +1,6 @@
 #include "vm-worker/dispatch/segment_call.h"
 
+#include "common/signature/signature.h"
 #include "vm-worker/interp/interpreter.h"
 
 namespace kiln {
@@ -16,44 +17,51 @@ class StepMemory final : public KernelMemory {
   SegmentMemory& memory_;
 };
 
-Result<uint32_t> PlaceInputs(const Guard& guard, SegmentMemory& memory, std::vector<TensorRef>& inputs) {
-  uint32_t copies = 0;
-  for (size_t i = 0; i < inputs.size(); ++i) {
+Status CopyInputs(std::span<const uint32_t> copies, SegmentMemory& memory, std::span<TensorRef> inputs) {
+  for (const uint32_t i : copies) {
     TensorRef& input = inputs[i];
-    const bool aligned =
-        guard.inputs[i].alignment == AlignmentClass::kElement || reinterpret_cast<uintptr_t>(input.data) % 64 == 0;
-    if (aligned && (input.IsContiguous() || !guard.inputs[i].contiguous)) continue;
     const TensorRef dense =
         MakeRef(input.dtype, input.dims, memory.AllocateScratch(static_cast<size_t>(input.bytes())));
     if (dense.data == nullptr)
       return Fail(ErrorCode::kResourceExhausted, "no memory for a contiguous copy of an input");
     CopyElements(input, dense);
     input = dense;
-    ++copies;
   }
-  return copies;
+  return {};
 }
 
 }  // namespace
 
-Result<SegmentCallResult> RunOnEntry(PlanInstance& instance, const SegmentEntry& entry, SegmentCallTables& tables,
-                                     StepTiming* timing, StepWatcher* watcher, KernelPool* pool) {
-  SegmentCallResult result;
-  tables.inputs.assign(entry.inputs.begin(), entry.inputs.end());
-  ASSIGN_OR_RETURN(result.input_copies, PlaceInputs(instance.linked().plan().guard, *entry.memory, tables.inputs));
+std::vector<uint32_t> InputsToCopy(const Guard& guard, std::span<const TensorRef> inputs) {
+  std::vector<uint32_t> copies;
+  for (uint32_t i = 0; i < inputs.size(); ++i) {
+    const InputGuard& wanted = guard.inputs[i];
+    const bool aligned = wanted.alignment == AlignmentClass::kElement || AlignmentOf(inputs[i]) == AlignmentClass::k64;
+    if (!aligned || (wanted.contiguous && !inputs[i].IsContiguous())) copies.push_back(i);
+  }
+  return copies;
+}
+
+Status RunOnEntry(PlanInstance& instance, const SegmentEntry& entry, std::span<const uint32_t> copies,
+                  SegmentCallTables& tables, int64_t& reference_ns, StepTiming* timing, KernelPool* pool) {
+  std::span<const TensorRef> inputs = entry.inputs;
+  if (!copies.empty()) {
+    tables.inputs.assign(inputs.begin(), inputs.end());
+    RETURN_IF_ERROR(CopyInputs(copies, *entry.memory, tables.inputs));
+    inputs = tables.inputs;
+  }
   tables.outputs.clear();
   for (size_t i = 0; i < instance.output_count(); ++i) {
     void* data = entry.memory->AllocateOutput(i, static_cast<size_t>(instance.output_bytes(i)));
     if (data == nullptr) return Fail(ErrorCode::kResourceExhausted, "no memory for an output");
-    entry.outputs[i] = MakeRef(instance.output_dtype(i), instance.output_dims(i), data);
+    entry.outputs[i] = instance.output(i);
+    entry.outputs[i].data = data;
     tables.outputs.push_back(data);
   }
   void* arena = entry.memory->AllocateScratch(static_cast<size_t>(instance.arena_bytes()));
   if (arena == nullptr) return Fail(ErrorCode::kResourceExhausted, "no memory for temporaries");
   StepMemory memory(*entry.memory);
-  RETURN_IF_ERROR(
-      instance.Run({tables.inputs, tables.outputs, arena, &memory, &result.reference_ns, timing, watcher, pool}));
-  return result;
+  return instance.Run({inputs, tables.outputs, arena, &memory, &reference_ns, timing, nullptr, pool});
 }
 
 Result<Tensor> InterpretRecipe(const Program& program, std::span<const TensorRef> inputs) {

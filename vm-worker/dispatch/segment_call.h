@@ -13,19 +13,19 @@ namespace kiln {
 
 // Tables that are kept from call to call, so that a steady call allocates nothing.
 struct SegmentCallTables {
-  std::vector<TensorRef> inputs;
+  std::vector<TensorRef> inputs;  // where some are copied
   std::vector<void*> outputs;
 };
 
-struct SegmentCallResult {
-  int64_t reference_ns = 0;   // time in reference steps
-  uint32_t input_copies = 0;  // inputs that were not contiguous or not aligned as the guard demands
-};
+// The inputs, by position, that a plan's calls read through a copy: not contiguous or not on 64 bytes where its guard
+// wants that. The same for every call of one signature.
+std::vector<uint32_t> InputsToCopy(const Guard& guard, std::span<const TensorRef> inputs);
 
-// Fills entry.outputs. ResourceExhausted, and whatever a reference step refuses (an index out of range).
-Result<SegmentCallResult> RunOnEntry(PlanInstance& instance, const SegmentEntry& entry, SegmentCallTables& tables,
-                                     StepTiming* timing = nullptr, StepWatcher* watcher = nullptr,
-                                     KernelPool* pool = nullptr);
+// `copies`: InputsToCopy of the instance's guard and the entry's inputs. Fills entry.outputs, adds the time in
+// reference steps to `reference_ns`. ResourceExhausted, and whatever a reference step refuses (an index out of range).
+Status RunOnEntry(PlanInstance& instance, const SegmentEntry& entry, std::span<const uint32_t> copies,
+                  SegmentCallTables& tables, int64_t& reference_ns, StepTiming* timing = nullptr,
+                  KernelPool* pool = nullptr);
 
 // Runs a prepack recipe's program in the interpreter; the RecipeRunner of production.
 Result<Tensor> InterpretRecipe(const Program& program, std::span<const TensorRef> inputs);

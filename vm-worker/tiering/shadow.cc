@@ -59,7 +59,8 @@ Status RunPlanContained(const ShadowSample& sample, std::span<const int64_t> sym
   std::vector<void*> outputs;
   for (size_t i = 0; i < instance->output_count(); ++i) {
     outputs.push_back(memory.AllocateShared(static_cast<size_t>(instance->output_bytes(i))));
-    actual.push_back(MakeRef(instance->output_dtype(i), instance->output_dims(i), outputs.back()));
+    actual.push_back(instance->output(i));
+    actual.back().data = outputs.back();
   }
   void* arena = memory.AllocateScratch(static_cast<size_t>(instance->arena_bytes()));
   auto* report = static_cast<RunReport*>(memory.AllocateShared(sizeof(RunReport)));

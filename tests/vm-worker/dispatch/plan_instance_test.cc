@@ -23,7 +23,7 @@ TEST(PlanInstance, RunsAtEverySizeItsGuardAdmits) {
     ASSERT_TRUE(instance.has_value()) << ToString(instance.error());
     Tensor x = Tensor::Allocate(DType::kF32, {n, 4});
     for (int64_t i = 0; i < 4 * n; ++i) x.ref.as<float>()[i] = static_cast<float>(i % 2 == 0 ? i : -i);
-    Tensor y = Tensor::Allocate(DType::kF32, (*instance)->output_dims(0));
+    Tensor y = Tensor::Allocate(DType::kF32, (*instance)->output(0).dims);
     EXPECT_EQ(y.dims(), (Dims{n, 4}));
     HeapMemory memory;
     void* outputs[] = {y.ref.data};
