@@ -71,7 +71,10 @@ class Plans final : public SegmentHook {
     if (!BindSymbols(segment, entry.inputs, entry.parameters, key.second).has_value())
       return SegmentVerdict::kInterpret;
     const auto found = instances_.find(key);
-    if (found == instances_.end() || !RunOnEntry(*found->second, entry, tables_).has_value())
+    if (found == instances_.end()) return SegmentVerdict::kInterpret;
+    const std::vector<uint32_t> copies = InputsToCopy(found->second->linked().plan().guard, entry.inputs);
+    int64_t reference_ns = 0;
+    if (!RunOnEntry(*found->second, entry, copies, tables_, reference_ns).has_value())
       return SegmentVerdict::kInterpret;
     return SegmentVerdict::kExecuted;
   }
