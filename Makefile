@@ -42,6 +42,7 @@ bench: build ## benchmarks: kernels, interpreter, compile time, models, beside o
 	@$(BUILD)/bench-bin/interp_bench
 	@$(BUILD)/bench-bin/dispatch_bench
 	@$(BUILD)/bench-bin/compile_bench $(OCR).onnx $(dir $(OCR))vectors/$(notdir $(OCR))/test_data_set_* --json bench/results/compile.json
+	@$(BUILD)/bench-bin/tune_bench $(OCR).onnx $(dir $(OCR))vectors/$(notdir $(OCR))/test_data_set_* --json bench/results/tuning.json
 	@python3 bench/models/origin.py --build $(BUILD)
 	@python3 bench/models/peers.py --build $(BUILD) $(BENCH_FLAGS)
 

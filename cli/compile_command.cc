@@ -29,6 +29,8 @@ Result<int> PrintStats(const CompileFlags& flags) {
                                                    {"kernels", stats.kernels},
                                                    {"kernels_reused", stats.kernels_reused},
                                                    {"kernels_refused", stats.kernels_refused},
+                                                   {"kernels_timed", stats.kernels_timed},
+                                                   {"forms_taken", stats.forms_taken},
                                                    {"child_crashes", stats.child_crashes},
                                                    {"queued", stats.queued},
                                                    {"running", stats.running}};

@@ -52,15 +52,25 @@ Status EmbeddedFleet::StartCache() {
   return {};
 }
 
-Status EmbeddedFleet::StartCompile() {
+Status EmbeddedFleet::StartCompile(const std::vector<std::string>& more) {
   const std::string& directory = options_.directory;
+  std::vector<std::string> arguments{"--listen",
+                                     CompileEndpoint(),
+                                     "--store",
+                                     StoreEndpoint(),
+                                     "--store-blobs",
+                                     BlobEndpoint(),
+                                     "--keys",
+                                     directory + "/keys",
+                                     "--insecure",
+                                     "--children",
+                                     std::to_string(options_.compile_children),
+                                     "--replay-dir",
+                                     directory + "/replay",
+                                     "--die-with-parent"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
   ASSIGN_OR_RETURN(
-      compile_, ServiceProcess::Start(options_.binaries + "/kiln-compile",
-                                      {"--listen", CompileEndpoint(), "--store", StoreEndpoint(), "--store-blobs",
-                                       BlobEndpoint(), "--keys", directory + "/keys", "--insecure", "--children",
-                                       std::to_string(options_.compile_children), "--replay-dir", directory + "/replay",
-                                       "--die-with-parent"},
-                                      Log("compile"), kReadyTimeoutMs));
+      compile_, ServiceProcess::Start(options_.binaries + "/kiln-compile", arguments, Log("compile"), kReadyTimeoutMs));
   return {};
 }
 

@@ -37,7 +37,8 @@ class EmbeddedFleet {
   void StopCompile() { compile_->Stop(); }
   void StopCache() { cache_->Stop(); }
   Status StartCache();  // again, on the same store
-  Status StartCompile();
+  Status StartCompile() { return StartCompile({}); }
+  Status StartCompile(const std::vector<std::string>& more);  // further flags of kiln-compile
   ServiceProcess& cache() { return *cache_; }
   ServiceProcess& compile() { return *compile_; }
   ServiceProcess& worker(int worker) { return *workers_[static_cast<size_t>(worker)]; }

@@ -139,6 +139,21 @@ struct PrepackRecipe {
   std::vector<int32_t> weights;  // segment weight per program input
 };
 
+// What was measured before a tuned plan's tile was chosen. The first choice is what the cost model takes.
+struct TunedChoice {
+  std::string what;  // "tile 8x3"
+  int64_t ns = 0;    // of the kernel's calls in one run of the plan, at the observed sizes
+  bool operator==(const TunedChoice&) const = default;
+};
+struct KernelTuning {
+  int32_t kernel = 0;  // index into Plan::kernels
+  int32_t chosen = 0;  // index into `choices`
+  std::vector<TunedChoice> choices;
+  bool operator==(const KernelTuning&) const = default;
+};
+inline constexpr size_t kTunedChoicesMax = 16;
+inline constexpr size_t kTunedTextMax = 256;
+
 struct Plan {
   SegmentId segment;
   std::string target;
@@ -152,6 +167,8 @@ struct Plan {
   std::vector<PrepackRecipe> recipes;
   std::vector<int32_t> outputs;  // PlanValue (storage kOutput) per segment output: its dims and dtype
   std::vector<PlanStep> steps;
+  bool tuned = false;                // tiles chosen by measurement: part of the PlanKey
+  std::vector<KernelTuning> tuning;  // the measurements; only of a tuned plan
 };
 
 // Bytes of a plan (plan.fbs) and back; Decode verifies every index, rank, count and expression, and the recipes'
@@ -161,7 +178,8 @@ Result<Plan> DecodePlan(std::span<const uint8_t> bytes);
 // Structure and meaning against the segment it claims to be for.
 Status VerifyPlan(const Plan& plan, const Segment& segment);
 
-// PlanKey = SegmentId, canonical guard, target, numeric mode, ABI (docs/design.md).
+// PlanKey = SegmentId, canonical guard, target, numeric mode, ABI, and whether it is tuned (docs/design.md). What was
+// measured is no part of it: whoever looks for the tuned plan finds the one that the fleet has.
 PlanKey ComputePlanKey(const Plan& plan);
 
 }  // namespace kiln

@@ -140,6 +140,31 @@ Result<std::vector<PlanValue>> DecodeValues(const fbs::Plan& root, const Decoded
   return values;
 }
 
+std::vector<flatbuffers::Offset<fbs::KernelTuning>> EncodeTuning(flatbuffers::FlatBufferBuilder& builder,
+                                                                 const std::vector<KernelTuning>& tuning) {
+  std::vector<flatbuffers::Offset<fbs::KernelTuning>> list;
+  for (const KernelTuning& kernel : tuning) {
+    std::vector<flatbuffers::Offset<fbs::TunedChoice>> choices;
+    for (const TunedChoice& choice : kernel.choices)
+      choices.push_back(fbs::CreateTunedChoice(builder, builder.CreateString(choice.what), choice.ns));
+    list.push_back(fbs::CreateKernelTuning(builder, kernel.kernel, kernel.chosen, builder.CreateVector(choices)));
+  }
+  return list;
+}
+
+std::vector<KernelTuning> DecodeTuning(const fbs::Plan& root) {
+  std::vector<KernelTuning> tuning;
+  if (root.tuning() == nullptr) return tuning;
+  for (const fbs::KernelTuning* table : *root.tuning()) {
+    KernelTuning kernel{table->kernel(), table->chosen(), {}};
+    if (table->choices() != nullptr)
+      for (const fbs::TunedChoice* choice : *table->choices())
+        kernel.choices.push_back({choice->what() == nullptr ? "" : choice->what()->str(), choice->ns()});
+    tuning.push_back(std::move(kernel));
+  }
+  return tuning;
+}
+
 }  // namespace
 
 std::vector<uint8_t> EncodePlan(const Plan& plan) {
@@ -170,11 +195,14 @@ std::vector<uint8_t> EncodePlan(const Plan& plan) {
   const auto segment = builder.CreateVector(plan.segment.bytes.data(), kDigestBytes);
   const auto target = builder.CreateString(plan.target);
   const auto guard = builder.CreateVector(EncodeGuard(plan.guard, plan.symbols));
+  const auto tuning = plan.tuning.empty()
+                          ? flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<fbs::KernelTuning>>>()
+                          : builder.CreateVector(EncodeTuning(builder, plan.tuning));
   const auto root =
       fbs::CreatePlan(builder, kPlanVersion, segment, target, plan.abi, static_cast<uint8_t>(plan.numeric_mode), guard,
                       builder.CreateVector(codes), builder.CreateVector(kernels), builder.CreateVector(values),
                       builder.CreateVector(buffers), builder.CreateVector(recipes), builder.CreateVector(plan.outputs),
-                      builder.CreateVector(steps));
+                      builder.CreateVector(steps), plan.tuned, tuning);
   builder.Finish(root, fbs::PlanIdentifier());
   return {builder.GetBufferPointer(), builder.GetBufferPointer() + builder.GetSize()};
 }
@@ -227,17 +255,20 @@ Result<Plan> DecodePlan(std::span<const uint8_t> bytes) {
       ASSIGN_OR_RETURN(PlanStep step, DecodeStep(*table, pool, plan.symbols));
       plan.steps.push_back(std::move(step));
     }
+  plan.tuned = root.tuned();
+  plan.tuning = DecodeTuning(root);
   return plan;
 }
 
 PlanKey ComputePlanKey(const Plan& plan) {
-  return FieldHasher("kiln.plan.v1")
-      .Id(plan.segment)
+  FieldHasher hasher("kiln.plan.v1");
+  hasher.Id(plan.segment)
       .Bytes(EncodeGuard(plan.guard, plan.symbols))
       .Text(plan.target)
       .U8(static_cast<uint8_t>(plan.numeric_mode))
-      .U32(plan.abi)
-      .Finish();
+      .U32(plan.abi);
+  if (plan.tuned) hasher.Text("tuned");
+  return hasher.Finish();
 }
 
 }  // namespace kiln

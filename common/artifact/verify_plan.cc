@@ -95,6 +95,27 @@ Status CheckStep(const Plan& plan, size_t s) {
   return {};
 }
 
+// Measurements name kernels of the plan and choices of theirs; a plan that is not tuned has none.
+Status CheckTuning(const Plan& plan) {
+  if (!plan.tuned && !plan.tuning.empty())
+    return Fail(ErrorCode::kMalformed, "plan holds measurements of tiles and does not say that it is tuned");
+  if (plan.tuning.size() > plan.kernels.size())
+    return Fail(ErrorCode::kMalformed, "plan holds more measurements than kernels");
+  for (const KernelTuning& tuning : plan.tuning) {
+    RETURN_IF_ERROR(CheckIndex(tuning.kernel, plan.kernels.size(), "plan's measurements: kernel"));
+    RETURN_IF_ERROR(CheckIndex(tuning.chosen, tuning.choices.size(), "plan's measurements: choice"));
+    if (tuning.choices.size() > kTunedChoicesMax)
+      return Fail(ErrorCode::kLimitExceeded, "plan's measurements: " + std::to_string(tuning.choices.size()) +
+                                                 " choices of a kernel; at most " + std::to_string(kTunedChoicesMax));
+    for (const TunedChoice& choice : tuning.choices)
+      if (choice.what.size() > kTunedTextMax)
+        return Fail(ErrorCode::kLimitExceeded, "plan's measurements: a choice is called by " +
+                                                   std::to_string(choice.what.size()) + " bytes; at most " +
+                                                   std::to_string(kTunedTextMax));
+  }
+  return {};
+}
+
 }  // namespace
 
 Status VerifyPlan(const Plan& plan, const Segment& segment) {
@@ -130,7 +151,7 @@ Status VerifyPlan(const Plan& plan, const Segment& segment) {
                                              std::to_string(desc.rank()));
   }
   for (size_t s = 0; s < plan.steps.size(); ++s) RETURN_IF_ERROR(CheckStep(plan, s));
-  return {};
+  return CheckTuning(plan);
 }
 
 }  // namespace kiln

@@ -136,6 +136,10 @@ inline constexpr size_t kChildErrorBytesMax = size_t{1} << 16;
 inline constexpr size_t kChildKernelsMax = size_t{1} << 14;
 inline constexpr size_t kChildTrialsMax = 256;
 inline constexpr size_t kChildTrialDimsMax = size_t{1} << 12;
+inline constexpr size_t kTunableKernelsMax = 64;     // of a plan
+inline constexpr size_t kTunableFormsMax = 64;       // of a kernel
+inline constexpr size_t kTunableCallsMax = 64;       // that a form is timed on
+inline constexpr size_t kTunableTextBytesMax = 256;  // what a form is
 
 // --- cache store ---
 inline constexpr size_t kStorePendingMax = 1024;  // requests, on each of its two sockets

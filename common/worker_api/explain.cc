@@ -68,7 +68,8 @@ Offset<fbs::ExplainedPlan> EncodePlanOf(FlatBufferBuilder& builder, const Explai
                                   builder.CreateString(plan.target), builder.CreateVectorOfStrings(plan.guard),
                                   plan.kernels, plan.generated_steps, plan.reference_steps, plan.clean_runs,
                                   plan.timed_calls, builder.CreateString(plan.timed_shape), plan.arena_bytes, steps,
-                                  builder.CreateVectorOfStrings(plan.mismatch), builder.CreateVector(plan.guard_bytes));
+                                  builder.CreateVectorOfStrings(plan.mismatch), builder.CreateVector(plan.guard_bytes),
+                                  builder.CreateString(plan.tier), builder.CreateVectorOfStrings(plan.tuning));
 }
 
 ExplainedPlan DecodePlanOf(const fbs::ExplainedPlan& from) {
@@ -85,6 +86,8 @@ ExplainedPlan DecodePlanOf(const fbs::ExplainedPlan& from) {
   plan.timed_shape = Text(from.timed_shape());
   plan.arena_bytes = from.arena_bytes();
   plan.mismatch = Texts(from.mismatch());
+  plan.tier = Text(from.tier());
+  plan.tuning = Texts(from.tuning());
   if (from.guard_bytes() != nullptr) plan.guard_bytes.assign(from.guard_bytes()->begin(), from.guard_bytes()->end());
   if (from.steps() != nullptr)
     for (const fbs::ExplainedStep* step : *from.steps()) {

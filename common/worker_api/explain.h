@@ -36,7 +36,7 @@ struct ExplainedStep {
 };
 
 struct ExplainedPlan {
-  std::string key, state, target;
+  std::string key, state, target, tier;
   std::vector<std::string> guard;  // one condition a line
   uint32_t kernels = 0, generated_steps = 0, reference_steps = 0, clean_runs = 0;
   uint64_t timed_calls = 0;
@@ -45,6 +45,7 @@ struct ExplainedPlan {
   std::vector<ExplainedStep> steps;
   std::vector<std::string> mismatch;  // why it does not admit the last interpreted call, field by field
   std::vector<uint8_t> guard_bytes;   // EncodeGuard, for tools that ask for the same plan again
+  std::vector<std::string> tuning;    // what was measured before tiles were chosen, a kernel a line
 };
 
 // A row of the ledger: interpreted calls booked under one reason of miss_reasons.def.

@@ -345,6 +345,8 @@ class Verifier {
     RETURN_IF_ERROR(CheckInt(w.images, "image count", 0));
     RETURN_IF_ERROR(CheckInt(w.channels, "channel count", 0));
     RETURN_IF_ERROR(CheckGeometry(w.geometry));
+    if (w.out_columns < 0 || w.out_columns > kWindowColumnsMax)
+      return Invalid("a window works on at most " + std::to_string(kWindowColumnsMax) + " columns at a time");
     if (w.combine != Combine::kSum && w.combine != Combine::kMax) return Invalid("a window sums or takes the maximum");
     if (w.combine == Combine::kMax && (w.weights || w.average))
       return Invalid("a maximum has neither weights nor an average");

@@ -155,9 +155,11 @@ struct ContractionSpec {
 // weights [kernel_h * kernel_w][channels]. kMax ignores, kSum without weights adds 0 for positions outside the image;
 // `average` divides by the number of positions: all (count_include_pad) or those inside. Access strides of the
 // epilogue: image, row, column, channel. Range: images * out_height.
+// `out_columns` at a time (0: what the registers hold) changes no result.
 struct WindowSpec {
   SpecInt images, channels;
   WindowGeometry geometry;
+  int32_t out_columns = 0;
   Combine combine = Combine::kSum;
   bool average = false, count_include_pad = false;
   Access input;                   // strides unused: geometry holds them
@@ -212,6 +214,7 @@ struct AttentionSpec {
   bool operator==(const AttentionSpec&) const = default;
 };
 inline constexpr int32_t kAttentionElementsMax = 256;
+inline constexpr int32_t kWindowColumnsMax = 16;
 
 struct KernelSpec {
   std::variant<LoopNestSpec, ContractionSpec, WindowSpec, RecurrentSpec, AttentionSpec> kernel;

@@ -9,7 +9,8 @@ namespace kiln::ir {
 
 namespace {
 
-constexpr uint32_t kVersion = 0x3153504b;  // "KPS1"
+constexpr uint32_t kVersion = 0x3153504b;   // "KPS1"
+constexpr uint64_t kWindowWithColumns = 5;  // kind of a window that says how many columns it works on at a time
 
 class Writer {
  public:
@@ -230,7 +231,10 @@ std::vector<uint8_t> EncodeSpec(const KernelSpec& spec) {
   writer.PutBits(kVersion, 4);
   writer.Put(spec.pointers);
   writer.Put(spec.dims);
-  writer.PutBits(spec.kernel.index(), 1);
+  const auto* window = std::get_if<WindowSpec>(&spec.kernel);
+  const bool with_columns = window != nullptr && window->out_columns != 0;
+  writer.PutBits(with_columns ? kWindowWithColumns : spec.kernel.index(), 1);
+  if (with_columns) writer.Put(window->out_columns);
   std::visit([&](const auto& kernel) { Fields(writer).Field(kernel); }, spec.kernel);
   return writer.Take();
 }
@@ -257,6 +261,15 @@ Result<KernelSpec> DecodeSpec(std::span<const uint8_t> bytes) {
     case 4:
       Fields(reader).Field(spec.kernel.emplace<AttentionSpec>());
       break;
+    case kWindowWithColumns: {
+      int32_t columns = 0;
+      reader.Put(columns);
+      if (columns == 0) return Fail(ErrorCode::kMalformed, "kernel spec writes a window without columns in two ways");
+      auto& window = spec.kernel.emplace<WindowSpec>();
+      Fields(reader).Field(window);
+      window.out_columns = columns;
+      break;
+    }
     default:
       return Fail(ErrorCode::kMalformed, "kernel spec has an unknown kind");
   }

@@ -131,6 +131,7 @@ struct Printer {
     std::string text = fmt::format("window {} images {} channels {} {}{}{}\n", CombineName(w.combine), Text(w.images),
                                    Text(w.channels), Text(w.geometry), w.average ? " average" : "",
                                    w.count_include_pad ? " counting padding" : "");
+    if (w.out_columns > 0) text += fmt::format("  {} columns at a time\n", w.out_columns);
     text += fmt::format("  input: {}\n", Text(w.input));
     if (w.weights) text += fmt::format("  weights: {}\n", Text(*w.weights));
     return text + Lines(w.accesses, w.epilogue) + Lines(w.stores);
@@ -170,7 +171,8 @@ std::string SpecForm(const KernelSpec& spec) {
       return fmt::format("tile {}x{}, b in {}", c.tile.mr, c.tile.nv, Text(c.b_layout));
     }
     std::string operator()(const WindowSpec& w) const {
-      return fmt::format("window {}x{}", w.geometry.kernel_h, w.geometry.kernel_w);
+      return fmt::format("window {}x{}", w.geometry.kernel_h, w.geometry.kernel_w) +
+             (w.out_columns > 0 ? fmt::format(", {} columns", w.out_columns) : "");
     }
     std::string operator()(const RecurrentSpec& r) const {
       return fmt::format("{} units, {} rows a tile", r.units, r.tile_rows);

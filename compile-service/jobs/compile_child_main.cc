@@ -12,10 +12,12 @@
 #include "compile-service/codegen/disassembler/disassembler.h"
 #include "compile-service/codegen/llvm/codegen_id.h"
 #include "compile-service/codegen/llvm/kernel_compiler.h"
+#include "compile-service/ir/spec_form.h"
 #include "compile-service/jobs/job_codec.h"
 #include "compile-service/jobs/replay_files.h"
 #include "compile-service/jobs/trial_dims.h"
 #include "compile-service/lower/lower_segment.h"
+#include "compile-service/lower/tuning.h"
 
 namespace kiln {
 namespace {
@@ -26,17 +28,34 @@ lower::SymbolChoice ChoiceOf(const SymbolGuard& guard) {
   return {lower::SymbolChoice::Kind::kRange, guard.min, guard.max, guard.divisor};
 }
 
-Result<Frame> Lower(const Frame& frame) {
-  ASSIGN_OR_RETURN(CompileRequest request, DecodeCompileRequest({frame.payload, {}}));
+LowerAnswer::Tunable ToAnswer(const lower::Tunable& tunable, const std::string& target, const Digest& codegen_id) {
+  LowerAnswer::Tunable answer;
+  for (const ir::KernelSpec& form : tunable.forms)
+    answer.forms.push_back(
+        {ir::ComputeKernelKey(form, target, codegen_id), ir::EncodeSpec(form), std::string(ir::SpecForm(form))});
+  for (const lower::TunedCall& call : tunable.calls) answer.calls.push_back({call.dims, call.uses});
+  return answer;
+}
+
+// `chosen`: forms of the tunable kernels; null: as the cost model has it.
+Result<Frame> Lower(const std::vector<uint8_t>& bytes, const std::vector<uint32_t>* chosen) {
+  ASSIGN_OR_RETURN(CompileRequest request, DecodeCompileRequest({bytes, {}}));
   ASSIGN_OR_RETURN(Segment segment, DecodeSegment(request.segment));
   const std::optional<Target> target = TargetFromName(request.target);
   if (!target) return Fail(ErrorCode::kInvalidArgument, "unknown target \"" + request.target + "\"");
   lower::LowerRequest lowering{segment, *target, request.numeric_mode, request.hints, {}};
   for (const SymbolGuard& guard : request.symbols) lowering.symbols.push_back(ChoiceOf(guard));
   ASSIGN_OR_RETURN(lower::LoweredSegment lowered, lower::LowerSegment(lowering));
-  const auto trials = TrialDims(lowered.plan, lowered.specs.size(), request.hints);
   LowerAnswer answer;
   answer.codegen_id = codegen::CodegenId();
+  if (request.tier == PlanTier::kTuned) {
+    lowered.plan.tuned = true;
+    const std::vector<lower::Tunable> tunable = lower::FindTunable(lowered, *target, request.hints);
+    for (const lower::Tunable& kernel : tunable)
+      answer.tunable.push_back(ToAnswer(kernel, request.target, answer.codegen_id));
+    if (chosen != nullptr) RETURN_IF_ERROR(lower::TakeForms(lowered, *target, tunable, *chosen));
+  }
+  const auto trials = TrialDims(lowered.plan, lowered.specs.size(), request.hints);
   answer.plan = EncodePlan(lowered.plan);
   for (size_t i = 0; i < lowered.specs.size(); ++i) {
     const ir::KernelSpec& spec = lowered.specs[i];
@@ -78,7 +97,11 @@ Result<Frame> Disassemble(const Frame& frame) {
 }
 
 Result<Frame> Do(const Frame& job, Compilers& compilers) {
-  if (job.kind == static_cast<uint8_t>(JobKind::kLower)) return Lower(job);
+  if (job.kind == static_cast<uint8_t>(JobKind::kLower)) return Lower(job.payload, nullptr);
+  if (job.kind == static_cast<uint8_t>(JobKind::kLowerTuned)) {
+    ASSIGN_OR_RETURN(const LowerTunedJob tuned, LowerTunedJobFrom(job));
+    return Lower(tuned.request, &tuned.chosen);
+  }
   if (job.kind == static_cast<uint8_t>(JobKind::kDisassemble)) return Disassemble(job);
   return CompileKernel(job, compilers);
 }

@@ -9,6 +9,7 @@
 #include "common/artifact/record.h"
 #include "common/segment/segment.h"
 #include "compile-service/jobs/check_lowered.h"
+#include "compile-service/jobs/tune_kernels.h"
 
 namespace kiln {
 namespace {
@@ -43,6 +44,8 @@ struct CompileJob::State {
   bool plan_begun = false;            // it is ours in this process
   bool plan_lease = false;            // and in the store, or may be: an answer can be lost
   CompileWait waits_for;
+  std::unique_ptr<KernelTuner> tuner;  // tuned tier, until forms are chosen; refers to `lowered`
+  std::vector<std::pair<KernelKey, KernelTuning>> measured;
   int64_t leased_ns = 0;  // when the leases were taken or extended
 };
 
@@ -114,29 +117,79 @@ Result<Frame> Await(State& job, ChildAnswer& answer) {
   return answer.get();
 }
 
-Status Lower(State& job) {
-  const std::optional<Target> target = TargetFromName(job.request.target);
-  if (!target) return Fail(ErrorCode::kInvalidArgument, "unknown target \"" + job.request.target + "\"");
-  job.target = *target;
-  ASSIGN_OR_RETURN(job.segment, DecodeSegment(job.request.segment));
-  Message message = EncodeCompileRequest(job.request);
-  ChildAnswer pending =
-      job.workshop.compilers.Submit(LowerFrame(std::move(message.payload)), job.request.priority, job.control);
+// Sends a frame of kLower or kLowerTuned and takes the answer.
+Status TakeLowered(State& job, Frame frame) {
+  ChildAnswer pending = job.workshop.compilers.Submit(std::move(frame), PriorityOf(job.request), job.control);
   ASSIGN_OR_RETURN(Frame answer, Await(job, pending));
   ASSIGN_OR_RETURN(LowerAnswer lowered, LowerAnswerFrom(answer));
   ASSIGN_OR_RETURN(job.plan, DecodePlan(lowered.plan));
   RETURN_IF_ERROR(CheckLowered(lowered, job.plan, job.request, job.segment));
-  job.plan_key = ComputePlanKey(job.plan);
-  job.kernels.resize(lowered.kernels.size());
-  job.hearsay.resize(lowered.kernels.size());
-  job.fresh_code.resize(lowered.kernels.size());
+  job.kernels.assign(lowered.kernels.size(), {});
+  job.hearsay.assign(lowered.kernels.size(), false);
+  job.fresh_code.assign(lowered.kernels.size(), {});
   CompileReply& reply = job.outcome.reply;
-  reply.plan_key = job.plan_key;
   reply.kernels = static_cast<uint32_t>(lowered.kernels.size());
   reply.generated_nodes = lowered.generated_nodes;
   reply.reference_nodes = lowered.reference_nodes;
   job.lowered = std::move(lowered);
   return {};
+}
+
+// Plans are tuned on their own target only: what is fastest elsewhere says nothing.
+Status CheckHost(const State& job) {
+  if (job.request.tier != PlanTier::kTuned || job.workshop.host == job.target) return {};
+  const std::string host = job.workshop.host ? std::string(InfoOf(*job.workshop.host).name) : "no known target";
+  return Fail(ErrorCode::kTargetMismatch, "plans for " + job.request.target + " are tuned on a host of that target; " +
+                                              "this compile service runs on " + host);
+}
+
+Status Lower(State& job) {
+  const std::optional<Target> target = TargetFromName(job.request.target);
+  if (!target) return Fail(ErrorCode::kInvalidArgument, "unknown target \"" + job.request.target + "\"");
+  job.target = *target;
+  RETURN_IF_ERROR(CheckHost(job));
+  ASSIGN_OR_RETURN(job.segment, DecodeSegment(job.request.segment));
+  RETURN_IF_ERROR(TakeLowered(job, LowerFrame(EncodeCompileRequest(job.request).payload)));
+  job.plan_key = job.outcome.reply.plan_key = ComputePlanKey(job.plan);
+  if (job.request.tier != PlanTier::kTuned) return {};
+  if (job.lowered->tunable.empty())
+    return Fail(ErrorCode::kUnsupported, "none of the segment's hottest kernels has another form to choose");
+  job.tuner = std::make_unique<KernelTuner>(*job.lowered, job.target, job.workshop, job.control);
+  return {};
+}
+
+// Times the forms of one kernel; after the last one lowers again with the fastest. False while kernels are left. The
+// plan's key stays: what was measured is no part of it.
+Result<bool> Tune(State& job) {
+  if (job.tuner == nullptr) return true;
+  RETURN_IF_ERROR(job.tuner->Next([&job](ChildAnswer& answer) { return Await(job, answer); }));
+  if (!job.tuner->done()) {
+    job.waits_for.ready = true;
+    return false;
+  }
+  job.measured = job.tuner->measured();
+  const std::vector<uint32_t> chosen = job.tuner->chosen();
+  job.tuner.reset();
+  job.outcome.kernels_timed = static_cast<uint32_t>(chosen.size());
+  job.outcome.forms_taken =
+      static_cast<uint32_t>(std::count_if(chosen.begin(), chosen.end(), [](uint32_t form) { return form > 0; }));
+  RETURN_IF_ERROR(TakeLowered(job, LowerTunedFrame(EncodeCompileRequest(job.request).payload, chosen)));
+  if (ComputePlanKey(job.plan) != job.plan_key)
+    return Fail(ErrorCode::kInternal, "plan " + job.plan_key.ShortHex() + " has another key once it is tuned");
+  return true;
+}
+
+// Writes the measurements into the plan, by index of its kernels.
+void RecordMeasurements(State& job) {
+  std::vector<bool> has(job.lowered->kernels.size());  // kernels may have become one
+  for (auto& [key, tuning] : job.measured)
+    for (size_t i = 0; i < has.size(); ++i) {
+      if (job.lowered->kernels[i].key != key || has[i]) continue;
+      has[i] = true;
+      tuning.kernel = static_cast<int32_t>(i);
+      job.plan.tuning.push_back(std::move(tuning));
+      break;
+    }
 }
 
 // Whether the mark on this plan is of our code generator: what we would make is not wanted.
@@ -260,7 +313,7 @@ using Pending = std::vector<std::pair<size_t, ChildAnswer>>;  // by kernel
 
 // Compiles on all children. Each kernel goes to its trials as soon as it is there.
 Result<Pending> CompileKernels(State& job, const std::vector<size_t>& mine) {
-  const uint32_t priority = job.request.priority;
+  const uint32_t priority = PriorityOf(job.request);
   Pending compiling, trying;
   for (const size_t i : mine)
     compiling.emplace_back(
@@ -312,6 +365,7 @@ Status PublishKernels(State& job, const std::vector<size_t>& mine) {
 Status PublishPlan(State& job) {
   job.plan.kernels.clear();
   for (const KernelBinding& kernel : job.kernels) job.plan.kernels.push_back(kernel.id);
+  RecordMeasurements(job);
   RETURN_IF_ERROR(VerifyPlan(job.plan, job.segment));
 
   PlanRecord record;
@@ -367,6 +421,15 @@ Result<bool> MakeKernels(State& job, StageTimer& timer) {
 
 }  // namespace
 
+std::optional<Target> HostTarget() {
+  const std::vector<Target> targets = HostTargets();
+  return targets.empty() ? std::nullopt : std::optional(targets.front());
+}
+
+uint32_t PriorityOf(const CompileRequest& request) {
+  return request.tier == PlanTier::kTuned ? kTunedPriority : std::max(kTunedPriority + 1, request.priority);
+}
+
 CompileJob::CompileJob(CompileRequest request, CompileWorkshop& workshop, std::shared_ptr<const JobControl> control)
     : state_(std::make_unique<State>(std::move(request), workshop, std::move(control))) {}
 
@@ -401,6 +464,9 @@ Result<std::optional<CompileOutcome>> CompileJob::Advance() {
     if (!claimed) return std::optional<CompileOutcome>();
   }
   if (!outcome.reply.already_there) {
+    ASSIGN_OR_RETURN(const bool chosen, Tune(job));
+    outcome.tune_us += timer.LapUs();
+    if (!chosen) return std::optional<CompileOutcome>();
     ASSIGN_OR_RETURN(const bool complete, MakeKernels(job, timer));
     if (!complete) return std::optional<CompileOutcome>();
     RETURN_IF_ERROR(PublishPlan(job));

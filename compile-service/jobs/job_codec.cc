@@ -21,6 +21,50 @@ std::vector<std::vector<int64_t>> GetTrials(ByteReader& reader) {
   return trials;
 }
 
+void PutCalls(ByteWriter& writer, const std::vector<TimedCall>& calls) {
+  writer.U32(static_cast<uint32_t>(calls.size()));
+  for (const TimedCall& call : calls) {
+    writer.Int64s(call.dims);
+    writer.I64(call.uses);
+  }
+}
+
+std::vector<TimedCall> GetCalls(ByteReader& reader) {
+  std::vector<TimedCall> calls(reader.Count(12, limits::kTunableCallsMax));
+  for (TimedCall& call : calls) {
+    call.dims = reader.Int64s(limits::kChildTrialDimsMax);
+    call.uses = reader.I64();
+  }
+  return calls;
+}
+
+void PutTunables(ByteWriter& writer, const std::vector<LowerAnswer::Tunable>& tunables) {
+  writer.U32(static_cast<uint32_t>(tunables.size()));
+  for (const LowerAnswer::Tunable& tunable : tunables) {
+    writer.U32(static_cast<uint32_t>(tunable.forms.size()));
+    for (const LowerAnswer::Tunable::Form& form : tunable.forms) {
+      writer.Id(form.key);
+      writer.Bytes(form.spec);
+      writer.Text(form.what);
+    }
+    PutCalls(writer, tunable.calls);
+  }
+}
+
+std::vector<LowerAnswer::Tunable> GetTunables(ByteReader& reader) {
+  std::vector<LowerAnswer::Tunable> tunables(reader.Count(8, limits::kTunableKernelsMax));
+  for (LowerAnswer::Tunable& tunable : tunables) {
+    tunable.forms.resize(reader.Count(kDigestBytes + 8, limits::kTunableFormsMax));
+    for (LowerAnswer::Tunable::Form& form : tunable.forms) {
+      form.key = reader.Id();
+      form.spec = GetBytes(reader);
+      form.what = reader.Text(limits::kTunableTextBytesMax);
+    }
+    tunable.calls = GetCalls(reader);
+  }
+  return tunables;
+}
+
 Frame MakeFrame(JobKind kind, ByteWriter& writer) {
   return {static_cast<uint8_t>(kind), writer.Take()};
 }
@@ -64,6 +108,24 @@ Frame LowerFrame(std::vector<uint8_t> compile_request) {
   return {static_cast<uint8_t>(JobKind::kLower), std::move(compile_request)};
 }
 
+Frame LowerTunedFrame(const std::vector<uint8_t>& compile_request, const std::vector<uint32_t>& chosen) {
+  ByteWriter writer;
+  writer.Bytes(compile_request);
+  writer.U32(static_cast<uint32_t>(chosen.size()));
+  for (const uint32_t form : chosen) writer.U32(form);
+  return MakeFrame(JobKind::kLowerTuned, writer);
+}
+
+Result<LowerTunedJob> LowerTunedJobFrom(const Frame& frame) {
+  RETURN_IF_ERROR(Expect(frame, JobKind::kLowerTuned));
+  ByteReader reader(frame.payload);
+  LowerTunedJob job;
+  job.request = GetBytes(reader);
+  job.chosen.resize(reader.Count(4, limits::kTunableKernelsMax));
+  for (uint32_t& form : job.chosen) form = reader.U32();
+  return Finish(reader, std::move(job));
+}
+
 Frame DisassembleFrame(std::vector<uint8_t> code) {
   return {static_cast<uint8_t>(JobKind::kDisassemble), std::move(code)};
 }
@@ -92,6 +154,7 @@ Frame ToFrame(const LowerAnswer& answer) {
   }
   writer.U32(answer.generated_nodes);
   writer.U32(answer.reference_nodes);
+  PutTunables(writer, answer.tunable);
   return MakeFrame(JobKind::kLower, writer);
 }
 
@@ -109,6 +172,7 @@ Result<LowerAnswer> LowerAnswerFrom(const Frame& frame) {
   }
   answer.generated_nodes = reader.U32();
   answer.reference_nodes = reader.U32();
+  answer.tunable = GetTunables(reader);
   return Finish(reader, std::move(answer));
 }
 
@@ -174,6 +238,46 @@ Result<ValidateAnswer> ValidateAnswerFrom(const Frame& frame) {
   RETURN_IF_ERROR(Expect(frame, JobKind::kValidate));
   ByteReader reader(frame.payload);
   return Finish(reader, ValidateAnswer{reader.U32()});
+}
+
+Frame ToFrame(const TimeJob& job) {
+  ByteWriter writer;
+  writer.U8(static_cast<uint8_t>(job.target));
+  writer.U32(static_cast<uint32_t>(job.forms.size()));
+  for (const TimeJob::Form& form : job.forms) {
+    writer.Bytes(form.spec);
+    writer.Bytes(form.code);
+  }
+  PutCalls(writer, job.calls);
+  writer.I64(job.budget_ms);
+  return MakeFrame(JobKind::kTime, writer);
+}
+
+Result<TimeJob> TimeJobFrom(const Frame& frame) {
+  RETURN_IF_ERROR(Expect(frame, JobKind::kTime));
+  ByteReader reader(frame.payload);
+  TimeJob job;
+  ASSIGN_OR_RETURN(job.target, TargetFrom(reader.U8()));
+  job.forms.resize(reader.Count(8, limits::kTunableFormsMax));
+  for (TimeJob::Form& form : job.forms) {
+    form.spec = GetBytes(reader);
+    form.code = GetBytes(reader);
+  }
+  job.calls = GetCalls(reader);
+  job.budget_ms = reader.I64();
+  return Finish(reader, std::move(job));
+}
+
+Frame ToFrame(const TimeAnswer& answer) {
+  ByteWriter writer;
+  writer.Int64s(answer.ns);
+  return MakeFrame(JobKind::kTime, writer);
+}
+
+Result<TimeAnswer> TimeAnswerFrom(const Frame& frame) {
+  RETURN_IF_ERROR(Expect(frame, JobKind::kTime));
+  ByteReader reader(frame.payload);
+  return Finish(reader, TimeAnswer{reader.Int64s(limits::kTunableFormsMax)});
 }
 
 }  // namespace kiln

@@ -23,6 +23,12 @@ enum class JobKind : uint8_t {
 // Argument of a compile child that makes no compiler ahead: for jobs without one.
 inline constexpr char kColdChild[] = "--cold";
 
+// One call of a kernel, and how often a run of its plan makes it.
+struct TimedCall {
+  std::vector<int64_t> dims;
+  int64_t uses = 0;
+};
+
 // kLower: the payload is an encoded CompileRequest. This is the answer.
 struct LowerAnswer {
   struct Kernel {
@@ -30,10 +36,21 @@ struct LowerAnswer {
     std::vector<uint8_t> spec;                     // EncodeSpec
     std::vector<std::vector<int64_t>> trial_dims;  // dims arguments of real calls, for validation
   };
+  // A kernel of a plan of the tuned tier that could have several forms: the plan's own first.
+  struct Tunable {
+    struct Form {
+      KernelKey key;
+      std::vector<uint8_t> spec;
+      std::string what;  // "tile 8x3"
+    };
+    std::vector<Form> forms;
+    std::vector<TimedCall> calls;
+  };
   Digest codegen_id;          // of the child's code generator
   std::vector<uint8_t> plan;  // EncodePlan, without kernel ids
   std::vector<Kernel> kernels;
   uint32_t generated_nodes = 0, reference_nodes = 0;
+  std::vector<Tunable> tunable;  // only for requests of the tuned tier
 };
 
 struct CompileKernelJob {
@@ -56,6 +73,20 @@ struct ValidateAnswer {
   uint32_t trials = 0;  // calls compared; 0: nothing could be executed here
 };
 
+// Forms of one kernel, each with its code. The answer is the time of the calls together, per form.
+struct TimeJob {
+  struct Form {
+    std::vector<uint8_t> spec, code;
+  };
+  Target target{};
+  std::vector<Form> forms;
+  std::vector<TimedCall> calls;
+  int64_t budget_ms = 0;
+};
+struct TimeAnswer {
+  std::vector<int64_t> ns;
+};
+
 // The kernel's code; the answer is a listing.
 Frame DisassembleFrame(std::vector<uint8_t> code);
 Frame ListingFrame(std::string_view text);
@@ -64,11 +95,15 @@ Result<std::string> ListingFrom(const Frame& frame);
 Frame FailedFrame(const Error& error);
 std::optional<Error> ReportedError(const Frame& frame);  // of a FailedFrame
 Frame LowerFrame(std::vector<uint8_t> compile_request);
+// `chosen`: a form for each of LowerAnswer::tunable.
+Frame LowerTunedFrame(const std::vector<uint8_t>& compile_request, const std::vector<uint32_t>& chosen);
 Frame ToFrame(const LowerAnswer& answer);
 Frame ToFrame(const CompileKernelJob& job);
 Frame ToFrame(const CompileKernelAnswer& answer);
 Frame ToFrame(const ValidateJob& job);
 Frame ToFrame(const ValidateAnswer& answer);
+Frame ToFrame(const TimeJob& job);
+Frame ToFrame(const TimeAnswer& answer);
 
 // Each fails with the answer's own error when the frame is kFailed, with Malformed when it is anything else unexpected.
 Result<LowerAnswer> LowerAnswerFrom(const Frame& frame);
@@ -76,5 +111,13 @@ Result<CompileKernelJob> CompileKernelJobFrom(const Frame& frame);
 Result<CompileKernelAnswer> CompileKernelAnswerFrom(const Frame& frame);
 Result<ValidateJob> ValidateJobFrom(const Frame& frame);
 Result<ValidateAnswer> ValidateAnswerFrom(const Frame& frame);
+Result<TimeJob> TimeJobFrom(const Frame& frame);
+Result<TimeAnswer> TimeAnswerFrom(const Frame& frame);
+// The request and what was chosen.
+struct LowerTunedJob {
+  std::vector<uint8_t> request;
+  std::vector<uint32_t> chosen;
+};
+Result<LowerTunedJob> LowerTunedJobFrom(const Frame& frame);
 
 }  // namespace kiln

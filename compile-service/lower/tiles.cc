@@ -34,6 +34,16 @@ int64_t RoundUp(int64_t value, int64_t step) {
   return (value + step - 1) / step * step;
 }
 
+double Work(const TargetInfo& info, const TileRow& row, int64_t m, int64_t n, int64_t k) {
+  const int64_t rows = RoundUp(m, row.mr), columns = RoundUp(n, row.nv * info.f32_lanes());
+  const double work = static_cast<double>(rows) * static_cast<double>(columns) / row.efficiency;
+  return m > kStreamingRows && k * row.nv * info.vector_bytes > kPanelBytesMax ? work / kLargePanel : work;
+}
+
+bool ForRows(const TileRow& row, int64_t m) {
+  return row.m_max == 0 || m <= row.m_max;
+}
+
 // The tile with the least work among those that `fits`.
 template <class Fits>
 ir::Tile Least(Target target, int64_t m, int64_t n, int64_t k, Fits fits) {
@@ -42,9 +52,7 @@ ir::Tile Least(Target target, int64_t m, int64_t n, int64_t k, Fits fits) {
   double least = 0;
   for (const TileRow& row : kTiles) {
     if (row.rung != TileRung(info) || !fits(row)) continue;
-    const int64_t rows = RoundUp(m, row.mr), columns = RoundUp(n, row.nv * info.f32_lanes());
-    double work = static_cast<double>(rows) * static_cast<double>(columns) / row.efficiency;
-    if (m > kStreamingRows && k * row.nv * info.vector_bytes > kPanelBytesMax) work /= kLargePanel;
+    const double work = Work(info, row, m, n, k);
     if (least == 0 || work < least) {
       least = work;
       best = {row.mr, row.nv};
@@ -66,10 +74,25 @@ ir::Tile DotTile(Target target, int64_t m) {
 ir::Tile ChooseTile(Target target, int64_t m, int64_t n, int64_t k, bool packed) {
   m = std::max<int64_t>(m, 1);
   n = std::max<int64_t>(n, 1);
-  const auto for_rows = [&](const TileRow& row) { return row.m_max == 0 || m <= row.m_max; };
+  const auto for_rows = [&](const TileRow& row) { return ForRows(row, m); };
   if (!packed) return Least(target, m, n, k, for_rows);
   const int32_t width = Least(target, kManyRows, n, k, [](const TileRow& row) { return row.m_max == 0; }).nv;
   return Least(target, m, n, k, [&](const TileRow& row) { return row.nv == width && for_rows(row); });
+}
+
+std::vector<ir::Tile> OtherTiles(Target target, int64_t m, int64_t n, int64_t k, ir::Tile chosen, bool width_fixed) {
+  m = std::max<int64_t>(m, 1);
+  n = std::max<int64_t>(n, 1);
+  const TargetInfo& info = InfoOf(target);
+  std::vector<TileRow> rows;
+  for (const TileRow& row : kTiles)
+    if (row.rung == TileRung(info) && ForRows(row, m) && (!width_fixed || row.nv == chosen.nv) &&
+        ir::Tile{row.mr, row.nv} != chosen)
+      rows.push_back(row);
+  std::ranges::stable_sort(rows, {}, [&](const TileRow& row) { return Work(info, row, m, n, k); });
+  std::vector<ir::Tile> tiles;
+  for (const TileRow& row : rows) tiles.push_back({row.mr, row.nv});
+  return tiles;
 }
 
 }  // namespace kiln::lower

@@ -1,6 +1,8 @@
 // Choice of register tiles (tiles.def).
 #pragma once
 
+#include <vector>
+
 #include "common/artifact/target.h"
 #include "compile-service/ir/kernel_spec.h"
 
@@ -10,6 +12,9 @@ namespace kiln::lower {
 // correct for all). `packed`: for weights, whose width follows from n and k alone, so that plans for other rows share
 // them.
 ir::Tile ChooseTile(Target target, int64_t m, int64_t n, int64_t k, bool packed);
+// Other tiles for the same product, the least estimated work first; of one width where weights are packed already
+// (`width_fixed`).
+std::vector<ir::Tile> OtherTiles(Target target, int64_t m, int64_t n, int64_t k, ir::Tile chosen, bool width_fixed);
 
 // The tile for dot products of few rows (at most kDotRowsMax) with the rows of a turned B.
 ir::Tile DotTile(Target target, int64_t m);

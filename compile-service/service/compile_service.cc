@@ -18,6 +18,7 @@ constexpr uint32_t kBusyRetryMs = 250;
 constexpr int64_t kListingPollMs = 50;
 // Held work is looked at again after this long, then twice as long, up to the most.
 constexpr int64_t kHoldNs = 50'000'000, kHoldMaxNs = 2'000'000'000;
+constexpr size_t kTuningMax = 16;  // requests of the tuned tier at once: they wait for everything else
 
 Error Stopping() {
   return {ErrorCode::kUnavailable, "the compile service is stopping; ask another replica or retry", {}};
@@ -75,9 +76,8 @@ void CompileService::RegisterOn(RpcServer& server) {
     Result<CompileRequest> request = DecodeCompileRequest(message);
     if (!request.has_value()) return reply.Fail(request.error());
     const Digest key = request->Key();
-    const uint32_t priority = request->priority;
     const size_t bytes = request->segment.size();
-    Enqueue(context, {std::move(*request), {}, key, priority, bytes}, reply);
+    Enqueue(context, {std::move(*request), {}, key, bytes}, reply);
   });
   on(CompileMethod::kCancel, [this](const RequestContext& context, Message message, Replier reply) {
     const Result<Digest> key = DecodeCancelRequest(message);
@@ -93,7 +93,7 @@ void CompileService::RegisterOn(RpcServer& server) {
     if (const auto blob = ParseKernelBlob(*code); !blob.has_value()) return reply.Fail(blob.error());
     const Digest key = FieldHasher("kiln.disassemble-request.v1").Bytes(*code).Finish();
     const size_t bytes = code->size();
-    Enqueue(context, {{}, std::move(*code), key, 0, bytes}, reply);
+    Enqueue(context, {{}, std::move(*code), key, bytes}, reply);
   });
   on(CompileMethod::kStats,
      [this](const RequestContext&, Message, Replier reply) { reply.Ok(EncodeCompileStats(Stats())); });
@@ -126,6 +126,12 @@ void CompileService::Enqueue(const RequestContext& context, Work asked, const Re
     same->second->control->Extend(context.deadline_ns);
     return;
   }
+  if (asked.request.tier == PlanTier::kTuned && std::ranges::count_if(in_flight_, [](const auto& work) {
+                                                  return work.second->request.tier == PlanTier::kTuned;
+                                                }) >= static_cast<ptrdiff_t>(kTuningMax))
+    return reply.Fail(
+        {ErrorCode::kBusy, std::to_string(kTuningMax) + " requests wait to be tuned, as many as may; retry later", {}},
+        kBusyRetryMs);
   if (queued_ >= options_.queue_max)
     return reply.Fail({ErrorCode::kBusy,
                        "the compile queue holds " + std::to_string(queued_) + " requests, its limit; retry later",
@@ -167,13 +173,20 @@ void CompileService::Cancel(const RequestContext& context, const Digest& key) {
 void CompileService::Queue(const std::shared_ptr<Work>& work) {
   auto& queue = queues_[work->peer];
   if (queue.empty()) turns_.push_back(work->peer);
-  queue.emplace(work->priority, work);
+  queue.emplace(PriorityOf(work->request), work);
   wake_.notify_one();
 }
 
 std::shared_ptr<CompileService::Work> CompileService::NextWork() {
-  const std::string client = turns_.front();
-  turns_.pop_front();
+  // Tuning waits until nobody waits for anything else and nothing else is in work, which would disturb it, too.
+  const auto is_tuning = [&](const std::string& client) {
+    return queues_.find(client)->second.begin()->first == kTunedPriority;
+  };
+  auto turn = std::ranges::find_if_not(turns_, is_tuning);
+  if (turn == turns_.end() && !running_.empty()) return nullptr;
+  if (turn == turns_.end()) turn = turns_.begin();
+  const std::string client = *turn;
+  turns_.erase(turn);
   auto queue = queues_.find(client);
   std::shared_ptr<Work> work = queue->second.begin()->second;
   queue->second.erase(queue->second.begin());
@@ -196,7 +209,8 @@ std::shared_ptr<CompileService::Work> CompileService::WaitForWork() {
       Queue(held_.begin()->second);
       held_.erase(held_.begin());
     }
-    if (!turns_.empty()) return NextWork();
+    if (!turns_.empty())
+      if (std::shared_ptr<Work> work = NextWork()) return work;
     if (held_.empty()) {
       wake_.wait(lock);
     } else {
@@ -236,6 +250,7 @@ void CompileService::Hold(const std::shared_ptr<Work>& work) {
   work->held_for = wait.key;
   work->hold_ns = work->hold_ns == 0 ? kHoldNs : std::min(2 * work->hold_ns, kHoldMaxNs);
   int64_t after_ns = work->hold_ns;
+  if (wait.ready) after_ns = work->hold_ns = 0;
   if (wait.remaining_ms > 0) after_ns = std::clamp(int64_t{wait.remaining_ms} * 1'000'000, kHoldNs, after_ns);
   std::lock_guard lock(mutex_);
   running_.erase(work);
@@ -299,6 +314,7 @@ std::vector<CompileService::Waiter> CompileService::Leave(const std::shared_ptr<
   running_.erase(work);
   bytes_ -= work->bytes;
   idle_.notify_all();
+  wake_.notify_one();  // tuning may wait for that
   if (const auto found = in_flight_.find(work->key); found != in_flight_.end() && found->second == work)
     in_flight_.erase(found);
   return std::exchange(work->waiting, {});
@@ -311,6 +327,8 @@ void CompileService::Finish(const std::shared_ptr<Work>& work, const Result<Comp
     waiting = Leave(work);
     if (outcome.has_value()) {
       stats_.plans += outcome->reply.already_there ? 0 : 1;
+      stats_.kernels_timed += outcome->kernels_timed;
+      stats_.forms_taken += outcome->forms_taken;
       stats_.kernels += outcome->reply.kernels_compiled;
       stats_.kernels_reused += outcome->kernels_reused;
     } else if (outcome.error().code == ErrorCode::kCancelled) {
@@ -328,10 +346,10 @@ void CompileService::Finish(const std::shared_ptr<Work>& work, const Result<Comp
     }
   }
   if (outcome.has_value()) {
-    spdlog::info("plan {} {}: {} kernels, {} compiled, {} us (lower {}, kernels {}, validate {}, publish {})",
+    spdlog::info("plan {} {}: {} kernels, {} compiled, {} us (lower {}, tune {}, kernels {}, validate {}, publish {})",
                  outcome->reply.plan_key.ShortHex(), outcome->reply.already_there ? "was there" : "published",
                  outcome->reply.kernels, outcome->reply.kernels_compiled, outcome->reply.compile_us, outcome->lower_us,
-                 outcome->kernels_us, outcome->validate_us, outcome->publish_us);
+                 outcome->tune_us, outcome->kernels_us, outcome->validate_us, outcome->publish_us);
   } else {
     spdlog::warn("compile request {} failed: {}", work->key.ShortHex(), ToString(outcome.error()));
   }

@@ -50,7 +50,6 @@ class CompileService {
     CompileRequest request;     // until it is begun, then the job has it
     std::vector<uint8_t> code;  // a kernel to disassemble; empty: `request` is to be compiled
     Digest key;
-    uint32_t priority = 0;
     size_t bytes = 0;
     std::string peer = {};  // who asked first: in whose turn it is done
     std::shared_ptr<JobControl> control = {};

@@ -26,6 +26,7 @@ struct Flags {
   int validate_children = 2;
   int job_threads = 2;
   int64_t job_deadline_ms = 20'000;
+  double tune_idle_share = 0.8;
   std::string replay_directory;
   std::string metrics;
   std::string log_level = "info";
@@ -62,7 +63,7 @@ Result<Children> StartChildren(const Flags& flags) {
   options.one_job_each = true;  // it reads code that anybody sent
   ASSIGN_OR_RETURN(children.disassemblers, ChildPool::Start(options));
   options.binary = directory + "/kiln-validate-child";
-  options.arguments = {};
+  options.arguments = {std::to_string(flags.tune_idle_share)};
   options.children = flags.validate_children;
   options.one_job_each = false;
   options.keeps_refused = true;
@@ -79,6 +80,8 @@ MetricsSnapshot Snapshot(const CompileStats& stats) {
            {"kernels_refused", stats.kernels_refused, ""},
            {"failures", stats.failures, ""},
            {"cancelled", stats.cancelled, ""},
+           {"kernels_timed", stats.kernels_timed, ""},
+           {"forms_taken", stats.forms_taken, ""},
            {"child_crashes", stats.child_crashes, ""},
            {"queued", stats.queued, ""},
            {"running", stats.running, ""},
@@ -159,6 +162,10 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--job-deadline-ms", flags.job_deadline_ms, "a child that takes longer is ended")
       ->check(CLI::Range(100, 600'000))
+      ->capture_default_str();
+  app.add_option("--tune-idle-share", flags.tune_idle_share,
+                 "kernels are timed for tuned plans on a core that is idle for this share of the time; 0: on any")
+      ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   app.add_option("--replay-dir", flags.replay_directory,
                  "where jobs that ended a child, and kernels that failed their trials, are kept, the newest of them");

@@ -7,14 +7,20 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "compile-service/jobs/job_codec.h"
 #include "compile-service/jobs/replay_files.h"
+#include "compile-service/validate/idle_core.h"
+#include "compile-service/validate/time_kernels.h"
 #include "compile-service/validate/validate_kernel.h"
 
 namespace kiln {
 namespace {
+
+constexpr int64_t kTimeDeadlineMs = 15'000;
+constexpr double kIdleShareDefault = 0.8;
 
 Result<Frame> Validate(const Frame& frame) {
   ASSIGN_OR_RETURN(ValidateJob job, ValidateJobFrom(frame));
@@ -22,6 +28,26 @@ Result<Frame> Validate(const Frame& frame) {
   RETURN_IF_ERROR(ir::VerifySpec(spec));
   ASSIGN_OR_RETURN(uint32_t trials, ValidateKernel(spec, job.code, job.target, job.trial_dims, job.seed));
   return ToFrame(ValidateAnswer{trials});
+}
+
+Result<Frame> Time(const Frame& frame, double idle_share) {
+  ASSIGN_OR_RETURN(const TimeJob job, TimeJobFrom(frame));
+  std::vector<KernelForm> forms;
+  for (const TimeJob::Form& form : job.forms) {
+    ASSIGN_OR_RETURN(ir::KernelSpec spec, ir::DecodeSpec(form.spec));
+    RETURN_IF_ERROR(ir::VerifySpec(spec));
+    forms.push_back({std::move(spec), form.code});
+  }
+  std::vector<FormCall> calls;
+  for (const TimedCall& call : job.calls) {
+    for (const KernelForm& form : forms)
+      if (call.dims.size() != static_cast<size_t>(form.spec.dims))
+        return Fail(ErrorCode::kMalformed, "a call to be timed has the wrong number of dims");
+    calls.push_back({call.dims, call.uses});
+  }
+  RETURN_IF_ERROR(MoveToIdleCore(idle_share));
+  ASSIGN_OR_RETURN(std::vector<int64_t> ns, TimeKernels(forms, job.target, calls, job.budget_ms));
+  return ToFrame(TimeAnswer{std::move(ns)});
 }
 
 std::string Numbers(const std::vector<int64_t>& numbers) {
@@ -42,12 +68,13 @@ void LogKernel(const Frame& frame) {
 
 // A frame that is none is answered at once.
 int64_t DeadlineMsOf(const Frame& frame) {
+  if (frame.kind == static_cast<uint8_t>(JobKind::kTime)) return kTimeDeadlineMs;
   const Result<ValidateJob> job = ValidateJobFrom(frame);
   return job.has_value() ? job->deadline_ms : 1'000;
 }
 
 // Runs the job in a fork and brings its answer back over a socket pair.
-Frame ValidateForked(const Frame& frame) {
+Frame Forked(const Frame& frame, double idle_share) {
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
     return FailedFrame({ErrorCode::kResourceExhausted, "cannot make a socket pair", {}});
@@ -55,7 +82,8 @@ Frame ValidateForked(const Frame& frame) {
   if (pid == 0) {
     close(pair[0]);
     prctl(PR_SET_PDEATHSIG, SIGKILL);  // the front may end its child while the kernel runs for ever
-    const Result<Frame> answer = Validate(frame);
+    const Result<Frame> answer =
+        frame.kind == static_cast<uint8_t>(JobKind::kTime) ? Time(frame, idle_share) : Validate(frame);
     (void)WriteFrame(pair[1], answer.has_value() ? *answer : FailedFrame(answer.error())).has_value();
     _exit(0);
   }
@@ -79,7 +107,7 @@ Frame ValidateForked(const Frame& frame) {
 int Replay(const char* path) {
   const Result<Frame> job = ReadReplay(path);
   const Result<ValidateAnswer> answer =
-      job.has_value() ? ValidateAnswerFrom(ValidateForked(*job)) : Result<ValidateAnswer>(std::unexpected(job.error()));
+      job.has_value() ? ValidateAnswerFrom(Forked(*job, 0)) : Result<ValidateAnswer>(std::unexpected(job.error()));
   if (answer.has_value()) {
     std::printf("the kernel passed %u trials\n", answer->trials);
     return 0;
@@ -88,12 +116,14 @@ int Replay(const char* path) {
   return ErrorExitCode(answer.error().code);
 }
 
+// The argument is the share of time a core must be idle for to time kernels on it.
 int Main(int argc, char** argv) {
   if (argc == 3 && std::strcmp(argv[1], "--replay") == 0) return Replay(argv[2]);
+  const double idle_share = argc > 1 ? std::atof(argv[1]) : kIdleShareDefault;
   for (;;) {
     Result<Frame> job = ReadFrame(kChildSocket, -1);
     if (!job.has_value()) return 0;
-    if (!WriteFrame(kChildSocket, ValidateForked(*job)).has_value()) return 0;
+    if (!WriteFrame(kChildSocket, Forked(*job, idle_share)).has_value()) return 0;
   }
 }
 

@@ -106,6 +106,8 @@ std::vector<std::string> Remedies(const SegmentStatus& status, const TierOptions
                                   const ExplainedSegment& explained) {
   std::vector<std::string> remedies;
   AddReasonText(status, options, remedies);
+  if (!status.tuned_refusal.empty())
+    remedies.push_back("the tiles of this segment were not measured: " + status.tuned_refusal);
   std::set<std::string> ops;
   for (const ExplainedPlan& plan : explained.plans)
     for (const ExplainedStep& step : plan.steps)

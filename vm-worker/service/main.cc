@@ -42,6 +42,8 @@ struct Flags {
   uint64_t hot_runs = TierPolicy{}.hot_runs;
   uint64_t hot_ms = TierPolicy{}.hot_ns / 1'000'000;
   size_t plans_max = TierPolicy{}.plans_max;
+  bool tuned = TierPolicy{}.tuned;
+  int64_t horizon_s = TierPolicy{}.horizon_ns / 1'000'000'000;
   std::string metrics;
   std::string log_level = "info";
   bool die_with_parent = false;
@@ -74,6 +76,8 @@ TierOptions TierOptionsFrom(const Flags& flags) {
   options.policy.hot_runs = flags.hot_runs;
   options.policy.hot_ns = flags.hot_ms * 1'000'000;
   options.policy.plans_max = flags.plans_max;
+  options.policy.tuned = flags.tuned;
+  options.policy.horizon_ns = flags.horizon_s * 1'000'000'000;
   options.targets = HostTargets();
   options.shadow_runs = flags.shadow_runs;
   options.gdb_symbols = flags.gdb_symbols;
@@ -308,6 +312,11 @@ void AddPlanFlags(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   app.add_option("--hot-ms", flags.hot_ms, "interpreter time before a segment is hot")
       ->check(CLI::Range(0, 3'600'000))
+      ->capture_default_str();
+  app.add_flag("--tuned", flags.tuned, "ask for plans whose tiles are measured, where much time is spent");
+  app.add_option("--horizon-s", flags.horizon_s,
+                 "seconds of calls at their present rate that a better plan is made for")
+      ->check(CLI::Range(1, 100'000'000))
       ->capture_default_str();
   app.add_option("--plans", flags.plans_max, "plans per segment")
       ->check(CLI::Range(size_t{1}, limits::kSlotPlansMax))

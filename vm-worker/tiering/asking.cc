@@ -41,10 +41,18 @@ void TierController::Consider(ModelState& state, Group& group) {
   plans.request_pending = group.request.has_value();
   for (const auto& [values, until_ns] : group.exact_asked)
     if (Now() < until_ns) plans.exact.push_back(values);
-  for (const auto& [key, entry] : group.plans)
-    if (entry.linked.front()->exact()) plans.exact.push_back(ExactValues(*entry.linked.front()));
-  plans.published = static_cast<size_t>(
-      std::count_if(group.plans.begin(), group.plans.end(), [](const auto& plan) { return plan.second.published; }));
+  plans.tuned_pending = group.tuned.request.has_value() || Now() < group.tuned.retry_ns;
+  plans.tuned_general = group.tuned.general;
+  plans.tuned_exact.assign(group.tuned.exact.begin(), group.tuned.exact.end());
+  for (const auto& [key, entry] : group.plans) {
+    const bool exact = entry.linked.front()->exact();
+    plans.tuned_general |= entry.tuned() && !exact;
+    plans.published += entry.published && !group.IsReplaced(entry) ? 1 : 0;
+    if (!exact) continue;
+    plans.exact.push_back(ExactValues(*entry.linked.front()));
+    if (entry.published) plans.exact_published.push_back(plans.exact.back());
+    if (entry.tuned()) plans.tuned_exact.push_back(plans.exact.back());
+  }
   plans.generic = group.HasGeneric(InfoOf(options_.targets.front()).name);
   // A plan of a lower rung keeps the interpreter idle: what it answers says as well that the segment is hot.
   std::optional<SegmentProfile> with_lower;
@@ -68,6 +76,7 @@ void TierController::SendRequest(ModelState& state, Group& group, const PlanWish
   request.priority = wish.priority;
   request.symbols = wish.symbols;
   request.hints = wish.hints;
+  if (wish.tier == PlanTier::kTuned) return SendTunedRequest(state, group, wish, std::move(request));
   const bool beside_others = wish.tier == PlanTier::kExact && !group.segment->symbols.empty();
   group.exact_wish = beside_others ? wish.hints : std::vector<int64_t>();
   if (beside_others) group.exact_asked[wish.hints] = INT64_MAX;
@@ -81,6 +90,39 @@ void TierController::SendRequest(ModelState& state, Group& group, const PlanWish
                  state.model->name(), group.id.ShortHex(), group.profile.interpreted_calls,
                  static_cast<double>(group.profile.interpreted_ns) / 1e6, PlanTierName(wish.tier));
   services_->Compile(request, ToGroup(state, group, &TierController::OnCompiled));
+}
+
+void TierController::SendTunedRequest(ModelState& state, Group& group, const PlanWish& wish, CompileRequest request) {
+  group.tuned.request = request.Key();
+  group.tuned.request_general = wish.general;
+  group.tuned.request_values = wish.hints;
+  ++stats_.compile_requests;
+  spdlog::info("model {}: segment {}: {} calls by plan; asking for a tuned plan", state.model->name(),
+               group.id.ShortHex(), group.profile.plan_calls);
+  services_->Compile(request, ToGroup(state, group, &TierController::OnTuned));
+}
+
+// A tuned plan that cannot be had changes nothing for the plans that are there: no backing off, no miss reason.
+void TierController::OnTuned(ModelState& state, Group& group, const Result<CompileReply>& reply) {
+  group.tuned.request.reset();
+  if (!reply.has_value()) {
+    ++stats_.compile_failures;
+    group.tuned.refusal = ToString(reply.error());
+    spdlog::info("segment {}: no tuned plan: {}", group.id.ShortHex(), group.tuned.refusal);
+    if (IsTransient(reply.error().code)) {
+      group.tuned.retry_ns = Now() + kBackoffMaxMs * 1'000'000;
+      return;
+    }
+  }
+  if (group.tuned.request_general) {
+    group.tuned.general = true;
+  } else {
+    group.tuned.exact.insert(group.tuned.request_values);
+  }
+  if (!reply.has_value()) return;
+  group.tuned.refusal.clear();
+  stats_.compiled += reply->already_there ? 0 : 1;
+  Want(state, group, reply->plan_key, {});
 }
 
 void TierController::OnCompiled(ModelState& state, Group& group, const Result<CompileReply>& reply) {

@@ -66,8 +66,8 @@ Status TierController::FetchAndLink(const FetchJob& job, const std::shared_ptr<M
   for (size_t site : job.sites) {
     ASSIGN_OR_RETURN(auto linked, LinkedPlan::Link(plan.plan, plan.key, model->program().segments()[site], plan.code,
                                                    model->program().weights(static_cast<int>(site)), packer_, model));
-    // Other workers' exact plans for shapes of theirs must not fill the slot.
-    if (linked->exact() && !linked->segment().symbols.empty() && !job.exact_has_room)
+    // Other workers' exact plans for shapes of theirs must not fill the slot; a tuned one may be for a shape of ours.
+    if (linked->exact() && !linked->segment().symbols.empty() && !job.exact_has_room && !plan.plan->tuned)
       return Fail(ErrorCode::kLimitExceeded, "the segment has as many plans as it may (--plans)");
     fetched.linked.push_back(std::move(linked));
   }
@@ -76,7 +76,7 @@ Status TierController::FetchAndLink(const FetchJob& job, const std::shared_ptr<M
 }
 
 bool TierController::HasRoom(const Group& group, bool exact) const {
-  return group.plans.size() < (exact ? options_.policy.plans_max : limits::kSlotPlansMax);
+  return group.CountPlans() < (exact ? options_.policy.plans_max : limits::kSlotPlansMax);
 }
 
 void TierController::OnFetched(ModelState& state, Group& group, Fetched& fetched) {
@@ -102,7 +102,7 @@ void TierController::OnFetched(ModelState& state, Group& group, Fetched& fetched
   ++stats_.fetched;
   stats_.fetched_from_disk += fetched.from_disk ? 1 : 0;
   const bool exact = fetched.linked.front()->exact() && !group.segment->symbols.empty();
-  if (!HasRoom(group, exact))
+  if (!HasRoom(group, exact) && group.FindTwin(fetched.linked.front()->plan()) == nullptr)
     return Reject(group, fetched.key, fetched.contents, group.trouble, "no room for another plan", exact_wish, !exact);
   PlanEntry& entry = group.plans[fetched.key];
   entry.linked = std::move(fetched.linked);
@@ -170,7 +170,7 @@ void TierController::PublishGroup(ModelState& state, Group& group) {
   for (size_t i = 0; i < group.sites.size(); ++i) {
     std::vector<std::shared_ptr<const LinkedPlan>> plans;
     for (const auto& [key, entry] : group.plans)
-      if (entry.published) plans.push_back(entry.linked[i]);
+      if (entry.published && !group.IsReplaced(entry)) plans.push_back(entry.linked[i]);
     SegmentRuntime& runtime = state.model->runtime(group.sites[i]);
     runtime.slot.Publish(std::move(plans));
     runtime.sample_every.store(sampled ? options_.sample_every : 0);

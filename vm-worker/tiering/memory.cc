@@ -32,7 +32,7 @@ void TierController::MakeRoom() {
   for (ModelState& state : models_)
     for (auto& [id, group] : state.groups)
       for (const auto& [key, entry] : group.plans) {
-        const double worth = (group.use + 1) / static_cast<double>(BytesOf(entry));
+        const double worth = (group.IsReplaced(entry) ? 1 : group.use + 1) / static_cast<double>(BytesOf(entry));
         if (worst != nullptr && worth >= least) continue;
         worst_state = &state;
         worst_group = &group;

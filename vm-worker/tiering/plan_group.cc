@@ -18,6 +18,28 @@ bool Group::HasGeneric(std::string_view target) const {
   });
 }
 
+const PlanEntry* Group::FindTwin(const Plan& plan) const {
+  for (const auto& [key, entry] : plans) {
+    const Plan& other = entry.linked.front()->plan();
+    if (other.tuned != plan.tuned && other.target == plan.target &&
+        EncodeGuard(other.guard, other.symbols) == EncodeGuard(plan.guard, plan.symbols))
+      return &entry;
+  }
+  return nullptr;
+}
+
+bool Group::IsReplaced(const PlanEntry& entry) const {
+  if (entry.tuned()) return false;
+  const PlanEntry* const twin = FindTwin(entry.linked.front()->plan());
+  return twin != nullptr && twin->published;
+}
+
+size_t Group::CountPlans() const {
+  return static_cast<size_t>(std::ranges::count_if(plans, [this](const auto& plan) {
+    return !plan.second.tuned() || FindTwin(plan.second.linked.front()->plan()) == nullptr;
+  }));
+}
+
 MissReason Group::Reason() const {
   if (trouble == MissReason::kDisabled) return trouble;
   const auto published = [](const auto& plan) { return plan.second.published; };
@@ -90,6 +112,7 @@ void Group::HalveShapes(int64_t now_ns) {
     it = times.calls() == 0 ? shapes.erase(it) : std::next(it);
   }
   std::erase_if(exact_asked, [this](const auto& asked) { return !shapes.contains(asked.first); });
+  std::erase_if(tuned.exact, [this](const auto& values) { return !shapes.contains(values); });
   no_room = false;
   shapes_changed = true;
 }

@@ -33,6 +33,18 @@ struct PlanEntry {
   bool in_shadow = false;  // in front of the dispatchers
   int clean = 0, undecided = 0;
   int64_t shadow_since_ns = 0;
+  bool tuned() const { return linked.front()->plan().tuned; }
+};
+
+// What this worker has asked for of the tuned tier.
+struct TunedRequests {
+  std::optional<Digest> request;  // not answered yet…
+  bool request_general = false;   // …and what for
+  std::vector<int64_t> request_values;
+  bool general = false;  // asked, whatever became of it
+  std::set<std::vector<int64_t>> exact;
+  int64_t retry_ns = 0;  // after a compile service that was busy or away
+  std::string refusal;   // the last reason, for explain
 };
 
 // A plan under way. What was announced of its key, or of its signer, since it was asked for may be missing from what
@@ -62,6 +74,7 @@ struct Group {
   std::map<std::vector<int64_t>, int64_t> exact_asked;
   std::optional<Digest> request;    // to the compile service, not answered yet…
   std::vector<int64_t> exact_wish;  // …and whose plan it is for, where that is an exact one beside others
+  TunedRequests tuned;
   bool variants_known = false, variants_pending = false;
   bool variants_overtaken = false;  // the answer under way may be older than what was announced
   // Plans that the store may have withdrawn without this worker's hearing: those that its next list leaves out are
@@ -80,6 +93,11 @@ struct Group {
   bool HasGeneric(std::string_view target = {}) const;
   // Why calls are interpreted now, when they are.
   MissReason Reason() const;
+  // The tuned plan for the calls of one that is not, and the other way round; null when there is none.
+  const PlanEntry* FindTwin(const Plan& plan) const;
+  // Whether a published tuned plan answers the same calls. The plan stays at hand, should the tuned one be withdrawn.
+  bool IsReplaced(const PlanEntry& entry) const;
+  size_t CountPlans() const;  // twins are one
   // Takes the pauses away: something in the store changed.
   void AskAgain();
   // Interpreted calls, of which plans admitted `not_run`, under the reason that holds now.

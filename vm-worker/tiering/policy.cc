@@ -42,6 +42,10 @@ double GainOverGeneral(const TierPolicy& policy, const SegmentProfile& profile, 
   return sum / static_cast<double>(learnt_from + 1);
 }
 
+bool Holds(const std::vector<std::vector<int64_t>>& list, const std::vector<int64_t>& values) {
+  return std::find(list.begin(), list.end(), values) != list.end();
+}
+
 // The exact plan that is worth most beyond its cost.
 std::optional<PlanWish> NextExact(const TierPolicy& policy, const Segment& segment, const SegmentProfile& profile,
                                   const SegmentPlans& plans) {
@@ -49,7 +53,7 @@ std::optional<PlanWish> NextExact(const TierPolicy& policy, const Segment& segme
   ExactForecast forecast;
   for (const ShapeCount& shape : profile.shapes) {
     if (shape.times.calls() < policy.exact_calls) break;
-    if (std::find(plans.exact.begin(), plans.exact.end(), shape.symbol_values) != plans.exact.end()) continue;
+    if (Holds(plans.exact, shape.symbol_values)) continue;
     const ExactForecast own = ForecastExact(policy, profile, shape);
     if (!own.Pays() || (best != nullptr && own.saved_ns <= forecast.saved_ns)) continue;
     best = &shape;
@@ -58,6 +62,34 @@ std::optional<PlanWish> NextExact(const TierPolicy& policy, const Segment& segme
   if (best == nullptr) return std::nullopt;
   return PlanWish{PlanTier::kExact, ExactSymbols(segment, best->symbol_values), best->symbol_values,
                   PriorityOf(forecast.saved_ns), forecast};
+}
+
+// The plan whose tiles are worth measuring most.
+std::optional<PlanWish> NextTuned(const TierPolicy& policy, const Segment& segment, const SegmentProfile& profile,
+                                  const SegmentPlans& plans) {
+  if (!policy.tuned || plans.tuned_pending) return std::nullopt;
+  CallTime general, most = {policy.exact_calls - 1, 0};
+  const ShapeCount *general_shape = nullptr, *exact_shape = nullptr;
+  for (const ShapeCount& shape : profile.shapes) {
+    if (!Holds(plans.exact_published, shape.symbol_values)) {
+      general.Add(shape.times.general);
+      if (general_shape == nullptr && shape.times.general.calls > 0) general_shape = &shape;
+    } else if (shape.times.exact.calls >= policy.exact_calls && shape.times.exact.ns > most.ns &&
+               !Holds(plans.tuned_exact, shape.symbol_values)) {
+      exact_shape = &shape;
+      most = shape.times.exact;
+    }
+  }
+  const bool for_all =
+      general_shape != nullptr && !plans.tuned_general && general.calls >= policy.exact_calls && general.ns > most.ns;
+  const CallTime& spent = for_all ? general : most;
+  const auto span = static_cast<double>(std::max(profile.span_ns, policy.rate_span_min_ns));
+  const double saved_ns =
+      policy.tuned_gain * static_cast<double>(spent.ns) / span * static_cast<double>(policy.horizon_ns);
+  if ((!for_all && exact_shape == nullptr) || saved_ns <= static_cast<double>(policy.tuning_ns)) return std::nullopt;
+  const std::vector<int64_t>& values = (for_all ? general_shape : exact_shape)->symbol_values;
+  return PlanWish{PlanTier::kTuned, for_all ? FreeSymbols(segment) : ExactSymbols(segment, values), values, 0, {},
+                  for_all};
 }
 
 }  // namespace
@@ -98,8 +130,10 @@ std::optional<PlanWish> NextPlan(const TierPolicy& policy, const Segment& segmen
                     PriorityOf(static_cast<double>(profile.interpreted_ns)),
                     {}};
   }
-  if (segment.symbols.empty() || plans.published == 0 || plans.published >= policy.plans_max) return std::nullopt;
-  return NextExact(policy, segment, profile, plans);
+  if (plans.published == 0) return std::nullopt;
+  if (!segment.symbols.empty() && plans.published < policy.plans_max)
+    if (auto wish = NextExact(policy, segment, profile, plans)) return wish;
+  return NextTuned(policy, segment, profile, plans);
 }
 
 }  // namespace kiln

@@ -28,6 +28,11 @@ struct TierPolicy {
   double gain_over_interpreter = 0.85;
   uint64_t measured_calls = 32;      // of each kind, before a shape's exact plan counts as measured
   int64_t compile_ns = 300'000'000;  // until a plan of the segment has been compiled for this worker
+  // Whether plans are asked for whose tiles were measured, in the same way: what they save of a plan's time (the mean
+  // of bench/results/tuning.json rounded up, too little to be on by default), and what measuring takes.
+  bool tuned = false;
+  double tuned_gain = 0.01;
+  int64_t tuning_ns = 5'000'000'000;
   // Counts of shapes halve after so long, and with them the time that they are of; a rate is never taken over less than
   // the second.
   int64_t half_life_ns = 300'000'000'000;
@@ -86,6 +91,11 @@ struct SegmentPlans {
   bool generic = false;  // a plan whose symbols are free
   bool request_pending = false;
   std::vector<std::vector<int64_t>> exact;  // symbol values that have a plan, or were refused one
+  std::vector<std::vector<int64_t>> exact_published;
+  // Tuned plans: one is asked for; those that are there or were refused, for a shape or beside the general plan.
+  bool tuned_pending = false;
+  bool tuned_general = false;
+  std::vector<std::vector<int64_t>> tuned_exact;
 };
 
 // What an exact plan for one shape is worth.
@@ -109,10 +119,13 @@ struct PlanWish {
   std::vector<int64_t> hints;
   uint32_t priority;       // microseconds that the plan saves, as far as can be told; capped
   ExactForecast forecast;  // of an exact plan beside others
+  bool general = false;    // of a tuned plan: for more than one shape
 };
 
 // The next request to send, or nothing. The first plan is generic over the segment's symbols (declared ones free; with
 // no symbols it is exact); once one is published, shapes for which that pays follow with exact plans, most worth first.
+// What then still takes much time is asked for once more, tuned: an exact plan, or the general one for its most
+// frequent shape.
 std::optional<PlanWish> NextPlan(const TierPolicy& policy, const Segment& segment, const SegmentProfile& profile,
                                  const SegmentPlans& plans);
 

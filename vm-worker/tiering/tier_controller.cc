@@ -150,7 +150,8 @@ void TierController::RemoveModel(const std::shared_ptr<Model>& model) {
   for (const ModelState& state : models_)
     if (state.model == model)
       for (const auto& [id, group] : state.groups)
-        if (group.request.has_value()) requests.push_back(*group.request);
+        for (const std::optional<Digest>& request : {group.request, group.tuned.request})
+          if (request.has_value()) requests.push_back(*request);
   std::erase_if(models_, [&](const ModelState& state) { return state.model == model; });
   for (const Digest& request : requests)
     if (!IsAwaited(request)) services_->Cancel(request);
@@ -159,7 +160,9 @@ void TierController::RemoveModel(const std::shared_ptr<Model>& model) {
 
 bool TierController::IsAwaited(const Digest& request) const {
   return std::ranges::any_of(models_, [&](const ModelState& state) {
-    return std::ranges::any_of(state.groups, [&](const auto& item) { return item.second.request == request; });
+    return std::ranges::any_of(state.groups, [&](const auto& item) {
+      return item.second.request == request || item.second.tuned.request == request;
+    });
   });
 }
 
@@ -217,6 +220,7 @@ std::vector<SegmentStatus> TierController::Segments(const Model& model) const {
           status.top_shape = group.profile.shapes.front();
           status.top_forecast = ForecastExact(options_.policy, group.profile, *status.top_shape);
         }
+        status.tuned_refusal = group.tuned.refusal;
         status.request_pending = group.request.has_value();
         status.retry_in_ms = std::max<int64_t>(0, (group.retry_ns - Now()) / 1'000'000);
         for (const auto& [key, entry] : group.plans) {

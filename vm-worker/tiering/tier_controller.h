@@ -53,6 +53,7 @@ struct SegmentStatus {
   std::optional<SeenCall> last_interpreted;  // the most recent one the control thread has seen
   std::optional<ShapeCount> top_shape;       // the most frequent one…
   ExactForecast top_forecast;                // …and what an exact plan of its own is worth
+  std::string tuned_refusal;                 // why there is no tuned plan, when one was asked for
   bool request_pending = false;
   int64_t retry_in_ms = 0;  // before the services are asked again
 };
@@ -139,6 +140,8 @@ class TierController {
   void Consider(ModelState& state, Group& group);
   void SendRequest(ModelState& state, Group& group, const PlanWish& wish);
   void OnCompiled(ModelState& state, Group& group, const Result<CompileReply>& reply);
+  void SendTunedRequest(ModelState& state, Group& group, const PlanWish& wish, CompileRequest request);
+  void OnTuned(ModelState& state, Group& group, const Result<CompileReply>& reply);
   void BackOff(Group& group, MissReason reason, const Error& error);
 
   enum class Wanted : uint8_t { kFetching, kThere, kPaused };

@@ -273,7 +273,7 @@ WindowEmitter::Inside WindowEmitter::InteriorColumns() {
 // What the registers hold; fewer when a known width then needs no more blocks. 0: the kernel is too wide to unroll.
 int WindowEmitter::BlockColumns() const {
   if (geometry_.kernel_w > kUnrolledKernel) return 0;
-  const int most = e_.has_avx512() ? 8 : 4;
+  const int most = spec_.out_columns > 0 ? spec_.out_columns : e_.has_avx512() ? 8 : 4;
   if (geometry_.out_width.is_argument || geometry_.out_width.value < 1) return most;
   const int64_t width = geometry_.out_width.value, blocks = (width + most - 1) / most;
   return static_cast<int>((width + blocks - 1) / blocks);

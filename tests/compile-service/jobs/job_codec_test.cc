@@ -13,6 +13,7 @@ LowerAnswer Answer() {
   answer.plan = {1, 2, 3};
   answer.kernels = {{{}, {4, 5}, {{1, 2}, {3}}}, {{}, {}, {}}};
   answer.generated_nodes = 7;
+  answer.tunable = {{{{{}, {1}, "tile 8x3"}, {{}, {2}, "tile 6x4"}}, {{{64, 3}, 2}}}};
   return answer;
 }
 
@@ -23,6 +24,17 @@ TEST(JobCodec, RoundTripKeepsEverything) {
   ASSERT_EQ(back.kernels.size(), 2u);
   EXPECT_EQ(back.kernels[0].trial_dims, Answer().kernels[0].trial_dims);
   EXPECT_EQ(back.generated_nodes, 7u);
+  ASSERT_EQ(back.tunable.size(), 1u);
+  EXPECT_EQ(back.tunable[0].forms.at(1).what, "tile 6x4");
+  EXPECT_EQ(back.tunable[0].calls.at(0).uses, 2);
+  const TimeJob time{Target::kX86V4, {{{1}, {2}}, {{3}, {4}}}, {{{7}, 9}}, 100};
+  const TimeJob time_back = TimeJobFrom(ToFrame(time)).value();
+  EXPECT_EQ(time_back.forms.at(1).code, time.forms[1].code);
+  EXPECT_EQ(time_back.calls.at(0).dims, time.calls[0].dims);
+  EXPECT_EQ(TimeAnswerFrom(ToFrame(TimeAnswer{{5, 6}})).value().ns, (std::vector<int64_t>{5, 6}));
+  const LowerTunedJob tuned = LowerTunedJobFrom(LowerTunedFrame({1, 2}, {0, 3})).value();
+  EXPECT_EQ(tuned.request, (std::vector<uint8_t>{1, 2}));
+  EXPECT_EQ(tuned.chosen, (std::vector<uint32_t>{0, 3}));
   const ValidateJob job{Target::kX86V3, {1}, {2, 3}, {{4}}, 5, 600};
   const ValidateJob job_back = ValidateJobFrom(ToFrame(job)).value();
   EXPECT_EQ(job_back.target, Target::kX86V3);

@@ -79,6 +79,25 @@ class WorkshopTest : public ::testing::Test {
             {{1, 4096, 1}},
             {64}};
   }
+  // Two products of different sizes, one of them twice.
+  static CompileRequest Product(PlanTier tier) {
+    const Program program = ParseProgram(R"(program "sample" {
+      symbol n in [1, 4096]
+      constant w : f32[64, 40] = splat 0.5
+      constant v : f32[40, 40] = splat 0.25
+      func main(%x: f32[n, 64]) -> (%y) {
+        %w : f32[64, 40] = Constant() {value = @w}
+        %v : f32[40, 40] = Constant() {value = @v}
+        %a : f32[n, 40] = MatMul(%x, %w)
+        %b : f32[n, 40] = MatMul(%a, %v)
+        %c : f32[n, 40] = MatMul(%b, %v)
+        %y : f32[n, 40] = Relu(%c)
+      }
+    })")
+                                .value();
+    const Segment segment = CanonicalSegment(program, FindSegments(program).at(0)).value();
+    return {EncodeSegment(segment).value(), "x86-64-v2", NumericMode::kDefault, tier, 7, {{1, 4096, 1}}, {64}};
+  }
   // What the compile child makes of the request.
   LowerAnswer Lowered(const std::string& op = "Neg") {
     Message message = EncodeCompileRequest(Request(op));

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
 
 #include "common/compile_api/op_table.h"
@@ -14,13 +15,15 @@ namespace {
 
 class CompileServiceTest : public WorkshopTest {
  protected:
-  void Serve(int job_threads) {
+  void Serve(int job_threads) { Serve(Workshop(), job_threads); }
+  void Serve(CompileWorkshop workshop, int job_threads) {
     CompileServiceOptions options;
     options.job_threads = job_threads;
-    Serve(options);
+    Serve(std::move(workshop), options);
   }
-  void Serve(const CompileServiceOptions& options) {
-    compile_service_ = std::make_unique<CompileService>(Workshop(), options);
+  void Serve(const CompileServiceOptions& options) { Serve(Workshop(), options); }
+  void Serve(CompileWorkshop workshop, const CompileServiceOptions& options) {
+    compile_service_ = std::make_unique<CompileService>(std::move(workshop), options);
     server_loop_ = Loop::Start("server").value();
     const std::string endpoint = "ipc://" + directory_ + "/compile";
     server_ = RpcServer::Listen(*server_loop_,
@@ -239,6 +242,45 @@ TEST_F(CompileServiceTest, WhatADeadlineEndsIsNoFailure) {
   EXPECT_FALSE(Ask(*first_, Request(), 300).get().has_value());
   EXPECT_TRUE(Soon([&] { return compile_service_->Stats().cancelled == 1; }));
   EXPECT_EQ(compile_service_->Stats().failures, 0u);
+}
+
+// A thread is free for it all the same: what else runs would disturb what it measures.
+TEST_F(CompileServiceTest, TuningWaitsUntilNothingElseIsInWork) {
+  UseHungValidator();
+  CompileWorkshop workshop = Workshop();
+  workshop.host = Target::kX86V2;
+  std::atomic<int> timed{0};
+  workshop.time_kernel = [&](const TimeJob&) -> Result<TimeAnswer> {
+    ++timed;
+    return Fail(ErrorCode::kBusy, "enough is known");
+  };
+  Serve(std::move(workshop), 2);
+  const CompileRequest request = Request();
+  auto first = Ask(*first_, request);
+  ASSERT_TRUE(Soon([&] { return compile_service_->Stats().running == 1; }));
+  auto tuned = Ask(*second_, Product(PlanTier::kTuned));
+  ASSERT_TRUE(Soon([&] { return compile_service_->Stats().queued == 1; }));
+  EXPECT_EQ(tuned.wait_for(std::chrono::milliseconds(300)), std::future_status::timeout);
+  EXPECT_EQ(timed.load(), 0);
+  EXPECT_EQ(compile_service_->Stats().running, 1u);
+  CancelCompile(*first_, request.Key());
+  EXPECT_EQ(tuned.get().error().code, ErrorCode::kBusy);
+  EXPECT_EQ(timed.load(), 1);
+}
+
+TEST_F(CompileServiceTest, RequestsToBeTunedDoNotFillTheQueue) {
+  UseHungValidator();
+  Serve(1);
+  auto running = Ask(*first_, Request());
+  ASSERT_TRUE(Soon([&] { return compile_service_->Stats().running == 1; }));
+  std::vector<std::future<Result<CompileReply>>> asked;
+  for (int64_t most = 100; most < 200; ++most) {
+    CompileRequest request = Product(PlanTier::kTuned);
+    request.symbols[0].max = most;
+    asked.push_back(Ask(*first_, request));
+  }
+  EXPECT_EQ(asked.back().get().error().code, ErrorCode::kBusy);
+  EXPECT_LE(compile_service_->Stats().queued, 16u);
 }
 
 TEST(OpTable, PeersAgreeWhenOneTableIsAPrefixOfTheOther) {

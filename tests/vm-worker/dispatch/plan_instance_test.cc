@@ -196,6 +196,46 @@ TEST(PlanKey, ChangesWithGuardTargetModeAndSegment) {
   other = plan;
   other.steps[0].label = "another name";
   EXPECT_EQ(ComputePlanKey(other), key);
+  other.tuned = true;
+  EXPECT_NE(ComputePlanKey(other), key);
+}
+
+// A tuned plan with one kernel, whose forms were measured.
+Plan TunedPlan() {
+  Plan plan = ReluPlan(1, 64);
+  plan.kernels.emplace_back();
+  plan.tuned = true;
+  plan.tuning = {{0, 1, {{"tile 8x3", 900}, {"tile 6x4", 700}}}};
+  return plan;
+}
+
+TEST(PlanCodec, MeasurementsAreKeptAndAreNoPartOfTheKey) {
+  const Plan plan = TunedPlan();
+  const Plan back = DecodePlan(EncodePlan(plan)).value();
+  EXPECT_TRUE(back.tuned);
+  EXPECT_EQ(back.tuning, plan.tuning);
+  EXPECT_TRUE(VerifyPlan(back, ReluSegment()).has_value());
+  Plan other = plan;
+  other.tuning[0].choices[1].ns = 650;
+  EXPECT_EQ(ComputePlanKey(other), ComputePlanKey(plan));
+}
+
+TEST(PlanCodec, MeasurementsThatFitNoKernelOrNoFormAreRefused) {
+  const std::pair<const char*, void (*)(Plan&)> lies[] = {
+      {"of a plan that is not tuned", [](Plan& plan) { plan.tuned = false; }},
+      {"more than kernels", [](Plan& plan) { plan.tuning.push_back(plan.tuning[0]); }},
+      {"of a kernel that is not there", [](Plan& plan) { plan.tuning[0].kernel = 1; }},
+      {"of kernel -1", [](Plan& plan) { plan.tuning[0].kernel = -1; }},
+      {"a form that is not there", [](Plan& plan) { plan.tuning[0].chosen = 2; }},
+      {"no forms", [](Plan& plan) { plan.tuning[0].choices.clear(); }},
+      {"too many forms", [](Plan& plan) { plan.tuning[0].choices.resize(kTunedChoicesMax + 1); }},
+      {"a long name", [](Plan& plan) { plan.tuning[0].choices[0].what.assign(kTunedTextMax + 1, 'x'); }}};
+  for (const auto& [name, lie] : lies) {
+    Plan plan = TunedPlan();
+    lie(plan);
+    const Result<Plan> back = DecodePlan(EncodePlan(plan));
+    EXPECT_FALSE(back.has_value() && VerifyPlan(*back, ReluSegment()).has_value()) << name;
+  }
 }
 
 }  // namespace

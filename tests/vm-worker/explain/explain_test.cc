@@ -184,8 +184,11 @@ TEST(ExplainMessages, SurviveTheWireAndRejectBadNodeIndices) {
   segment.index = 4;
   segment.nodes = {{"first", "Relu"}};
   segment.remedies = {"wait"};
-  segment.plans.push_back(
-      {.key = "ab", .steps = {{"relu", "k", "", "n", {0}, 12}}, .mismatch = {"n is 3"}, .guard_bytes = {1, 2}});
+  segment.plans.push_back({.key = "ab",
+                           .steps = {{"relu", "k", "", "n", {0}, 12}},
+                           .mismatch = {"n is 3"},
+                           .guard_bytes = {1, 2},
+                           .tuning = {"tile 8x3 4.0 us"}});
   ExplainReply back;
   ASSERT_TRUE(Decode(Encode(reply), back).has_value());
   EXPECT_EQ(Encode(back).payload, Encode(reply).payload);

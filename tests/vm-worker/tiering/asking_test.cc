@@ -86,6 +86,67 @@ TEST(Asking, WhatOtherPlansFailedAtIsNotTheReasonOfAGuardMiss) {
         << reason;
 }
 
+// Workers that ask for tuned plans wherever they have any.
+TierOptions AskingForTuned() {
+  TierOptions options;
+  options.policy.tuned = true;
+  options.policy.tuning_ns = 0;
+  return options;
+}
+
+size_t TunedPublished(const SteppedWorker& worker) {
+  return static_cast<size_t>(std::ranges::count_if(
+      worker.Status().plans, [](const PlanStatus& plan) { return plan.published && plan.plan->plan().tuned; }));
+}
+
+TEST(Asking, ATunedPlanAnswersInPlaceOfItsTwinUntilItIsTakenBack) {
+  SteppedWorker worker(AskingForTuned());
+  worker.Live(2'000);
+  worker.call_clock.reading_ns = 2'000'000;
+  worker.Live(60'000);
+  const auto& asked = worker.fleet.compile_tiers;
+  EXPECT_EQ(std::ranges::count(asked, PlanTier::kTuned), 2) << "beside the general plan, and beside the exact one";
+  EXPECT_EQ(TunedPublished(worker), 2u);
+  EXPECT_EQ(worker.Status().published.size(), 4u) << "their twins stay at hand";
+  EXPECT_EQ(worker.model->runtime(0).slot.plans().size(), 2u);
+  for (const auto& [key, stored] : std::map(worker.fleet.plans)) {
+    if (!stored.plan.tuned) continue;
+    worker.fleet.quarantined.insert(key);
+    worker.fleet.Announce(cache::ChangeKind::kQuarantine, key, ReluSegment().id);
+  }
+  worker.tiers.OnNewHead(worker.fleet.head);
+  const uint64_t interpreted = worker.Interpreted();
+  worker.Live(5'000);
+  EXPECT_EQ(TunedPublished(worker), 0u);
+  EXPECT_EQ(worker.model->runtime(0).slot.plans().size(), 2u);
+  EXPECT_LE(worker.Interpreted(), interpreted) << "no call is without a plan";
+  EXPECT_EQ(worker.wrong_answers, 0u);
+}
+
+TEST(Asking, ATunedPlanHasTheRoomOfItsTwin) {
+  TierOptions options = AskingForTuned();
+  options.policy.plans_max = 2;
+  SteppedWorker worker(options);
+  worker.Live(2'000);
+  worker.call_clock.reading_ns = 2'000'000;
+  worker.Live(60'000);
+  EXPECT_EQ(TunedPublished(worker), 2u);
+  worker.Live(60'000, 50, 5);
+  EXPECT_EQ(ExactAsked(worker), 1u) << "twins are one plan of two";
+}
+
+TEST(Asking, ATunedPlanThatIsRefusedIsAskedForOnceAndChangesNothing) {
+  SteppedWorker worker(AskingForTuned());
+  worker.Live(1'000);
+  worker.fleet.compile_fails = ErrorCode::kTargetMismatch;
+  worker.call_clock.reading_ns = 2'000'000;
+  worker.Live(60'000);
+  EXPECT_EQ(std::ranges::count(worker.fleet.compile_tiers, PlanTier::kTuned), 1);
+  EXPECT_NE(worker.Status().tuned_refusal, "");
+  EXPECT_EQ(worker.Status().published.size(), 1u);
+  EXPECT_GT(worker.ByPlan(), 0u);
+}
+
 TEST(Asking, ACallThatAPlanAdmitsAndThatHasNoMemoryForItIsBookedAsThatAndTriedAgain) {
   MemoryBudget budget(int64_t{1} << 20);
   SteppedWorker worker(budget);

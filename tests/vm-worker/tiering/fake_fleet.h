@@ -95,13 +95,13 @@ class FakeFleet final : public PlanServices {
     compile_tiers.push_back(request.tier);
     Answer<CompileReply>(std::move(done), [this, request]() -> Result<CompileReply> {
       if (compile_fails) return Fail(*compile_fails, "no plan");
-      const int64_t most = request.tier == PlanTier::kExact ? request.symbols.at(0).min : 4096;
-      const int64_t least = request.tier == PlanTier::kExact ? most : 0;
-      const PlanKey key = ComputePlanKey(ReluPlan(least, most));
+      const SymbolGuard& asked = request.symbols.at(0);
+      Plan plan = asked.min == asked.max ? ReluPlan(asked.min, asked.max) : ReluPlan(0, 4096);
+      plan.tuned = request.tier == PlanTier::kTuned;
       CompileReply reply;
-      reply.plan_key = key;
-      reply.already_there = plans.contains(key);
-      if (!reply.already_there) Publish(ReluPlan(least, most));
+      reply.plan_key = ComputePlanKey(plan);
+      reply.already_there = plans.contains(reply.plan_key);
+      if (!reply.already_there) Publish(std::move(plan));
       return reply;
     });
   }

@@ -135,5 +135,49 @@ TEST(NextPlan, StopsAtTheMostPlansOfASegment) {
   EXPECT_FALSE(NextPlan({}, ReluSegment(), Profile(1000, 1000, {ByGeneral(16, 1000, 1000)}), plans));
 }
 
+// Milliseconds of a plan's time in ten seconds: a hundredth of it over ten minutes against 5 s of measuring.
+SegmentProfile Spent(uint64_t exact_ms, uint64_t general_ms) {
+  SegmentProfile profile = Profile(10, 100, {ByGeneral(8, 100, general_ms * 10), {{16}, {}}});
+  profile.shapes[1].times.exact = {100, exact_ms * 1'000'000};
+  return profile;
+}
+
+TierPolicy Tuned() {
+  TierPolicy policy;
+  policy.tuned = true;
+  return policy;
+}
+
+TEST(NextPlan, WhereMuchTimeIsSpentThePlanIsTunedOnce) {
+  SegmentPlans plans = OneGeneric();
+  plans.exact = plans.exact_published = {{16}, {8}};
+  plans.exact_published.pop_back();
+  EXPECT_FALSE(NextPlan({}, ReluSegment(), Spent(9'000, 9'000), plans)) << "it is off by default";
+  const auto exact = NextPlan(Tuned(), ReluSegment(), Spent(9'500, 9'000), plans);
+  ASSERT_TRUE(exact);
+  EXPECT_EQ(exact->tier, PlanTier::kTuned);
+  EXPECT_EQ(exact->symbols, (std::vector<SymbolGuard>{{16, 16, 1}}));
+  EXPECT_FALSE(exact->general);
+  plans.tuned_pending = true;
+  EXPECT_FALSE(NextPlan(Tuned(), ReluSegment(), Spent(9'500, 9'000), plans));
+  plans.tuned_pending = false;
+  plans.tuned_exact = {{16}};
+  const auto general = NextPlan(Tuned(), ReluSegment(), Spent(9'500, 9'000), plans);
+  ASSERT_TRUE(general);
+  EXPECT_TRUE(general->general);
+  EXPECT_EQ(general->symbols, (std::vector<SymbolGuard>{{0, 4096, 1}}));
+  EXPECT_EQ(general->hints, (std::vector<int64_t>{8}));
+  plans.tuned_general = true;
+  EXPECT_FALSE(NextPlan(Tuned(), ReluSegment(), Spent(9'500, 9'000), plans));
+}
+
+TEST(NextPlan, WhatMeasuringWouldCostMoreThanItSavesIsNotTuned) {
+  SegmentPlans plans = OneGeneric();
+  plans.exact = plans.exact_published = {{16}};
+  plans.tuned_general = true;
+  EXPECT_FALSE(NextPlan(Tuned(), ReluSegment(), Spent(8'200, 0), plans)) << "4.9 s in ten minutes";
+  EXPECT_TRUE(NextPlan(Tuned(), ReluSegment(), Spent(8'500, 0), plans));
+}
+
 }  // namespace
 }  // namespace kiln

@@ -1,0 +1,48 @@
+#include "compile-service/validate/trial_values.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <type_traits>
+
+namespace kiln {
+namespace {
+
+// Special values are mixed in where `largest` is more than 0.
+template <class T>
+T RandomValue(std::mt19937_64& random, double largest) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return random() % 2 == 0;
+  } else if constexpr (std::is_integral_v<T> && sizeof(T) == 1) {
+    return static_cast<T>(random());  // products of bytes count on all of their range
+  } else if constexpr (std::is_integral_v<T>) {
+    const int value = static_cast<int>(random() % 9);
+    return static_cast<T>(std::is_signed_v<T> ? value - 4 : value);
+  } else {
+    const double specials[] = {0.0, -0.0, 1e-40, -1e-40, largest, -largest, INFINITY, -INFINITY, NAN};
+    if (largest > 0 && random() % 16 == 0)
+      return static_cast<T>(static_cast<float>(specials[random() % std::size(specials)]));
+    return static_cast<T>(std::uniform_real_distribution<float>(-1.0f, 1.0f)(random));
+  }
+}
+
+// Random values with a period that is no multiple of any tile or row, so that neighbours differ and large buffers fill
+// at memory speed.
+constexpr int64_t kRandomPeriod = 4093;
+
+}  // namespace
+
+void FillRandom(const PointerExtent& extent, void* data, std::mt19937_64& random, double largest) {
+  DispatchDType(extent.dtype, [&]<class T>() {
+    T* values = static_cast<T*>(data);
+    const int64_t drawn = std::min(extent.elements, kRandomPeriod);
+    for (int64_t i = 0; i < drawn; ++i) values[i] = extent.zeros ? static_cast<T>(0) : RandomValue<T>(random, largest);
+    if constexpr (std::is_same_v<T, float>) {
+      for (int64_t i = 0; i < drawn; ++i) values[i] *= static_cast<float>(extent.size);
+    }
+    for (int64_t i = drawn; i < extent.elements; i += drawn)
+      std::copy(values, values + std::min(drawn, extent.elements - i), values + i);
+  });
+}
+
+}  // namespace kiln
