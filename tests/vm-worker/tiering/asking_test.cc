@@ -114,7 +114,7 @@ TEST(Asking, ATunedPlanAnswersInPlaceOfItsTwinUntilItIsTakenBack) {
     worker.fleet.quarantined.insert(key);
     worker.fleet.Announce(cache::ChangeKind::kQuarantine, key, ReluSegment().id);
   }
-  worker.tiers.OnNewHead(worker.fleet.head);
+  worker.tiers.OnNewHead();
   const uint64_t interpreted = worker.Interpreted();
   worker.Live(5'000);
   EXPECT_EQ(TunedPublished(worker), 0u);
