@@ -4,13 +4,13 @@
 #include <memory>
 
 #include "cli/commands.h"
-#include "cli/program_file.h"
+#include "cli/output_file.h"
 #include "common/bytecode/compact.h"
 #include "common/bytecode/program_codec.h"
 #include "common/bytecode/program_text.h"
 #include "vm-worker/interp/loaded_program.h"
 #include "vm-worker/load/memory_bound.h"
-#include "vm-worker/onnx/importer.h"
+#include "vm-worker/onnx/model_source.h"
 
 namespace kiln::cli {
 namespace {
@@ -23,6 +23,13 @@ struct ProgramArguments {
   std::vector<std::string> dims;
   bool compact = false;
 };
+
+// Refused before anything is written: the model's own file and those of its weights.
+Status CheckOutput(const ProgramArguments& arguments, const ImportedModel& model) {
+  std::vector<std::filesystem::path> sources = model.weight_files;
+  sources.emplace_back(arguments.input);
+  return CheckIsNoSource(arguments.output, sources);
+}
 
 Status WriteBinary(const Program& program, const std::string& path) {
   ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, EncodeProgram(program));
@@ -77,6 +84,7 @@ Result<int> RunImport(const ProgramArguments& arguments) {
     options.dim_hints.push_back(std::move(hint));
   }
   ASSIGN_OR_RETURN(const ImportedModel model, ImportOnnx(arguments.input, options));
+  RETURN_IF_ERROR(CheckOutput(arguments, model));
   if (arguments.text) {
     RETURN_IF_ERROR(WriteText(model.program, arguments.output));
   } else {
@@ -87,26 +95,28 @@ Result<int> RunImport(const ProgramArguments& arguments) {
 }
 
 Result<int> RunAsm(const ProgramArguments& arguments) {
-  ASSIGN_OR_RETURN(const Program program, ReadProgram(arguments.input));
-  RETURN_IF_ERROR(WriteBinary(program, arguments.output));
+  ASSIGN_OR_RETURN(const ImportedModel model, ReadModel(arguments.input));
+  RETURN_IF_ERROR(CheckOutput(arguments, model));
+  RETURN_IF_ERROR(WriteBinary(model.program, arguments.output));
   return 0;
 }
 
 Result<int> RunDis(const ProgramArguments& arguments) {
-  ASSIGN_OR_RETURN(Program program, ReadProgram(arguments.input));
+  ASSIGN_OR_RETURN(ImportedModel model, ReadModel(arguments.input));
+  RETURN_IF_ERROR(CheckOutput(arguments, model));
   if (arguments.compact) {
-    ASSIGN_OR_RETURN(const auto loaded, LoadedProgram::Load(std::move(program)));
+    ASSIGN_OR_RETURN(const auto loaded, LoadedProgram::Load(std::move(model.program)));
     RETURN_IF_ERROR(WriteOut(Disassemble(loaded->code(), loaded->program()), arguments.output));
   } else {
-    RETURN_IF_ERROR(WriteText(program, arguments.output));
+    RETURN_IF_ERROR(WriteText(model.program, arguments.output));
   }
   return 0;
 }
 
 Result<int> RunVerify(const ProgramArguments& arguments) {
-  ASSIGN_OR_RETURN(Program program, ReadProgram(arguments.input));
+  ASSIGN_OR_RETURN(ImportedModel model, ReadModel(arguments.input));
   // Loading runs the shape rules, which find dims that contradict each other.
-  ASSIGN_OR_RETURN(const auto loaded, LoadedProgram::Load(std::move(program)));
+  ASSIGN_OR_RETURN(const auto loaded, LoadedProgram::Load(std::move(model.program)));
   std::printf("%s: valid, ", arguments.input.c_str());
   Describe(loaded->program(), stdout);
   return 0;

@@ -9,6 +9,7 @@
 #include "cli/compare/compare_hook.h"
 #include "cli/compare/replay_file.h"
 #include "cli/onnx_test/compiled_runner.h"
+#include "cli/output_file.h"
 #include "vm-worker/explain/segment_names.h"
 #include "vm-worker/interp/interpreter.h"
 #include "vm-worker/onnx/model_source.h"
@@ -93,10 +94,19 @@ Result<bool> CompareTier(const CompareFlags& flags, const PlanServices& services
   return wrong;
 }
 
+// The file that a difference is written to is none that the run reads.
+Status CheckReplayPath(const CompareFlags& flags, const ImportedModel& imported) {
+  std::vector<std::filesystem::path> sources = imported.weight_files;
+  sources.emplace_back(flags.model);
+  for (const std::string& input : flags.inputs.files) sources.emplace_back(input.substr(input.find('=') + 1));
+  return CheckIsNoSource(flags.replay, sources);
+}
+
 }  // namespace
 
 Result<int> RunCompare(const CompareFlags& flags) {
   ASSIGN_OR_RETURN(ImportedModel imported, ReadModel(flags.model));
+  RETURN_IF_ERROR(CheckReplayPath(flags, imported));
   LoadReply declared;
   for (const ImportedValue& input : imported.inputs)
     declared.inputs.push_back(InfoOfValue(input.name, input.desc, imported.program.symbols));

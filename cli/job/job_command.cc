@@ -14,6 +14,7 @@
 #include "cli/fleet/worker_pool.h"
 #include "cli/job/phases.h"
 #include "cli/job/text_lines.h"
+#include "cli/output_file.h"
 #include "common/base/clock.h"
 #include "common/numeric/difference.h"
 #include "vm-worker/interp/interpreter.h"
@@ -88,6 +89,7 @@ Status Job::Prepare() {
                 "without --worker the job needs --directory, --lines and --lines-joined for the fleet that it starts");
   if (flags_.first_lines.empty() && flags_.second_lines.empty())
     return Fail(ErrorCode::kInvalidArgument, "the job needs --lines, --lines-joined, or both");
+  RETURN_IF_ERROR(CheckIsNoSource(flags_.json, {flags_.model, flags_.characters}));
   if (!flags_.first_lines.empty()) {
     ASSIGN_OR_RETURN(first_, ReadTextLines(flags_.first_lines));
   }

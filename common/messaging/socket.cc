@@ -1,13 +1,9 @@
 #include "common/messaging/socket.h"
 
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 #include <zmq.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cstdio>
 #include <map>
 #include <new>
@@ -15,6 +11,7 @@
 #include "common/base/caught.h"
 #include "common/base/check.h"
 #include "common/base/limits.h"
+#include "common/messaging/ipc_path.h"
 #include "common/messaging/loop_impl.h"
 #include "common/security/address.h"
 
@@ -30,27 +27,6 @@ constexpr size_t kFramesBesidesBlobs = 2;
 
 std::unexpected<Error> FailZmq(const std::string& what) {
   return Fail(ErrorCode::kIoError, what + ": " + zmq_strerror(zmq_errno()));
-}
-
-// The file of an ipc endpoint; empty for other transports, wildcard paths and abstract names.
-std::string SocketPath(const std::string& endpoint) {
-  constexpr std::string_view kIpc = "ipc://";
-  if (!endpoint.starts_with(kIpc)) return {};
-  std::string path = endpoint.substr(kIpc.size());
-  return path == "*" || path.starts_with('@') ? std::string() : path;
-}
-
-bool SomeoneListensOn(const std::string& path) {
-  sockaddr_un address{};
-  if (path.size() >= sizeof address.sun_path) return false;  // the bind says so
-  address.sun_family = AF_UNIX;
-  path.copy(address.sun_path, path.size());
-  const int probe = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (probe < 0) return false;
-  const bool answered =
-      ::connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 || errno == EAGAIN;
-  ::close(probe);
-  return answered;
 }
 
 // Bytes in ZeroMQ's hands: of one peer, and of all peers of its socket. Freed on ZeroMQ's own threads.
@@ -232,7 +208,7 @@ Socket::~Socket() {
   if (!impl_->zap_domain.empty() && impl_->loop.impl().zap) impl_->loop.impl().zap->Remove(impl_->zap_domain);
   // Events must end before their receiver goes: without one, ZeroMQ's I/O thread blocks on the next event for ever.
   if (impl_->monitored) zmq_socket_monitor(impl_->socket, nullptr, 0);
-  for (const std::string& path : impl_->socket_paths) unlink(path.c_str());  // ZeroMQ leaves them
+  for (const std::string& path : impl_->socket_paths) RemoveSocketFile(path);  // ZeroMQ leaves them
   zmq_close(impl_->socket);
   impl_->socket = nullptr;
   impl_->loop.impl().live_sockets.fetch_sub(1);
@@ -266,12 +242,11 @@ Result<std::string> Socket::Bind(const std::string& endpoint, const ServerSecuri
     RETURN_IF_ERROR(CheckPlaintextEndpoint(endpoint, security.insecure));
     RETURN_IF_ERROR(CheckSocketDirectory(endpoint));
   }
-  const std::string path = SocketPath(endpoint);
-  // ZeroMQ replaces the file, and the other listener would lose its callers without a word.
-  if (!path.empty() && SomeoneListensOn(path))
-    return Fail(ErrorCode::kBusy, "another process answers on '" + endpoint + "'; stop it, or choose another path");
+  // ZeroMQ replaces the file, be it another listener's, which would lose its callers without a word, or no socket at
+  // all.
+  RETURN_IF_ERROR(CheckIpcPathIsFree(endpoint));
   if (zmq_bind(impl_->socket, endpoint.c_str()) != 0) return FailZmq("cannot listen on '" + endpoint + "'");
-  if (!path.empty()) impl_->socket_paths.push_back(path);
+  if (std::string path = IpcPath(endpoint); !path.empty()) impl_->socket_paths.push_back(std::move(path));
   char last[512];
   size_t size = sizeof last;
   if (zmq_getsockopt(impl_->socket, ZMQ_LAST_ENDPOINT, last, &size) != 0 || size == 0) return endpoint;
@@ -287,6 +262,7 @@ Status Socket::Connect(const std::string& endpoint, const ClientSecurity& securi
   } else {
     RETURN_IF_ERROR(CheckPlaintextEndpoint(endpoint, security.insecure));
   }
+  RETURN_IF_ERROR(CheckIpcPathLength(endpoint));
   if (zmq_connect(impl_->socket, endpoint.c_str()) != 0) return FailZmq("cannot connect to '" + endpoint + "'");
   return {};
 }

@@ -1,67 +1,11 @@
 // The binary itself: forms convert into each other, and bad input gives exit status 2 and a message that names the
 // file.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-
-#include "tests/support/shell.h"
-#include "tests/vm-worker/onnx/model_builder.h"
-#include "vm-worker/onnx/tensor_proto.h"
+#include "tests/cli/kiln_command.h"
 
 namespace kiln {
 namespace {
-
-namespace fs = std::filesystem;
-using ::testing::HasSubstr;
-using testing::RunShell;
-using testing::ShellRun;
-
-// Its output is that of stdout and stderr.
-ShellRun Start(const std::string& binary, const std::string& arguments) {
-  return RunShell(std::string(KILN_BIN_DIR) + "/" + binary + " " + arguments + " 2>&1");
-}
-
-ShellRun Kiln(const std::string& arguments) {
-  return Start("kiln", arguments);
-}
-
-std::string ReadAll(const fs::path& path) {
-  std::stringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
-
-class KilnCommand : public ::testing::Test {
- protected:
-  void SetUp() override {
-    directory_ = fs::path(::testing::TempDir()) / "kiln_cli_test";
-    fs::remove_all(directory_);
-    fs::create_directories(directory_ / "test_data_set_0");
-    onnx::TestModel model(13);
-    model.Input(onnx::Tensor32("x", {"n"})).Initializer(onnx::FloatTensor("w", {1}, {2}));
-    model.Node("Mul", {"x", "w"}, {"y"}).Output("y");
-    std::ofstream(directory_ / "model.onnx", std::ios::binary) << model.Bytes();
-    WriteVectors({2, 4});
-  }
-  void TearDown() override { fs::remove_all(directory_); }
-
-  void WriteVectors(std::vector<float> expected) {
-    const std::vector<float> x = {1, 2};
-    const auto write = [&](const char* file, const char* name, const std::vector<float>& values) {
-      const Tensor tensor = Tensor::Of<float>(DType::kF32, Dims{2}, std::span<const float>(values));
-      ASSERT_TRUE(onnx::WriteTensorFile(directory_ / "test_data_set_0" / file, {name, tensor}).has_value());
-    };
-    write("input_0.pb", "x", x);
-    write("output_0.pb", "y", expected);
-  }
-  std::string Path(const char* name) const { return (directory_ / name).string(); }
-
-  fs::path directory_;
-};
 
 TEST_F(KilnCommand, FormsOfAProgramConvertWithoutLoss) {
   ASSERT_EQ(Kiln("import " + Path("model.onnx") + " -o " + Path("a.kp")).status, 0);
@@ -190,6 +134,20 @@ TEST_F(KilnCommand, ServicesRefuseWrongFlagsWithStatusTwo) {
       const ShellRun run = Start(service, all);
       EXPECT_EQ(run.status, 2) << service << " " << test.arguments << "\n" << run.output;
       EXPECT_THAT(run.output, HasSubstr(test.says)) << service;
+    }
+  fs::permissions(directory_, fs::perms::owner_all);
+  const std::string long_path = Path(std::string(120, 'a').c_str());
+  for (const std::string service : {"kiln-worker", "kiln-cache", "kiln-compile"})
+    for (const std::string& path : {Path("model.onnx"), long_path}) {
+      const std::string before = ReadAll(Path("model.onnx"));
+      const ShellRun run = Start(
+          service, "--insecure --listen ipc://" + path +
+                       (service == "kiln-cache"     ? " --store memory:"
+                        : service == "kiln-compile" ? " --keys " + Path("keys/compile") + " --store ipc:///nowhere"
+                                                    : ""));
+      EXPECT_EQ(run.status, 2) << service << " " << path << "\n" << run.output;
+      EXPECT_THAT(run.output, HasSubstr(path)) << service;
+      EXPECT_EQ(ReadAll(Path("model.onnx")), before) << service;
     }
   EXPECT_EQ(Start("kiln-worker", "--hot-runs -1 --insecure").status, 2);
   EXPECT_EQ(Start("kiln-cache", "--max-bytes -5 --insecure --store memory:").status, 2);

@@ -160,4 +160,11 @@ Result<std::shared_ptr<const MappedFile>> WeightFiles::External(std::string_view
   return file;
 }
 
+std::vector<std::filesystem::path> WeightFiles::external_paths() const {
+  std::vector<std::filesystem::path> paths;
+  for (const auto& [path, file] : external_)
+    if (file != nullptr) paths.push_back(path);
+  return paths;
+}
+
 }  // namespace kiln::onnx

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/base/result.h"
 #include "vm-worker/onnx/model_file.h"
@@ -38,6 +39,7 @@ class WeightFiles {
   const std::shared_ptr<const MappedFile>& model() const { return model_; }  // null: no raw data stays in a file
   void ForgetModel() { model_ = nullptr; }                                   // its bytes were parsed as they are
   Result<std::shared_ptr<const MappedFile>> External(std::string_view location);
+  std::vector<std::filesystem::path> external_paths() const;  // of those read so far
 
  private:
   std::filesystem::path directory_;

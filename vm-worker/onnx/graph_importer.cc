@@ -393,7 +393,8 @@ Result<ImportedModel> GraphImporter::Finish(GraphProto& graph, const ValueList& 
 
   ImportedModel imported{.program = builder_.Take(),
                          .overridable = std::move(overridable_),
-                         .opset = opsets_.contains("") ? opsets_.at("") : 0};
+                         .opset = opsets_.contains("") ? opsets_.at("") : 0,
+                         .weight_files = files_.external_paths()};
   RETURN_IF_ERROR(PrepareProgram(imported.program));
   const Function& entry = imported.program.entry();
   const auto list = [&](const std::vector<ValueId>& ids) {

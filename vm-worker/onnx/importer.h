@@ -48,9 +48,10 @@ struct ImportedValue {
 struct ImportedModel {
   Program program;  // verified; entry inputs and outputs in the order of the lists below
   std::vector<ImportedValue> inputs;
-  std::vector<ImportedValue> outputs;         // as inferred; the declared output shapes are not trusted
-  std::vector<OverridableInput> overridable;  // those that are constants of this program
-  int64_t opset = 0;                          // of domain ai.onnx
+  std::vector<ImportedValue> outputs;               // as inferred; the declared output shapes are not trusted
+  std::vector<OverridableInput> overridable;        // those that are constants of this program
+  int64_t opset = 0;                                // of domain ai.onnx
+  std::vector<std::filesystem::path> weight_files;  // external data that was read
 };
 
 // Reads, imports, prepares (see PrepareProgram) and verifies a model. Errors:
