@@ -136,8 +136,15 @@ class Loader {
     lost_plans_.emplace_back(plan_key, std::move(info));
   }
 
+  // Damaged is absent.
+  Result<std::optional<Bytes>> GetReadable(std::string_view key) {
+    auto stored = kv_.Get(Space::kMeta, key);
+    if (!stored && stored.error().code == ErrorCode::kIntegrityFailure) return std::optional<Bytes>();
+    return stored;
+  }
+
   Status LoadChangeLog() {
-    ASSIGN_OR_RETURN(const auto stored, kv_.Get(Space::kMeta, kEpochKey));
+    ASSIGN_OR_RETURN(const auto stored, GetReadable(kEpochKey));
     uint64_t epoch = 0;
     if (stored) {
       if (const auto value = Unseal(Space::kMeta, kEpochKey, *stored)) epoch = DecodeU64(*value).value_or(0);
@@ -159,7 +166,7 @@ class Loader {
   // After a crash of the machine the newest changes may be lost, although readers saw their numbers. A jump ahead makes
   // every reader see a gap instead of taking a later change for one it knows.
   Status CheckCleanMark() {
-    ASSIGN_OR_RETURN(const auto stored, kv_.Get(Space::kMeta, kCleanKey));
+    ASSIGN_OR_RETURN(const auto stored, GetReadable(kCleanKey));
     const auto value = stored ? Unseal(Space::kMeta, kCleanKey, *stored) : Result<Bytes>(Bytes());
     const bool clean = stored && value && DecodeU64(*value).value_or(0) == records_.log_.head();
     cleanup_.Delete(Space::kMeta, kCleanKey);

@@ -108,14 +108,15 @@ Status Records::EnsureRoom(uint64_t bytes, const KernelSet& keep) {
                   std::to_string(options_.bytes_max) + " are taken and pinned; raise --max-bytes or unpin plans");
 }
 
-void Records::DropDamagedPlan(const Digest& plan_key) {
-  spdlog::warn("plan {} failed its checks and is dropped", plan_key.ShortHex());
+void Records::DropDamagedPlan(const Digest& plan_key, const Error& reason) {
+  spdlog::warn("plan {} cannot be used and is dropped, so that it is compiled again: {}", plan_key.Hex(),
+               ToString(reason));
   Add(Counter::entries_damaged);
   (void)RemovePlans({plan_key}, cache::ChangeKind::kDamaged, {});
 }
 
 void Records::DropDamagedKernel(const Digest& kernel_id) {
-  spdlog::warn("kernel {} failed its checks and is dropped, with the plans that need it", kernel_id.ShortHex());
+  spdlog::warn("kernel {} failed its checks and is dropped, with the plans that need it", kernel_id.Hex());
   Add(Counter::entries_damaged);
   std::vector<Digest> plans;
   for (const auto& [key, plan] : catalog_.plans())
@@ -240,13 +241,17 @@ void Records::WriteState(const Digest& plan_key, CatalogPlan& plan) {
   plan.state_dirty = plan.witnesses_dirty = !Commit(batch);  // then Tick tries again
 }
 
-// Of the record that is stored now.
+// Of the record that is stored now. NotFound: it cannot be read, and `plan` is gone.
 Result<Digest> Records::ContentsOf(const Digest& plan_key, CatalogPlan& plan) {
   if (plan.contents.IsZero()) {
-    ASSIGN_OR_RETURN(const auto bytes, kv_->Get(Space::kPlans, DigestKey(plan_key)));
-    if (!bytes) return Fail(ErrorCode::kNotFound, "plan " + plan_key.ShortHex() + " is not stored");
-    ASSIGN_OR_RETURN(const SignedRecord decoded, DecodeUnverified(*bytes));
-    plan.contents = HashBytes(decoded.record.plan);
+    const auto bytes = kv_->Get(Space::kPlans, DigestKey(plan_key));
+    if (!bytes && bytes.error().code != ErrorCode::kIntegrityFailure) return std::unexpected(bytes.error());
+    const auto decoded = DecodeStored(plan_key, bytes);
+    if (!decoded) {
+      DropDamagedPlan(plan_key, decoded.error());
+      return Fail(ErrorCode::kNotFound, "plan " + plan_key.ShortHex() + " is not stored");
+    }
+    plan.contents = HashBytes(decoded->record.plan);
   }
   return plan.contents;
 }

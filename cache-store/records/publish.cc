@@ -25,6 +25,7 @@ Status Records::PutBlob(const Digest& id, const Bytes& blob, const KernelSet& ke
       Add(Counter::blobs_known);
       return {};
     }
+    spdlog::warn("kernel {} cannot be read; what is published now takes its place", id.Hex());
     Add(Counter::entries_damaged);
   } else {
     RETURN_IF_ERROR(EnsureRoom(blob.size(), keep));
@@ -123,10 +124,12 @@ bool Records::KeepsStored(const Digest& plan_key, const PlanRecord& record) {
   const bool newer = info.provenance.codegen_id != record.provenance.codegen_id &&
                      record.provenance.created_wall_ms > info.provenance.created_wall_ms;
   if (newer || record.evidence.validation > info.evidence.validation || IsQuarantined(plan_key)) return false;
-  const auto bytes = kv_->Get(Space::kPlans, DigestKey(plan_key));
-  if (!bytes || !*bytes) return false;
-  const auto decoded = CheckRecord(**bytes);
-  return decoded && decoded->record.plan_key == plan_key;
+  const auto decoded = DecodeStored(plan_key, kv_->Get(Space::kPlans, DigestKey(plan_key)));
+  if (decoded) return true;
+  spdlog::warn("plan {} cannot be used; what is published now takes its place: {}", plan_key.Hex(),
+               ToString(decoded.error()));
+  Add(Counter::entries_damaged);
+  return false;
 }
 
 Status Records::StorePlan(const SignedRecord& decoded, const cache::PublishPlanRequest& request) {

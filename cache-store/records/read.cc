@@ -54,6 +54,14 @@ Result<cache::VariantsReply> Records::Handle(const cache::VariantsRequest& reque
   return reply;
 }
 
+Result<SignedRecord> Records::DecodeStored(const Digest& plan_key, const Result<std::optional<Bytes>>& bytes) {
+  if (!bytes) return std::unexpected(bytes.error());
+  if (!*bytes) return Fail(ErrorCode::kIntegrityFailure, "the record is missing");
+  ASSIGN_OR_RETURN(SignedRecord decoded, CheckRecord(**bytes));
+  if (decoded.record.plan_key != plan_key) return Fail(ErrorCode::kIntegrityFailure, "the record is of another plan");
+  return decoded;
+}
+
 Result<cache::GetPlanReply> Records::Handle(const cache::GetPlanRequest& request, const Caller&) {
   const std::lock_guard lock(mutex_);
   CatalogPlan* plan = catalog_.FindPlan(request.plan_key);
@@ -64,14 +72,13 @@ Result<cache::GetPlanReply> Records::Handle(const cache::GetPlanRequest& request
                 "plan " + request.plan_key.ShortHex() + (hidden ? " is quarantined" : " is not stored"));
   }
   auto bytes = kv_->Get(Space::kPlans, DigestKey(request.plan_key));
-  if (!bytes) {
+  if (!bytes && bytes.error().code != ErrorCode::kIntegrityFailure) {
     Add(Counter::backend_errors);
     return std::unexpected(bytes.error());
   }
-  const auto decoded =
-      *bytes ? CheckRecord(**bytes) : Result<SignedRecord>(Fail(ErrorCode::kIntegrityFailure, "the record is missing"));
-  if (!decoded || decoded->record.plan_key != request.plan_key) {
-    DropDamagedPlan(request.plan_key);
+  const auto decoded = DecodeStored(request.plan_key, bytes);
+  if (!decoded) {
+    DropDamagedPlan(request.plan_key, decoded.error());
     Add(Counter::plan_misses);
     return Fail(ErrorCode::kNotFound,
                 "the stored record of plan " + request.plan_key.ShortHex() + " failed its checks and was dropped");
@@ -86,7 +93,7 @@ Result<cache::GetPlanReply> Records::Handle(const cache::GetPlanRequest& request
 Result<std::optional<Bytes>> Records::ReadBlob(const Digest& id) {
   auto frame = kv_->Get(Space::kBlobs, DigestKey(id));
   if (!frame) {
-    Add(Counter::backend_errors);
+    if (frame.error().code != ErrorCode::kIntegrityFailure) Add(Counter::backend_errors);
     return std::unexpected(frame.error());
   }
   if (!*frame) return std::optional<Bytes>();

@@ -104,7 +104,7 @@ class Records {
   Status RemoveOrphans(int64_t older_than_ns, const KernelSet& keep);
   // Makes space for `bytes` more, or ResourceExhausted.
   Status EnsureRoom(uint64_t bytes, const KernelSet& keep);
-  void DropDamagedPlan(const Digest& plan_key);
+  void DropDamagedPlan(const Digest& plan_key, const Error& reason);
   void DropDamagedKernel(const Digest& kernel_id);
   static void PrepareState(const Digest& plan_key, const CatalogPlan& plan, KvBatch& batch);
   static void PrepareWitnesses(const Digest& plan_key, const CatalogPlan& plan, KvBatch& batch);
@@ -125,6 +125,8 @@ class Records {
   // Takes mutex_ where it has to drop what cannot be read. Errors are the backend's; null: absent or dropped.
   Result<std::shared_ptr<const Bytes>> FindBlob(const Digest& id, uint64_t offset);
   Result<SignedRecord> CheckRecord(std::span<const uint8_t> bytes);
+  // Of what the backend answered for this plan; any error means that the stored record cannot be used.
+  Result<SignedRecord> DecodeStored(const Digest& plan_key, const Result<std::optional<Bytes>>& bytes);
   Status CheckKernels(const PlanRecord& record) const;
   // Whether the stored record stays in place of `record`.
   bool KeepsStored(const Digest& plan_key, const PlanRecord& record);

@@ -52,7 +52,8 @@ class KvBatch {
   std::vector<Operation> operations_;
 };
 
-// Thread-safe. Keys are compared as unsigned bytes. Errors: IoError, ResourceExhausted (disk full).
+// Thread-safe. Keys are compared as unsigned bytes. Errors: IoError, ResourceExhausted (disk full),
+// IntegrityFailure (what is stored there is damaged; it can be deleted and written over).
 class KvStore {
  public:
   // Returns false to stop the scan.

@@ -1,36 +1,22 @@
 #include "cache-store/store/rocksdb_store.h"
 
 #include <fcntl.h>
-#include <rocksdb/cache.h>
-#include <rocksdb/db.h>
-#include <rocksdb/env.h>
 #include <rocksdb/options.h>
-#include <rocksdb/table.h>
 #include <rocksdb/write_batch.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
+#include <shared_mutex>
+
+#include "cache-store/store/rocksdb_rebuild.h"
 
 namespace kiln::store {
 namespace {
 
-// A kernel cache is small and read-mostly: memory goes to the service's own tables, not to RocksDB.
-constexpr size_t kBlockCacheBytes = size_t{32} << 20;
-constexpr size_t kWriteBufferBytes = size_t{8} << 20;
-constexpr size_t kWriteBuffersTotalBytes = size_t{48} << 20;
-constexpr uint64_t kWalBytesMax = uint64_t{128} << 20;
-constexpr int kOpenFilesMax = 256;
-constexpr int kBackgroundJobs = 2;
-
-rocksdb::Slice ToSlice(std::string_view text) {
-  return {text.data(), text.size()};
-}
-rocksdb::Slice ToSlice(const Bytes& bytes) {
+rocksdb::Slice BytesSlice(const Bytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
@@ -40,21 +26,6 @@ std::unexpected<Error> FailRocks(std::string_view what, const rocksdb::Status& s
   if (status.IsCorruption()) code = ErrorCode::kIntegrityFailure;
   return Fail(code, std::string(what) + ": " + status.ToString());
 }
-
-// RocksDB's own log as lines of ours. Its default is a file beside the data, and on a full disk the library ends the
-// process when it adds a line to a file whose last write failed.
-class LogLines final : public rocksdb::Logger {
- public:
-  LogLines() : rocksdb::Logger(rocksdb::WARN_LEVEL) {}
-  using rocksdb::Logger::Logv;
-  void Logv(const char* format, va_list arguments) override { Logv(rocksdb::WARN_LEVEL, format, arguments); }
-  void Logv(const rocksdb::InfoLogLevel level, const char* format, va_list arguments) override {
-    if (level < GetInfoLogLevel()) return;
-    char line[1024];
-    std::vsnprintf(line, sizeof line, format, arguments);
-    spdlog::warn("rocksdb: {}", line);
-  }
-};
 
 Status SyncFile(const std::string& path, int flags) {
   const int file = ::open(path.c_str(), flags | O_CLOEXEC);
@@ -68,33 +39,38 @@ Status SyncFile(const std::string& path, int flags) {
 
 class RocksDbStore final : public KvStore {
  public:
-  RocksDbStore(std::string path, std::unique_ptr<rocksdb::DB> db, std::vector<rocksdb::ColumnFamilyHandle*> handles)
-      : path_(std::move(path)), db_(std::move(db)), handles_(std::move(handles)) {}
-
-  ~RocksDbStore() override {
-    for (rocksdb::ColumnFamilyHandle* handle : handles_) (void)db_->DestroyColumnFamilyHandle(handle);
-    (void)db_->Close();
-  }
+  RocksDbStore(std::string path, std::unique_ptr<Database> database)
+      : path_(std::move(path)), database_(std::move(database)) {}
 
   KvProperties properties() const override { return {.durable = true, .exact_leases = true}; }
 
   Result<std::optional<Bytes>> Get(Space space, std::string_view key) const override {
+    const std::shared_lock lock(mutex_);
+    if (database_ == nullptr) return Gone();
     rocksdb::PinnableSlice value;
-    const rocksdb::Status status = db_->Get({}, Handle(space), ToSlice(key), &value);
+    const rocksdb::Status status = database_->db().Get({}, database_->Handle(space), ToSlice(key), &value);
     if (status.IsNotFound()) return std::optional<Bytes>();
     if (!status.ok()) return FailRocks("cannot read from " + std::string(SpaceName(space)), status);
     return std::optional<Bytes>(Bytes(value.data(), value.data() + value.size()));
   }
 
+  // A compaction that meets damage ends all writing; the database is then made anew of what can be read.
   Status Write(const KvBatch& batch) override {
-    rocksdb::WriteBatch writes;
-    for (const KvBatch::Operation& operation : batch.operations()) {
-      const rocksdb::Status status =
-          operation.value ? writes.Put(Handle(operation.space), ToSlice(operation.key), ToSlice(*operation.value))
-                          : writes.Delete(Handle(operation.space), ToSlice(operation.key));
-      if (!status.ok()) return FailRocks("cannot prepare a write", status);
+    std::string reason;
+    {
+      const std::shared_lock lock(mutex_);
+      if (database_ == nullptr) return Gone();
+      const rocksdb::Status status = WriteTo(*database_, batch);
+      if (!status.IsCorruption()) return status.ok() ? Status() : Status(FailRocks("cannot write", status));
+      reason = status.ToString();
     }
-    const rocksdb::Status status = db_->Write({}, &writes);
+    const std::unique_lock lock(mutex_);
+    if (database_ == nullptr) return Gone();
+    rocksdb::Status status = WriteTo(*database_, batch);  // another thread may have rebuilt it
+    if (status.IsCorruption()) {
+      status = Rebuild(path_, database_, reason);
+      if (status.ok()) status = WriteTo(*database_, batch);
+    }
     if (!status.ok()) return FailRocks("cannot write", status);
     return {};
   }
@@ -103,6 +79,7 @@ class RocksDbStore final : public KvStore {
   // as it does on a full disk. A write that returned is in its log, as far as the operating system is concerned; a log
   // that is gone has been made a table, which RocksDB syncs.
   Status Sync() override {
+    const std::shared_lock lock(mutex_);
     std::error_code failed;
     for (std::filesystem::directory_iterator entry(path_, failed), end; !failed && entry != end;
          entry.increment(failed))
@@ -112,10 +89,12 @@ class RocksDbStore final : public KvStore {
   }
 
   Status Scan(Space space, std::string_view prefix, const Visitor& visit) const override {
+    const std::shared_lock lock(mutex_);
+    if (database_ == nullptr) return Gone();
     rocksdb::ReadOptions options;
     options.total_order_seek = true;
     options.fill_cache = false;
-    const std::unique_ptr<rocksdb::Iterator> iterator(db_->NewIterator(options, Handle(space)));
+    const std::unique_ptr<rocksdb::Iterator> iterator(database_->db().NewIterator(options, database_->Handle(space)));
     for (iterator->Seek(ToSlice(prefix)); iterator->Valid(); iterator->Next()) {
       const std::string_view key(iterator->key().data(), iterator->key().size());
       if (!key.starts_with(prefix)) break;
@@ -127,48 +106,48 @@ class RocksDbStore final : public KvStore {
   }
 
  private:
-  // The first handle is RocksDB's own "default" family, which stays empty.
-  rocksdb::ColumnFamilyHandle* Handle(Space space) const { return handles_[1 + static_cast<size_t>(space)]; }
+  static rocksdb::Status WriteTo(Database& database, const KvBatch& batch) {
+    rocksdb::WriteBatch writes;
+    for (const KvBatch::Operation& operation : batch.operations()) {
+      rocksdb::ColumnFamilyHandle* handle = database.Handle(operation.space);
+      const rocksdb::Status status = operation.value
+                                         ? writes.Put(handle, ToSlice(operation.key), BytesSlice(*operation.value))
+                                         : writes.Delete(handle, ToSlice(operation.key));
+      if (!status.ok()) return status;
+    }
+    return database.db().Write({}, &writes);
+  }
+  std::unexpected<Error> Gone() const {
+    return Fail(ErrorCode::kIoError,
+                "store '" + path_ + "' was damaged and could not be rebuilt; start kiln-cache again");
+  }
 
   const std::string path_;
-  std::unique_ptr<rocksdb::DB> db_;
-  std::vector<rocksdb::ColumnFamilyHandle*> handles_;
+  mutable std::shared_mutex mutex_;     // exclusive: while the database is replaced
+  std::unique_ptr<Database> database_;  // null: that failed
 };
-
-rocksdb::ColumnFamilyOptions FamilyOptions() {
-  rocksdb::BlockBasedTableOptions table;
-  table.block_cache = rocksdb::NewLRUCache(kBlockCacheBytes);
-  table.format_version = 5;
-  rocksdb::ColumnFamilyOptions options;
-  options.write_buffer_size = kWriteBufferBytes;
-  options.compression = rocksdb::kNoCompression;
-  options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
-  return options;
-}
 
 }  // namespace
 
 Result<std::unique_ptr<KvStore>> OpenRocksDbStore(const std::string& path) {
-  rocksdb::DBOptions options;
-  options.create_if_missing = true;
-  options.create_missing_column_families = true;
-  options.max_open_files = kOpenFilesMax;
-  options.max_background_jobs = kBackgroundJobs;
-  options.db_write_buffer_size = kWriteBuffersTotalBytes;
-  options.max_total_wal_size = kWalBytesMax;
-  options.info_log = std::make_shared<LogLines>();
-  const rocksdb::ColumnFamilyOptions family = FamilyOptions();
-  std::vector<rocksdb::ColumnFamilyDescriptor> families{{rocksdb::kDefaultColumnFamilyName, family}};
-  for (int i = 0; i < kSpaceCount; ++i) families.emplace_back(std::string(SpaceName(static_cast<Space>(i))), family);
-  rocksdb::DB* db = nullptr;
-  std::vector<rocksdb::ColumnFamilyHandle*> handles;
-  const rocksdb::Status status = rocksdb::DB::Open(options, path, families, &handles, &db);
+  std::error_code error;
+  if (std::filesystem::exists(path, error) && !std::filesystem::is_directory(path, error))
+    return Fail(ErrorCode::kInvalidArgument, "store '" + path + "' is no directory; name one, or a path for a new one");
+  std::unique_ptr<Database> database;
+  const rocksdb::Status status = OpenOrRebuild(path, database);
   if (!status.ok()) {
+    if (status.IsNoSpace())
+      return Fail(ErrorCode::kResourceExhausted, "cannot open store '" + path + "': " + status.ToString() +
+                                                     "; free 16 MiB on its disk and start again, or delete the "
+                                                     "store's directory: it is filled anew");
+    if (status.IsPathNotFound())
+      return Fail(ErrorCode::kNotFound, "cannot open store '" + path + "': " + status.ToString() +
+                                            "; make the directory that it is to lie in first");
     if (status.IsIOError() && status.ToString().find("lock") != std::string::npos)
       return Fail(ErrorCode::kBusy, "store '" + path + "' is open in another process: " + status.ToString());
     return FailRocks("cannot open store '" + path + "'", status);
   }
-  return std::make_unique<RocksDbStore>(path, std::unique_ptr<rocksdb::DB>(db), std::move(handles));
+  return std::make_unique<RocksDbStore>(path, std::move(database));
 }
 
 }  // namespace kiln::store

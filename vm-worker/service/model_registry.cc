@@ -2,6 +2,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include <filesystem>
+
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "vm-worker/onnx/model_source.h"
@@ -51,14 +53,28 @@ Result<std::shared_ptr<ServedModel>> ModelRegistry::Read(const std::string& name
   return served;
 }
 
-Result<LoadReply> ModelRegistry::Load(const LoadRequest& request) {
+namespace {
+
+// By name, whatever the folder each was spelled from, or by what the names lead to.
+bool IsSameFile(const std::string& path, const std::string& other) {
+  std::error_code error;
+  return path == other || (std::filesystem::equivalent(path, other, error) && !error);
+}
+
+}  // namespace
+
+Result<LoadReply> ModelRegistry::Load(const LoadRequest& asked) {
+  LoadRequest request = asked;
+  std::error_code no_folder;  // then the path is read as it is
+  if (auto path = std::filesystem::absolute(asked.path, no_folder); !no_folder && !asked.path.empty())
+    request.path = path.string();
   if (request.name.empty() || request.name.size() > limits::kNameBytesMax)
     return Fail(ErrorCode::kInvalidArgument,
                 "a model needs a name of 1 to " + std::to_string(limits::kNameBytesMax) + " bytes");
   {
     std::lock_guard lock(mutex_);
     if (auto it = entries_.find(request.name); it != entries_.end()) {
-      if (it->second.path == request.path) return it->second.reply;
+      if (IsSameFile(it->second.path, request.path)) return it->second.reply;
       return Fail(ErrorCode::kAlreadyExists,
                   "model \"" + request.name + "\" is loaded from " + it->second.path + "; unload it first");
     }

@@ -71,6 +71,47 @@ TEST_F(RecordsTest, DamagedRecordIsDroppedCountedAndLogged) {
   EXPECT_TRUE(VariantKeys().empty());
 }
 
+// Not bytes that fail a check, but an error of the backend's own checks.
+TEST_F(RecordsTest, WhatTheBackendCannotReadIsDroppedCountedOnceAndPublishedAgain) {
+  const std::pair<Space, std::string> record{Space::kPlans, DigestKey(D(1))},
+      kernel{Space::kBlobs, DigestKey(KernelIdOf(Kernel(10)))};
+  for (const auto& entry : {record, kernel})
+    for (const bool read_first : {true, false}) {
+      SCOPED_TRACE(std::string(SpaceName(entry.first)) + (read_first ? ", read first" : ", published over"));
+      ASSERT_TRUE(Publish(1, {10, 11}));
+      const uint64_t damaged = records_->Count(Counter::entries_damaged);
+      disk_.unreadable = {entry};
+      if (read_first) {
+        const uint64_t head = records_->head();
+        EXPECT_EQ(HasPlan(1), entry == kernel);
+        EXPECT_FALSE(HasKernel(10)) << "of a dropped plan, or unreadable";
+        EXPECT_TRUE(VariantKeys().empty()) << "listed as healthy";
+        EXPECT_EQ(Changes(head), std::vector{cache::ChangeKind::kDamaged});
+        EXPECT_EQ(Do(cache::ClaimRequest{.kind = cache::ClaimKind::kPlan, .keys = {D(1)}, .holder = "h"})
+                      ->entries.front()
+                      .state,
+                  cache::ClaimState::kGranted);
+        EXPECT_FALSE(HasPlan(1));
+      }
+      ASSERT_TRUE(Publish(1, {10, 11}));
+      EXPECT_TRUE(HasPlan(1) && HasKernel(10) && HasKernel(11));
+      EXPECT_EQ(records_->Count(Counter::entries_damaged), damaged + 1);
+      EXPECT_EQ(records_->Count(Counter::backend_errors), 0u);
+    }
+}
+
+TEST_F(RecordsTest, AReportAboutARecordThatCannotBeReadDropsIt) {
+  ASSERT_TRUE(Publish(1, {10}));
+  Open();
+  disk_.unreadable = {{Space::kPlans, DigestKey(D(1))}};
+  const auto reply = Do(cache::ReportRequest{
+      .plan_key = D(1), .kind = cache::ReportKind::kShadowOk, .runs = 1, .reporter = "w", .contents = D(9)});
+  ASSERT_FALSE(reply.has_value());
+  EXPECT_EQ(reply.error().code, ErrorCode::kNotFound);
+  EXPECT_TRUE(VariantKeys().empty());
+  EXPECT_EQ(records_->Count(Counter::entries_damaged), 1u);
+}
+
 TEST_F(RecordsTest, DamagedKernelTakesItsPlansAlong) {
   ASSERT_TRUE(Publish(1, {10, 11}));
   ASSERT_TRUE(Publish(2, {11}));

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,8 +30,9 @@ class HandClock final : public Clock {
 // The "disk": shared by successive stores.
 struct Disk {
   std::unique_ptr<KvStore> kv = MakeMemoryStore();
-  int writes_until_full = -1;              // negative: never
-  std::optional<std::string> hidden_once;  // the next read of this key finds nothing
+  int writes_until_full = -1;                          // negative: never
+  std::optional<std::string> hidden_once;              // the next read of this key finds nothing
+  std::set<std::pair<Space, std::string>> unreadable;  // the backend answers corruption until they are written again
 };
 
 class DiskStore final : public KvStore {
@@ -42,11 +44,15 @@ class DiskStore final : public KvStore {
       disk_.hidden_once.reset();
       return std::optional<Bytes>();
     }
+    if (disk_.unreadable.contains({space, std::string(key)}))
+      return Fail(ErrorCode::kIntegrityFailure, "block checksum mismatch");
     return disk_.kv->Get(space, key);
   }
   Status Write(const KvBatch& batch) override {
     if (disk_.writes_until_full == 0) return Fail(ErrorCode::kResourceExhausted, "no space left on device");
     if (disk_.writes_until_full > 0) --disk_.writes_until_full;
+    for (const KvBatch::Operation& operation : batch.operations())
+      disk_.unreadable.erase({operation.space, operation.key});
     return disk_.kv->Write(batch);
   }
   Status Sync() override { return {}; }

@@ -207,6 +207,23 @@ TEST_F(WorkerServiceTest, AModelThatNoSizesSatisfyIsRefusedAtItsLoad) {
       << status.error().message;
 }
 
+TEST_F(WorkerServiceTest, OneFileIsOneModelHoweverItsPathIsSpelled) {
+  const char* text = "program \"m\" { func main(%x: f32[4]) -> (%y) { %y : f32[4] = Neg(%x) } }";
+  const std::filesystem::path path = std::filesystem::path(directory_) / "model.kiln";
+  std::ofstream(path) << text;
+  std::ofstream(directory_ + "/other.kiln") << text;
+  std::filesystem::create_symlink(path, directory_ + "/link.kiln");
+  const std::string relative = std::filesystem::relative(path).string();
+  for (const std::string& spelling :
+       {relative, path.string(), directory_ + "/./model.kiln", directory_ + "/link.kiln", "./" + relative}) {
+    const auto reply = CallLoad(*client_, {"m", spelling}, kWaitMs);
+    EXPECT_TRUE(reply.has_value()) << spelling;
+  }
+  const auto other = CallLoad(*client_, {"m", directory_ + "/other.kiln"}, kWaitMs);
+  ASSERT_FALSE(other.has_value());
+  EXPECT_EQ(other.error().code, ErrorCode::kAlreadyExists);
+}
+
 // The thread of loads is held up by a program of so many nodes that it takes its time: what needs a load waits there,
 // and nothing else waits.
 TEST_F(WorkerServiceTest, AVariantThatIsBeingLoadedHoldsUpNoOtherRequest) {
