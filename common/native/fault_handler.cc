@@ -82,7 +82,7 @@ void OnFault(int number, siginfo_t* info, void* context) {
   }
   const CodeRange* range = RangeOf(ProgramCounter(*static_cast<const ucontext_t*>(context)));
   if (range == nullptr) {
-    Say("kiln: a fault outside generated code, a defect of Kiln or damaged memory: signal ");
+    Say("kiln: a fault outside generated code, in Kiln or in a plug-in, or damaged memory: signal ");
     const char digits[] = {static_cast<char>('0' + number / 10), static_cast<char>('0' + number % 10), '\n'};
     Say(digits, sizeof(digits));
     signal(number, SIG_DFL);                // the instruction is tried again, and ends the process

@@ -30,7 +30,11 @@ TEST(RangeAllocator, PlacesBestFitAndJoinsNeighbours) {
 TEST(Arena, BlocksNeverOverlap) {
   Arena arena(size_t{1} << 30);
   std::mt19937 random(7);
-  std::map<BlockId, uint8_t> live;
+  struct Contents {
+    uint8_t byte;
+    size_t bytes;  // asked for
+  };
+  std::map<BlockId, Contents> live;
   for (int i = 0; i < 5000; ++i) {
     if (live.size() < 20 || random() % 2) {
       const size_t bytes = random() % 50000;
@@ -38,17 +42,18 @@ TEST(Arena, BlocksNeverOverlap) {
       ASSERT_TRUE(block);
       EXPECT_EQ(reinterpret_cast<uintptr_t>(arena.data(*block)) % kArenaAlignment, 0u);
       EXPECT_FALSE(live.contains(*block));
-      live[*block] = static_cast<uint8_t>(random());
-      std::memset(arena.data(*block), live[*block], arena.size(*block));
+      EXPECT_GE(arena.size(*block), bytes);
+      live[*block] = {static_cast<uint8_t>(random()), bytes};
+      if (bytes > 0) std::memset(arena.data(*block), live[*block].byte, bytes);
     } else {
       auto victim = std::next(live.begin(), static_cast<ptrdiff_t>(random() % live.size()));
       const uint8_t* bytes = static_cast<const uint8_t*>(arena.data(victim->first));
-      for (size_t k = 0; k < arena.size(victim->first); k += 61) ASSERT_EQ(bytes[k], victim->second);
+      for (size_t k = 0; k < victim->second.bytes; k += 61) ASSERT_EQ(bytes[k], victim->second.byte);
       arena.Release(victim->first);
       live.erase(victim);
     }
   }
-  for (const auto& [block, byte] : live) arena.Release(block);
+  for (const auto& [block, contents] : live) arena.Release(block);
   EXPECT_EQ(arena.stats().used_bytes, 0u);
 }
 

@@ -13,9 +13,10 @@ static int64_t elements(const KilnTensor* tensor) {
   return count;
 }
 
-static const KilnAttribute* find(const KilnPluginCall* call, const char* name) {
+/* NULL also for an attribute of another kind: a model may hold whatever its author wrote. */
+static const KilnAttribute* find(const KilnPluginCall* call, const char* name, char kind) {
   for (size_t i = 0; i < call->attribute_count; ++i)
-    if (strcmp(call->attributes[i].name, name) == 0) return &call->attributes[i];
+    if (strcmp(call->attributes[i].name, name) == 0 && call->attributes[i].kind == kind) return &call->attributes[i];
   return NULL;
 }
 
@@ -26,10 +27,10 @@ static int same_shape(KilnPluginCall* call) {
   return 0;
 }
 static int scale(KilnPluginCall* call) {
-  const KilnAttribute* factor = find(call, "factor");
-  const KilnAttribute* offsets = find(call, "offsets");
-  const KilnAttribute* mode = find(call, "mode");
-  if (factor == NULL || factor->kind != 'f' || mode == NULL || mode->kind != 's' || strcmp(mode->s, "plain scale") != 0) {
+  const KilnAttribute* factor = find(call, "factor", 'f');
+  const KilnAttribute* offsets = find(call, "offsets", 'I');
+  const KilnAttribute* mode = find(call, "mode", 's');
+  if (factor == NULL || mode == NULL || strcmp(mode->s, "plain scale") != 0) {
     snprintf(call->message, call->message_size, "factor and mode are needed");
     return 7;
   }
