@@ -43,7 +43,7 @@ using KernelFunction = Status (*)(KernelCall&);
 
 struct ReferenceKernel {
   KernelFunction run = nullptr;
-  // Whether inputs may have any strides; otherwise the caller passes contiguous ones.
+  // Whether inputs may have any strides, without changing a bit of a result; else the caller passes contiguous ones.
   bool strided_inputs = false;
   // Optional: parse attributes once per resolved step. The result is passed as `prepared`.
   std::shared_ptr<const void> (*prepare)(const Attributes&) = nullptr;
