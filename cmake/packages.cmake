@@ -14,6 +14,9 @@ find_program(FLATC flatc REQUIRED)
 pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq)
+# libzmq's flags name the include directories of what it was built from, which its own header never reads. CMake files them under
+# one property in its first run and under another in the next, so keeping them would compile everything twice.
+set_target_properties(PkgConfig::ZMQ PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "" INTERFACE_COMPILE_OPTIONS "")
 
 # LLVM only ever reaches compile-service/codegen/llvm and what links it.
 find_package(LLVM 19.1 REQUIRED CONFIG HINTS /usr/lib/llvm-19)
