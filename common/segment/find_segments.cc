@@ -148,10 +148,14 @@ class Finder {
     out_.sites.push_back(std::move(site));
   }
 
+  // What the plan of a segment needs itself. A rematerialised node whose value is read behind the segment runs there.
   Mentions MentionsInside(RegionId region, int first, int end) const {
     Mentions inside(program_.symbols);
-    for (int i = first; i < end; ++i)
-      inside.Add(function_, function_.regions[static_cast<size_t>(region)].nodes[static_cast<size_t>(i)]);
+    for (int i = first; i < end; ++i) {
+      const Node& node = function_.regions[static_cast<size_t>(region)].nodes[static_cast<size_t>(i)];
+      const bool runs_behind = IsRematerialised(node.op) && live_.last_use[static_cast<size_t>(node.outputs[0])] >= end;
+      if (!runs_behind) inside.Add(function_, node);
+    }
     return inside;
   }
 
