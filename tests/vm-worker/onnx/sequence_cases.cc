@@ -181,6 +181,14 @@ void AddLoops(std::vector<SequenceCase>& cases) {
                    {{{x, Scalar(3)}, {F({5, 2}, {1, 5, 1, 5, 2, 10, 3, 15, 5, 25})}},
                     {{x, Scalar(0)}, {F({2, 2}, {1, 5, 1, 5})}}}});
 
+  // More trips than a Loop is copied out for.
+  TestModel many(17);
+  many.Input(Tensor32("x", {"n"})).Initializer(IntTensor("trips", {}, {5000})).Initializer(IntTensor("last", {}, {-1}));
+  many.Node("SequenceEmpty", {}, {"none"})
+      .Node("Loop", {"trips", "", "none"}, {"s"}, {GraphAttribute("body", Shifted())});
+  At(Length(many, "s", "length"), "s", "last", "at");
+  cases.push_back({"many_known_trips", many, {{{x}, {Scalar(5000), F({2}, {5000, 5004})}}}});
+
   // Runs while a total is below a limit; the elements are scalars.
   GraphProto body;
   *body.add_input() = Tensor32("i", {}, 7);
@@ -194,9 +202,10 @@ void AddLoops(std::vector<SequenceCase>& cases) {
   for (const char* name : {"goes_on", "more", "longer", "seen"}) body.add_output()->set_name(name);
   TestModel until(17);
   until.Input(Tensor32("step", {})).Input(Tensor32("limit", {})).Initializer(FloatTensor("zero", {}, {0}));
+  until.Initializer(IntTensor("most", {}, {50}));
   until.Node("SequenceEmpty", {}, {"none"})
       .Node("Less", {"zero", "limit"}, {"first"})
-      .Node("Loop", {"", "first", "zero", "none"}, {"total", "s", "trips"}, {GraphAttribute("body", body)});
+      .Node("Loop", {"most", "first", "zero", "none"}, {"total", "s", "trips"}, {GraphAttribute("body", body)});
   until.Output("total").Output("trips");
   Length(Join(until, "s", "y", 0, 1), "s", "length");
   cases.push_back({"until_a_condition",
