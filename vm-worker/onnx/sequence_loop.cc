@@ -1,6 +1,7 @@
 // Loops that carry sequences whose length only running tells. Their states become the tensors that hold the sequences,
-// in forms that hold from trip to trip. A sequence that a body only appends to needs no state: the elements are a scan
-// output of the loop, so that a trip costs an element and not a copy of all that came before.
+// in forms that hold from trip to trip. A sequence that a body only inserts one element into, always at the end or
+// always in front, needs no state: the elements are a scan output of the loop, so that a trip costs an element and not
+// a copy of all that came before.
 #include <algorithm>
 #include <functional>
 
@@ -14,16 +15,19 @@
 namespace kiln::onnx {
 namespace {
 
+// What a body does with a sequence: it inserts one element where all trips do, and nothing else, or something else.
+enum class Inserts : uint8_t { kLast, kFirst, kOtherwise };
+
 struct State {
   ValueId initial;  // a tensor or a sequence
   StateShape shape{TensorDesc{}};
   SequenceForm form;
-  bool appended = false;   // a sequence that the body only inserts one element into, at the end
+  Inserts inserts = Inserts::kOtherwise;
   bool any_dtype = false;  // a sequence that holds what is inserted first
 
   bool is_sequence() const { return IsSequence(initial); }
   // Whether the elements leave the loop as a scan output: the body sees an empty sequence.
-  bool is_collected() const { return is_sequence() && appended && !form.is_joined(); }
+  bool is_collected() const { return is_sequence() && inserts != Inserts::kOtherwise && !form.is_joined(); }
 };
 
 class SequenceLoop {
@@ -33,8 +37,8 @@ class SequenceLoop {
 
   SequenceLoop(ProgramBuilder& b, Body body) : b_(b), body_(std::move(body)), name_(b.node_name()) {}
 
-  Status AddState(ValueId initial, bool appended, bool any_dtype = false) {
-    State state{.initial = initial, .appended = appended, .any_dtype = any_dtype};
+  Status AddState(ValueId initial, Inserts inserts, bool any_dtype = false) {
+    State state{.initial = initial, .inserts = inserts, .any_dtype = any_dtype};
     if (state.is_sequence()) {
       ASSIGN_OR_RETURN(state.form, FormOf(b_, b_.Sequence(initial)));
     } else {
@@ -103,7 +107,7 @@ class SequenceLoop {
     const ImportedSequence& sequence = b_.Sequence(output);
     const bool was_collected = state.is_collected();
     if (was_collected && (sequence.run_time || sequence.elements.size() != 1)) {
-      state.appended = false;
+      state.inserts = Inserts::kOtherwise;
       return false;
     }
     ASSIGN_OR_RETURN(const SequenceForm next, FormOf(b_, sequence, outer_symbols_));
@@ -210,14 +214,18 @@ class SequenceLoop {
     return outputs;
   }
 
-  // What was there before the loop and the elements that its trips gave.
+  // What was there before the loop and the elements that its trips gave, in the sequence's order.
   Result<ValueId> Collected(const State& state, ValueId elements) {
     const ImportedSequence& initial = b_.Sequence(state.initial);
-    if (!initial.run_time && initial.elements.empty()) return FromParts(b_, state.form, {{elements}});
-    ASSIGN_OR_RETURN(const ValueList parts, PartsIn(b_, initial, state.form));
+    const bool in_front = state.inserts == Inserts::kFirst;
     Chain chain(b_);
-    ASSIGN_OR_RETURN(const ValueList whole, chain.Done({chain.Concat({parts[0], elements}, 0)}));
-    return FromParts(b_, state.form, whole);
+    ValueId whole = in_front ? chain.Slice(elements, 0, -1, INT64_MIN, -1) : elements;
+    if (initial.run_time || !initial.elements.empty()) {
+      ASSIGN_OR_RETURN(const ValueList parts, PartsIn(b_, initial, state.form));
+      whole = chain.Concat(in_front ? ValueList{whole, parts[0]} : ValueList{parts[0], whole}, 0);
+    }
+    ASSIGN_OR_RETURN(const ValueList done, chain.Done({whole}));
+    return FromParts(b_, state.form, done);
   }
 
   ProgramBuilder& b_;
@@ -243,17 +251,43 @@ size_t Uses(const GraphProto& graph, const std::string& name) {
   return uses;
 }
 
-// Whether all that a body does with state `i` is to insert one tensor at its end.
-bool OnlyAppends(const GraphProto& body, int i) {
-  if (i + 2 >= body.input_size() || i + 1 >= body.output_size()) return false;
+// Whether a name of a Loop's body is a constant zero.
+Result<bool> IsZero(NodeContext& node, GraphProto& body, const std::string& name) {
+  const auto holds_zero = [&](TensorProto& proto) -> Result<bool> {
+    ASSIGN_OR_RETURN(const Tensor tensor, node.importer.ReadOnce(proto));
+    const std::optional<KnownValues> known = KnownOfTensor(tensor);
+    return known && *known == KnownValues{Dim::Const(0)};
+  };
+  for (TensorProto& proto : *body.mutable_initializer()) {
+    if (proto.name() == name) return holds_zero(proto);
+  }
+  for (NodeProto& inner : *body.mutable_node()) {
+    if (std::ranges::count(inner.output(), name) == 0) continue;
+    const bool is_constant = inner.op_type() == "Constant" && inner.attribute_size() == 1 && inner.attribute(0).has_t();
+    if (!is_constant) return false;
+    return holds_zero(*inner.mutable_attribute(0)->mutable_t());
+  }
+  if (std::ranges::any_of(body.input(), [&](const ValueInfoProto& input) { return input.name() == name; }))
+    return false;
+  const ValueId* outside = node.scope.Find(name);
+  return outside != nullptr && !IsSequence(*outside) && node.b.KnownInts(*outside) == std::vector<int64_t>{0};
+}
+
+// What a Loop's body does with state `i`, a sequence.
+Result<Inserts> InsertsOf(NodeContext& node, GraphProto& body, int i) {
+  if (i + 2 >= body.input_size() || i + 1 >= body.output_size()) return Inserts::kOtherwise;
   const std::string& before = body.input(i + 2).name();
   const std::string& after = body.output(i + 1).name();
-  if (Uses(body, before) != 1 || Uses(body, after) != 1) return false;
-  return std::ranges::any_of(body.node(), [&](const NodeProto& node) {
-    const bool at_end = node.input_size() == 2 || (node.input_size() == 3 && node.input(2).empty());
-    return node.op_type() == "SequenceInsert" && (node.domain().empty() || node.domain() == "ai.onnx") && at_end &&
-           node.input(0) == before && node.output_size() == 1 && node.output(0) == after;
-  });
+  if (Uses(body, before) != 1 || Uses(body, after) != 1) return Inserts::kOtherwise;
+  for (const NodeProto& inner : body.node()) {
+    const bool inserts = inner.op_type() == "SequenceInsert" && (inner.domain().empty() || inner.domain() == "ai.onnx");
+    if (!inserts || inner.input_size() < 2 || inner.input(0) != before) continue;
+    if (inner.output_size() != 1 || inner.output(0) != after) break;
+    if (inner.input_size() == 2 || inner.input(2).empty()) return Inserts::kLast;
+    ASSIGN_OR_RETURN(const bool in_front, IsZero(node, body, inner.input(2)));
+    return in_front ? Inserts::kFirst : Inserts::kOtherwise;
+  }
+  return Inserts::kOtherwise;
 }
 
 }  // namespace
@@ -263,7 +297,11 @@ Result<ValueList> LoopOverSequences(NodeContext& node, GraphProto& body) {
                     [&](const ValueList& inputs) { return node.importer.ImportBody(body, node.scope, inputs); });
   for (size_t i = 2; i < node.inputs.size(); ++i) {
     if (!node.Has(i)) return Fail(ErrorCode::kMalformed, "loop state " + std::to_string(i - 2) + " is missing");
-    RETURN_IF_ERROR(loop.AddState(node.In(i), IsSequence(node.In(i)) && OnlyAppends(body, static_cast<int>(i) - 2)));
+    Inserts inserts = Inserts::kOtherwise;
+    if (IsSequence(node.In(i))) {
+      ASSIGN_OR_RETURN(inserts, InsertsOf(node, body, static_cast<int>(i) - 2));
+    }
+    RETURN_IF_ERROR(loop.AddState(node.In(i), inserts));
   }
   ASSIGN_OR_RETURN(ValueList outputs, loop.Emit(node.In(0), node.In(1)));
   if (outputs.size() >= static_cast<size_t>(node.outputs)) return outputs;
@@ -340,7 +378,7 @@ Result<ValueList> MappedAtRunTime(NodeContext& node, GraphProto& body) {
     return outputs;
   };
   SequenceLoop loop(b, once);
-  for (int i = 0; i < node.outputs; ++i) RETURN_IF_ERROR(loop.AddState(b.AddSequence({}), true, true));
+  for (int i = 0; i < node.outputs; ++i) RETURN_IF_ERROR(loop.AddState(b.AddSequence({}), Inserts::kLast, true));
   return loop.Emit(mapped.trips, kNoValue);
 }
 

@@ -13,22 +13,15 @@ GraphProto LoopBody(const std::function<void(GraphProto&)>& nodes) {
   return body;
 }
 
-Tensor SequenceFloats(const Dims& dims, const std::vector<float>& values) {
-  return Tensor::Of<float>(DType::kF32, dims, std::span<const float>(values));
-}
-Tensor SequenceInts(const Dims& dims, const std::vector<int64_t>& values) {
-  return Tensor::Of<int64_t>(DType::kI64, dims, std::span<const int64_t>(values));
-}
-
 namespace {
 
 using Nodes = google::protobuf::RepeatedPtrField<NodeProto>;
 
 Tensor F(const Dims& dims, const std::vector<float>& values) {
-  return SequenceFloats(dims, values);
+  return Tensor::Of<float>(DType::kF32, dims, std::span<const float>(values));
 }
 Tensor I(const Dims& dims, const std::vector<int64_t>& values) {
-  return SequenceInts(dims, values);
+  return Tensor::Of<int64_t>(DType::kI64, dims, std::span<const int64_t>(values));
 }
 Tensor Scalar(int64_t value) {
   return I({}, {value});
@@ -40,6 +33,9 @@ GraphProto Shifted(const std::string& position = "") {
     Nodes& nodes = *body.mutable_node();
     AddNode(nodes, "Cast", {"i"}, {"f"}, {IntAttribute("to", 1)});
     AddNode(nodes, "Add", {"x", "f"}, {"next"});
+    if (position == "zero_inside") {
+      AddNode(nodes, "Constant", {}, {position}, {TensorAttribute("value", IntTensor("", {}, {0}))});
+    }
     AddNode(nodes, "SequenceInsert", {"s", "next", position}, {"longer"});
   });
 }
@@ -108,18 +104,20 @@ void AddAppends(std::vector<SequenceCase>& cases) {
                    stack,
                    {{{x, Scalar(2)}, {F({2, 2}, {1, 2, 5, 6})}}, {{x, Scalar(0)}, {}, "index 0 is outside axis 0"}}});
 
-  // What was there before the loop stays in front; the Loop of the second model inserts in front of it.
-  for (const bool at_front : {false, true}) {
+  // What was there before the loop, and inserts behind it, in front of it and in it.
+  for (const std::string position : {"", "front", "zero_inside", "last"}) {
     TestModel more(17);
-    more.Input(Tensor32("x", {"n"})).Input(Tensor32("trips", {}, 7)).Initializer(IntTensor("front", {}, {0}));
+    more.Input(Tensor32("x", {"n"})).Input(Tensor32("trips", {}, 7));
+    more.Initializer(IntTensor("front", {}, {0})).Initializer(IntTensor("last", {}, {-1}));
     more.Node("Neg", {"x"}, {"minus"})
         .Node("SequenceConstruct", {"minus", "x"}, {"two"})
-        .Node("Loop", {"trips", "", "two"}, {"s"}, {GraphAttribute("body", Shifted(at_front ? "front" : ""))});
+        .Node("Loop", {"trips", "", "two"}, {"s"}, {GraphAttribute("body", Shifted(position))});
     Length(Join(more, "s", "rows", 0, 1), "s", "length");
-    const std::vector<float> values =
-        at_front ? std::vector<float>{2, 6, 1, 5, -1, -5, 1, 5} : std::vector<float>{-1, -5, 1, 5, 1, 5, 2, 6};
+    std::vector<float> values = {2, 6, 1, 5, -1, -5, 1, 5};
+    if (position.empty()) values = {-1, -5, 1, 5, 1, 5, 2, 6};
+    if (position == "last") values = {-1, -5, 1, 5, 2, 6, 1, 5};
     cases.push_back(
-        {at_front ? "inserted_at_the_front" : "appended_to_some",
+        {position.empty() ? "appended_to_some" : "inserted_at_" + position,
          more,
          {{{x, Scalar(0)}, {F({2, 2}, {-1, -5, 1, 5}), Scalar(2)}}, {{x, Scalar(2)}, {F({4, 2}, values), Scalar(4)}}}});
   }

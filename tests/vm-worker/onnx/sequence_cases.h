@@ -25,7 +25,5 @@ std::vector<SequenceCase> SequenceCases();
 
 // Loop bodies: inputs i, go, s; outputs goes_on, the sequence `longer`.
 GraphProto LoopBody(const std::function<void(GraphProto&)>& nodes);
-Tensor SequenceFloats(const Dims& dims, const std::vector<float>& values);
-Tensor SequenceInts(const Dims& dims, const std::vector<int64_t>& values);
 
 }  // namespace kiln::onnx
