@@ -7,6 +7,7 @@
 #include "compile-service/ir/attention_pattern.h"
 #include "compile-service/lower/byte_product.h"
 #include "compile-service/lower/convolution.h"
+#include "compile-service/lower/lookup.h"
 #include "compile-service/lower/scalar_program.h"
 
 namespace kiln::lower {
@@ -68,6 +69,7 @@ class Fuser {
       for (size_t i = 1; i < nodes.size(); ++i) Join(static_cast<int32_t>(groups_.size()) - 1, nodes[i]);
       return;
     }
+    if (IsLookup(graph_, node)) return Start(GroupKind::kElementwise, n, dims);
     if (IsScalarNode(graph_, node)) {
       if (!JoinScalar(n)) Start(GroupKind::kElementwise, n, dims);
       return;
@@ -176,9 +178,18 @@ class Fuser {
     return all || none;
   }
 
+  // Whether an input of the node is memory that the group makes.
+  bool ReadsFrom(const GraphNode& node, int32_t index) const {
+    return std::ranges::any_of(node.inputs, [&](GraphValueId input) { return input >= 0 && GroupOf(input) == index; });
+  }
+
   bool CanHold(const Group& g, int32_t index, const GraphNode& node) const {
     const std::vector<Dim>& out = graph_.value(node.outputs[0]).dims;
     if (g.nodes.size() >= kGroupNodesMax) return false;
+    if (IsLookup(graph_, node)) {
+      const bool loops = g.kind == GroupKind::kElementwise || g.kind == GroupKind::kRow;
+      return loops && graph_.SameDims(g.dims, out) && !ReadsFrom(node, index);
+    }
     switch (g.kind) {
       case GroupKind::kElementwise:
       case GroupKind::kProduct:
@@ -217,6 +228,7 @@ class Fuser {
     }
     for (auto [from, to] : {std::pair(g, h), std::pair(h, g)}) {
       for (int32_t n : group(from).nodes) {
+        if (IsLookup(graph_, node(n)) && ReadsFrom(node(n), to)) return false;
         for (GraphValueId input : node(n).inputs) {
           if (input < 0) continue;
           const int32_t direct = DirectGroupOf(input), root = GroupOf(input);

@@ -80,7 +80,7 @@ int32_t GroupBody::AddOperand(Operand operand) {
 
 Result<Order> GroupBody::PreferredOrder() {
   for (const Operand& operand : operands_) {
-    if (operand.dims.size() == space_.size() && builder_.graph().SameDims(operand.dims, space_)) {
+    if (!operand.lookup && operand.dims.size() == space_.size() && builder_.graph().SameDims(operand.dims, space_)) {
       return builder_.MemoryOrder(space_, operand.strides);
     }
   }

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "compile-service/lower/emit.h"
+#include "compile-service/lower/lookup.h"
 #include "compile-service/lower/loop_dims.h"
 
 namespace kiln::lower {
@@ -93,6 +94,9 @@ class RowStages {
       const GraphNode node = builder_.graph().nodes[static_cast<size_t>(n)];
       if (IsReduction(node)) {
         RETURN_IF_ERROR(AddReduction(node));
+      } else if (IsLookup(builder_.graph(), node)) {
+        const DType type = ComputeType(builder_.graph().value(node.outputs[0]).dtype);
+        RETURN_IF_ERROR(AddLookup(builder_, body_, arguments_, node, type));
       } else {
         RETURN_IF_ERROR(body_.AddNode(node));
       }
@@ -191,18 +195,54 @@ Result<Operand> RowOperand(PlanBuilder& builder, const Group& group, const Place
   return operand;
 }
 
+// How bits of a width are moved: the integer that is loaded and stored, and what it is in between.
+struct BitsType {
+  DType storage, type;
+};
+BitsType BitsOf(DType dtype) {
+  switch (DTypeBytes(dtype)) {
+    case 1:
+      return {DType::kI8, DType::kI32};
+    case 2:
+      return {DType::kI16, DType::kI32};
+    case 4:
+      return {DType::kI32, DType::kI32};
+    default:
+      return {DType::kI64, DType::kI64};
+  }
+}
+
+// The data of a lookup and what is stored of it as bits.
+void MoveBits(DType dtype, const std::vector<ir::Store>& stores, LoopNestSpec& spec) {
+  const DType storage = BitsOf(dtype).storage;
+  for (const ir::ScalarNode& node : spec.body)
+    if (node.op == ir::ScalarOp::kLoadAt) spec.accesses[static_cast<size_t>(node.index)].storage = storage;
+  for (const ir::Store& store : stores) spec.accesses[static_cast<size_t>(store.access)].storage = storage;
+}
+
 }  // namespace
 
 Status EmitElementwise(PlanBuilder& builder, const Group& group) {
   GroupBody body(builder, group, group.dims);
-  for (int32_t n : group.nodes) RETURN_IF_ERROR(body.AddNode(builder.graph().nodes[static_cast<size_t>(n)]));
+  KernelArguments arguments;
+  bool moves = false;  // one lookup and nothing else: bits of any dtype
+  for (int32_t n : group.nodes) {
+    const GraphNode node = builder.graph().nodes[static_cast<size_t>(n)];
+    if (!IsLookup(builder.graph(), node)) {
+      RETURN_IF_ERROR(body.AddNode(node));
+      continue;
+    }
+    const DType dtype = builder.graph().value(node.outputs[0]).dtype;
+    moves = group.nodes.size() == 1;
+    RETURN_IF_ERROR(AddLookup(builder, body, arguments, node, moves ? BitsOf(dtype).type : ComputeType(dtype)));
+  }
   ASSIGN_OR_RETURN(const Order order, body.PreferredOrder());
   ASSIGN_OR_RETURN(const std::vector<ir::Store> stores, body.StoreEscaping(order));
   const NestLoops loops = ShapeNest(builder, group.dims, {}, order, body.operands());
-  KernelArguments arguments;
   LoopNestSpec spec;
   FillNest(loops, body, arguments, spec);
   spec.body = body.scalars().Take();
+  if (moves) MoveBits(builder.graph().value(body.escaping().front()).dtype, stores, spec);
   spec.stages.push_back({Stage::Kind::kStore, ir::Combine::kSum, 0, Stage::Domain::kFull, stores});
   return builder.AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), RangeOfNest(builder, loops),
                            body.Cost(), body.Text());
@@ -247,27 +287,6 @@ Status EmitRow(PlanBuilder& builder, const Group& group) {
   return builder.AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), RangeOfNest(builder, loops),
                            body.Cost(), body.Text());
 }
-
-namespace {
-
-// How bits of a width are moved: the integer that is loaded and stored, and what it is in between.
-struct BitsType {
-  DType storage, type;
-};
-BitsType BitsOf(DType dtype) {
-  switch (DTypeBytes(dtype)) {
-    case 1:
-      return {DType::kI8, DType::kI32};
-    case 2:
-      return {DType::kI16, DType::kI32};
-    case 4:
-      return {DType::kI32, DType::kI32};
-    default:
-      return {DType::kI64, DType::kI64};
-  }
-}
-
-}  // namespace
 
 Status PlanBuilder::AddBitCast(const Place& from, DType from_dtype, const Place& to, DType to_dtype,
                                const std::vector<Dim>& dims, StepText text) {
