@@ -8,6 +8,7 @@
 #include "compile-service/lower/byte_product.h"
 #include "compile-service/lower/convolution.h"
 #include "compile-service/lower/lookup.h"
+#include "compile-service/lower/positional.h"
 #include "compile-service/lower/scalar_program.h"
 
 namespace kiln::lower {
@@ -70,6 +71,16 @@ class Fuser {
       return;
     }
     if (IsLookup(graph_, node)) return Start(GroupKind::kElementwise, n, dims);
+    if (IsPositional(graph_, node)) {
+      if (node.op == TensorOp::kOneHot || !JoinScalar(n)) Start(GroupKind::kElementwise, n, dims);
+      return;
+    }
+    if (IsArgReduction(graph_, node)) {
+      const GraphValue& x = graph_.value(node.inputs[0]);
+      Start(GroupKind::kRow, n, x.dims);
+      groups_.back().axes = {ir::NormalAxis(node.attributes.Int("axis", 0), x.rank())};
+      return;
+    }
     if (IsScalarNode(graph_, node)) {
       if (!JoinScalar(n)) Start(GroupKind::kElementwise, n, dims);
       return;
@@ -178,6 +189,12 @@ class Fuser {
     return all || none;
   }
 
+  // Whether the node's inputs are memory: it reads them at other places than its own, or more than once and bit for
+  // bit.
+  bool ReadsMemory(const GraphNode& node) const {
+    return IsLookup(graph_, node) || node.op == TensorOp::kOneHot || IsArgReduction(graph_, node);
+  }
+
   // Whether an input of the node is memory that the group makes.
   bool ReadsFrom(const GraphNode& node, int32_t index) const {
     return std::ranges::any_of(node.inputs, [&](GraphValueId input) { return input >= 0 && GroupOf(input) == index; });
@@ -186,9 +203,9 @@ class Fuser {
   bool CanHold(const Group& g, int32_t index, const GraphNode& node) const {
     const std::vector<Dim>& out = graph_.value(node.outputs[0]).dims;
     if (g.nodes.size() >= kGroupNodesMax) return false;
-    if (IsLookup(graph_, node)) {
+    if (ReadsMemory(node) || IsPositional(graph_, node)) {
       const bool loops = g.kind == GroupKind::kElementwise || g.kind == GroupKind::kRow;
-      return loops && graph_.SameDims(g.dims, out) && !ReadsFrom(node, index);
+      return loops && graph_.SameDims(g.dims, out) && !(ReadsMemory(node) && ReadsFrom(node, index));
     }
     switch (g.kind) {
       case GroupKind::kElementwise:
@@ -228,7 +245,7 @@ class Fuser {
     }
     for (auto [from, to] : {std::pair(g, h), std::pair(h, g)}) {
       for (int32_t n : group(from).nodes) {
-        if (IsLookup(graph_, node(n)) && ReadsFrom(node(n), to)) return false;
+        if (ReadsMemory(node(n)) && ReadsFrom(node(n), to)) return false;
         for (GraphValueId input : node(n).inputs) {
           if (input < 0) continue;
           const int32_t direct = DirectGroupOf(input), root = GroupOf(input);
