@@ -82,6 +82,7 @@ class Fuser {
       return;
     }
     if (IsScalarNode(graph_, node)) {
+      if (!Broadcasts(node, dims)) return Start(GroupKind::kReference, n, dims);
       if (!JoinScalar(n)) Start(GroupKind::kElementwise, n, dims);
       return;
     }
@@ -106,6 +107,20 @@ class Fuser {
     if (IsCopies(node)) return Start(GroupKind::kCopies, n, dims);
     if (OpInfo(node.op).family == OpFamily::kRecurrent) return Start(GroupKind::kRecurrent, n, dims);
     Start(GroupKind::kReference, n, dims);
+  }
+
+  // Whether every input is known to be read along every dim of the output, or to be 1 there. A node that is not would
+  // take the kernel of its group with it.
+  bool Broadcasts(const GraphNode& node, const std::vector<Dim>& out) const {
+    return std::ranges::all_of(node.inputs, [&](GraphValueId input) {
+      if (input < 0) return true;
+      const std::vector<Dim>& dims = graph_.value(input).dims;
+      if (dims.size() > out.size()) return false;
+      for (size_t i = 0; i < dims.size(); ++i)
+        if (!graph_.IsOne(dims[i]) && !graph_.symbols.ProvenEqual(dims[i], out[out.size() - dims.size() + i]))
+          return false;
+      return true;
+    });
   }
 
   bool IsCopies(const GraphNode& node) const {
@@ -203,6 +218,8 @@ class Fuser {
   bool CanHold(const Group& g, int32_t index, const GraphNode& node) const {
     const std::vector<Dim>& out = graph_.value(node.outputs[0]).dims;
     if (g.nodes.size() >= kGroupNodesMax) return false;
+    // What two dims are both known to equal need not make them known to be equal.
+    if (IsScalarNode(graph_, node) && !Broadcasts(node, g.dims)) return false;
     if (ReadsMemory(node) || IsPositional(graph_, node)) {
       const bool loops = g.kind == GroupKind::kElementwise || g.kind == GroupKind::kRow;
       return loops && graph_.SameDims(g.dims, out) && !(ReadsMemory(node) && ReadsFrom(node, index));

@@ -70,7 +70,7 @@ class LookupTest : public testing::FleetTest {
   }
 };
 
-TEST_F(LookupTest, IndicesOutsideTheTableAreTheInterpretersErrorBeforeAndAfterThePlanArrives) {
+TEST_F(LookupTest, BadIndicesKeepTheirErrorAndThePlan) {
   if (HostTargets().empty()) GTEST_SKIP() << "no kernels are made for this processor";
   std::filesystem::create_directories(directory_);
   RpcClient* worker = StartWorker({"--model", "m=" + WriteModel(directory_)});

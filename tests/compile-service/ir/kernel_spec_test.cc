@@ -320,7 +320,7 @@ TEST(VerifySpec, RefusesEveryKindOfMistake) {
 
 // The same of a load at a position: body is position, extent, stride, LoadAt.
 const BadCase kBadLoadsAt[] = {
-    {"access", [](ir::LoopNestSpec& n, KernelSpec&) { n.body[3].index = 2; }},
+    {"access", [](ir::LoopNestSpec& n, KernelSpec&) { n.body[3].index = 3; }},
     {"stored memory", [](ir::LoopNestSpec& n, KernelSpec&) { n.body[3].index = 1; }},
     {"position type", [](ir::LoopNestSpec& n, KernelSpec&) { n.body[0] = {ScalarOp::kConstant, DType::kI32}; }},
     {"loaded extent", [](ir::LoopNestSpec& n, KernelSpec&) { n.body[3].b = 0; }},
