@@ -87,6 +87,8 @@ std::vector<InPlaceOperand> PairsOf(const LoopNestSpec& nest) {
     AddLoads(nest.body, nest.accesses, roots, s, &uses);
   }
   for (int32_t pointer : partly) uses.erase(pointer);
+  for (const ScalarNode& node : nest.body)  // read at other points than its own
+    if (node.op == ScalarOp::kLoadAt) uses.erase(nest.accesses[static_cast<size_t>(node.index)].pointer);
   std::vector<SpecInt> extents = nest.outer;
   extents.insert(extents.end(), nest.reduce.begin(), nest.reduce.end());
   extents.push_back(nest.inner);

@@ -10,7 +10,7 @@
 //   order for one outer point (or one block of the inner dim); no stage behind the first store to the result loads the
 //   operand. Epilogues of contractions and windows run once per element, when its sum is complete, loads before stores;
 //   sums that wait do so in the kernel's own memory.
-// - Nothing else reads it: the operand is no factor, window input, weight or row of zeros.
+// - Nothing else reads it: the operand is no factor, window input, weight or row of zeros, and no table of a lookup.
 // Code generation relies on none of these pointers being distinct: it emits no alias metadata, and loads ahead of a
 // store only what is no later stage's.
 #pragma once

@@ -22,6 +22,7 @@ namespace {
 constexpr int64_t kTrialBytesMax = int64_t{256} << 20;
 constexpr int64_t kFirstTrialOperationsMax = 4'000'000;  // the observed call is tried more than those around it
 constexpr int64_t kTrialOperationsMax = 1'000'000;
+constexpr int64_t kTableElementsMax = 1 << 20, kTableEntriesMin = 64;  // of tables that are read at positions
 constexpr int64_t kInPlaceOperationsMax = 200'000;  // the same calls once more
 constexpr int kSampledParts = 3;
 // Products of a recurrence are evaluated faster than other arithmetic; its errors show after a few steps.
@@ -87,7 +88,8 @@ struct TrialBuffer {
   // Inputs of an unchanged size are kept: weights are filled once.
   bool Holds(const PointerExtent& wanted, double want_largest) const {
     return expected != nullptr && !extent.written && !wanted.written && largest == 0 && want_largest == 0 &&
-           extent.dtype == wanted.dtype && extent.elements == wanted.elements && extent.before == wanted.before;
+           extent.dtype == wanted.dtype && extent.elements == wanted.elements && extent.before == wanted.before &&
+           extent.entries == wanted.entries;
   }
   // False when there is no memory.
   bool Fill(const PointerExtent& wanted, double want_largest, std::mt19937_64& random) {
@@ -111,6 +113,29 @@ struct TrialBuffer {
   }
 };
 
+// Whether an argument is an extent or a stride of the nest itself.
+bool ShapesNest(const ir::LoopNestSpec& nest, int32_t argument) {
+  const ir::SpecInt wanted = ir::SpecInt::Argument(argument);
+  const auto has = [&](const std::vector<ir::SpecInt>& list) { return std::ranges::count(list, wanted) > 0; };
+  return has(nest.outer) || has(nest.reduce) || nest.inner == wanted ||
+         std::ranges::any_of(nest.accesses, [&](const ir::Access& access) { return has(access.strides); });
+}
+
+// A table that is read at positions needs no more entries than make them differ.
+std::vector<int64_t> WithSmallTables(const ir::LoopNestSpec& nest, std::vector<int64_t> dims) {
+  for (const ir::ScalarNode& node : nest.body) {
+    if (node.op != ir::ScalarOp::kLoadAt) continue;
+    const ir::ScalarNode& extent = nest.body[static_cast<size_t>(node.b)];
+    const ir::ScalarNode& stride = nest.body[static_cast<size_t>(node.c)];
+    if (extent.op != ir::ScalarOp::kArgument || ShapesNest(nest, extent.index)) continue;
+    const int64_t step =
+        stride.op == ir::ScalarOp::kArgument ? dims[static_cast<size_t>(stride.index)] : stride.integer;
+    int64_t& entries = dims[static_cast<size_t>(extent.index)];
+    entries = std::min(entries, std::max(kTableEntriesMin, kTableElementsMax / std::max<int64_t>(1, std::abs(step))));
+  }
+  return dims;
+}
+
 // `result` begins with what `operand` holds, and the kernel finds both in one place. False when they do not fit.
 bool ShareMemory(const TrialBuffer& operand, TrialBuffer& result) {
   const PointerExtent &from = operand.extent, &to = result.extent;
@@ -125,6 +150,8 @@ bool ShareMemory(const TrialBuffer& operand, TrialBuffer& result) {
 
 // A recurrence too long for a trial is a recurrence of fewer steps.
 std::vector<int64_t> Affordable(const ir::KernelSpec& spec, std::vector<int64_t> dims, int lanes, int64_t operations) {
+  const auto* nest = std::get_if<ir::LoopNestSpec>(&spec.kernel);
+  if (nest != nullptr && dims.size() == static_cast<size_t>(spec.dims)) return WithSmallTables(*nest, std::move(dims));
   const auto* recurrent = std::get_if<ir::RecurrentSpec>(&spec.kernel);
   if (recurrent == nullptr || !recurrent->time.is_argument || dims.size() != static_cast<size_t>(spec.dims))
     return dims;
