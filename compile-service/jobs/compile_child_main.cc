@@ -115,7 +115,7 @@ int Replay(const char* path) {
     std::printf("done: %zu bytes of answer\n", answer->payload.size());
     return 0;
   }
-  std::fprintf(stderr, "%s\n", ToString(answer.error()).c_str());
+  std::fprintf(stderr, "%s\n", Printable(ToString(answer.error())).c_str());
   return ErrorExitCode(answer.error().code);
 }
 

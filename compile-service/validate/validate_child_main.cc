@@ -112,7 +112,7 @@ int Replay(const char* path) {
     std::printf("the kernel passed %u trials\n", answer->trials);
     return 0;
   }
-  std::fprintf(stderr, "%s\n", ToString(answer.error()).c_str());
+  std::fprintf(stderr, "%s\n", Printable(ToString(answer.error())).c_str());
   return ErrorExitCode(answer.error().code);
 }
 

@@ -92,9 +92,10 @@ void TierController::SendRequest(ModelState& state, Group& group, const PlanWish
     spdlog::info("model {}: segment {}: asking for an exact plan: {}", state.model->name(), group.id.ShortHex(),
                  ForecastText(wish.forecast));
   else
-    spdlog::info("model {}: segment {} is hot ({} runs, {:.1f} ms interpreted); asking for a {} plan",
+    spdlog::info("model {}: segment {} is hot ({} runs, {:.1f} ms interpreted); asking for {} {} plan",
                  state.model->name(), group.id.ShortHex(), group.profile.interpreted_calls,
-                 static_cast<double>(group.profile.interpreted_ns) / 1e6, PlanTierName(wish.tier));
+                 static_cast<double>(group.profile.interpreted_ns) / 1e6, wish.tier == PlanTier::kExact ? "an" : "a",
+                 PlanTierName(wish.tier));
   services_->Compile(request, ToGroup(state, group, &TierController::OnCompiled));
 }
 
@@ -139,11 +140,15 @@ void TierController::OnTuned(ModelState& state, Group& group, const Result<Compi
     ++stats_.compile_failures;
     group.tuned.refusal = ToString(reply.error());
     spdlog::info("segment {}: no tuned plan: {}", group.id.ShortHex(), group.tuned.refusal);
-    if (IsTransient(reply.error().code)) {
+    // Of replicas on several targets one refuses what another does: whoever answers the second time is believed.
+    const bool elsewhere = reply.error().code == ErrorCode::kTargetMismatch && !group.tuned.elsewhere;
+    if (IsTransient(reply.error().code) || elsewhere) {
+      group.tuned.elsewhere |= elsewhere;
       group.tuned.retry_ns = Now() + kBackoffMaxMs * 1'000'000;
       return;
     }
   }
+  group.tuned.elsewhere = false;
   if (group.tuned.request_general) {
     group.tuned.general = true;
   } else {

@@ -43,8 +43,9 @@ struct TunedRequests {
   std::vector<int64_t> request_values;
   bool general = false;  // asked, whatever became of it
   std::set<std::vector<int64_t>> exact;
-  int64_t retry_ns = 0;  // after a compile service that was busy or away
-  std::string refusal;   // the last reason, for explain
+  int64_t retry_ns = 0;    // after a compile service that was busy or away
+  bool elsewhere = false;  // the last answer came from a replica on another target: another one may take it
+  std::string refusal;     // the last reason, for explain
 };
 
 // What this worker has asked for of the range tier.

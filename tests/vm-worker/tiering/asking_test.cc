@@ -201,13 +201,36 @@ TEST(Asking, ATunedPlanHasTheRoomOfItsTwin) {
 TEST(Asking, ATunedPlanThatIsRefusedIsAskedForOnceAndChangesNothing) {
   SteppedWorker worker(AskingForTuned());
   worker.Live(1'000);
-  worker.fleet.compile_fails = ErrorCode::kTargetMismatch;
+  worker.fleet.compile_fails = ErrorCode::kUnsupported;
   worker.call_clock.reading_ns = 2'000'000;
   worker.Live(60'000);
   EXPECT_EQ(std::ranges::count(worker.fleet.compile_tiers, PlanTier::kTuned), 1);
   EXPECT_NE(worker.Status().tuned_refusal, "");
   EXPECT_EQ(worker.Status().published.size(), 1u);
   EXPECT_GT(worker.ByPlan(), 0u);
+}
+
+// Replicas of the compile service may be hosts of several targets: one that refuses is not all of them.
+TEST(Asking, ATunedPlanThatAReplicaOnAnotherTargetRefusesIsAskedForOnceMore) {
+  for (const bool another_takes_it : {true, false}) {
+    SteppedWorker worker(AskingForTuned());
+    worker.Live(1'000);
+    worker.fleet.compile_fails = ErrorCode::kTargetMismatch;
+    worker.call_clock.reading_ns = 2'000'000;
+    const auto tuned_asked = [&] { return std::ranges::count(worker.fleet.compile_tiers, PlanTier::kTuned); };
+    for (int i = 0; i < 400 && tuned_asked() < 1; ++i) worker.Live(1'000);
+    ASSERT_EQ(tuned_asked(), 1);
+    EXPECT_NE(worker.Status().tuned_refusal, "");
+    if (another_takes_it) worker.fleet.compile_fails.reset();
+    worker.Live(150'000);
+    if (another_takes_it) {
+      EXPECT_GE(TunedPublished(worker), 1u);
+    } else {
+      EXPECT_EQ(tuned_asked(), 2);
+      EXPECT_EQ(TunedPublished(worker), 0u);
+    }
+    EXPECT_EQ(worker.wrong_answers, 0u);
+  }
 }
 
 TEST(Asking, ACallThatAPlanAdmitsAndThatHasNoMemoryForItIsBookedAsThatAndTriedAgain) {
