@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 
+#include "common/base/printable.h"
 #include "common/compile_api/compile_api.h"
 #include "common/segment/segment.h"
 #include "compile-service/codegen/disassembler/disassembler.h"

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "common/base/printable.h"
 #include "compile-service/jobs/job_codec.h"
 #include "compile-service/jobs/replay_files.h"
 #include "compile-service/validate/idle_core.h"
