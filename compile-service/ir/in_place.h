@@ -5,11 +5,10 @@
 //   store, and no stride is 0 over a loop of more than one turn. So element e of the operand and of the result have one
 //   address, and belong to one point of the loops. Points of different parts of the range, hence different threads,
 //   touch different elements.
-// - Read first: a point's operand is loaded before its result is stored, and never after. Loop nests run their stages
-// in
-//   order for one outer point (or one block of the inner dim); no stage behind the first store to the result loads the
-//   operand. Epilogues of contractions and windows run once per element, when its sum is complete, loads before stores;
-//   sums that wait do so in the kernel's own memory.
+// - Read first: a point's operand is loaded before its result is stored, and never after. Loop nests run their
+//   stages in order for one outer point (or one block of the inner dim); no stage behind the first store to the result
+//   loads the operand. Epilogues of contractions and windows run once per element, when its sum is complete, loads
+//   before stores; sums that wait do so in the kernel's own memory.
 // - Nothing else reads it: the operand is no factor, window input, weight or row of zeros, and no table of a lookup.
 // Code generation relies on none of these pointers being distinct: it emits no alias metadata, and loads ahead of a
 // store only what is no later stage's.

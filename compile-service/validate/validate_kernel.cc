@@ -23,7 +23,7 @@ constexpr int64_t kTrialBytesMax = int64_t{256} << 20;
 constexpr int64_t kFirstTrialOperationsMax = 4'000'000;  // the observed call is tried more than those around it
 constexpr int64_t kTrialOperationsMax = 1'000'000;
 constexpr int64_t kTableElementsMax = 1 << 20, kTableEntriesMin = 64;  // of tables that are read at positions
-constexpr int64_t kInPlaceOperationsMax = 200'000;  // the same calls once more
+constexpr int64_t kInPlaceOperationsMax = 200'000;                     // the same calls once more
 constexpr int kSampledParts = 3;
 // Products of a recurrence are evaluated faster than other arithmetic; its errors show after a few steps.
 constexpr int64_t kRecurrenceFactor = 8, kRecurrenceStepsMin = 5;
