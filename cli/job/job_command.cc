@@ -25,7 +25,7 @@ namespace kiln::cli {
 namespace {
 
 constexpr const char* kModelName = "recogniser";
-constexpr int64_t kLoadDeadlineMs = 120'000;
+constexpr int64_t kLoadDeadlineMs = 120'000, kConnectWaitMs = 2'000;
 constexpr double kJoinedKernelShareMin = 0.95;
 constexpr double kUnseenShareMin = 0.30;
 constexpr size_t kShownTexts = 4;
@@ -113,7 +113,7 @@ Status Job::Prepare() {
 Result<std::unique_ptr<RpcClient>> Job::Load(const std::string& endpoint, const std::string& name) {
   const std::string path = std::filesystem::absolute(flags_.model).string();
   const int64_t start = SystemClock().NowNs();
-  ASSIGN_OR_RETURN(auto client, ConnectTool(*loop_, endpoint, flags_.keys, "worker"));
+  ASSIGN_OR_RETURN(auto client, ConnectTool(*loop_, endpoint, flags_.keys, "worker", kConnectWaitMs));
   ASSIGN_OR_RETURN(LoadReply loaded, CallLoad(*client, {kModelName, path}, kLoadDeadlineMs));
   if (loaded.inputs.size() != 1)
     return Fail(ErrorCode::kInvalidArgument,

@@ -62,6 +62,9 @@ Status CheckBuffers(const Plan& plan) {
     const std::string name = "plan buffer " + std::to_string(i);
     if (buffer.first_step < 0 || buffer.last_step < buffer.first_step)
       return Fail(ErrorCode::kMalformed, name + " has an empty life");
+    if (static_cast<size_t>(buffer.last_step) >= std::max<size_t>(1, plan.steps.size()))
+      return Fail(ErrorCode::kMalformed, name + " is alive until step " + std::to_string(buffer.last_step) + " of " +
+                                             std::to_string(plan.steps.size()));
     if (buffer.in_place_of == -1) continue;
     RETURN_IF_ERROR(CheckIndex(buffer.in_place_of, plan.buffers.size(), name + " takes the place of buffer"));
     const auto from = static_cast<size_t>(buffer.in_place_of), step = static_cast<size_t>(buffer.first_step);

@@ -191,18 +191,19 @@ class Emitter {
     for (ValueId output : range.outputs)
       if (facts_.is_unproven(function_index_, output) && !definitions_.Defines(function_index_, output))
         unproven.push_back(output);
+    const std::set<SymbolId> inside = DefinedInside(range);
     if (unproven.empty()) {
       code_.Patch(taken);
       code_.Patch(matched);
-      for (ValueId output : range.outputs) BindShape(output, false);
+      for (ValueId output : range.outputs) BindBehind(inside, output, false);
     } else {
       const size_t computed = EmitJump();
       code_.Patch(taken);
-      EmitAfterPlan(range, unproven);
+      EmitAfterPlan(range, inside, unproven);
       const size_t past = EmitJump();
       code_.Patch(computed);
       code_.Patch(matched);
-      for (ValueId output : range.outputs) BindShape(output, false);
+      for (ValueId output : range.outputs) BindBehind(inside, output, false);
       code_.Patch(past);
     }
     for (ValueId output : range.outputs)
@@ -211,23 +212,38 @@ class Emitter {
   }
 
   // Where a plan goes on: what it made is held to the sizes that nothing proves. The variant form has done so where the
-  // nodes are, the static form when it was made. Symbols that only the inside of the segment shows say nothing here.
-  void EmitAfterPlan(const SegmentRange& range, std::span<const ValueId> unproven) {
+  // nodes are, the static form when it was made.
+  void EmitAfterPlan(const SegmentRange& range, const std::set<SymbolId>& inside, std::span<const ValueId> unproven) {
+    for (ValueId output : range.outputs) BindBehind(inside, output, false);
+    for (ValueId output : unproven) BindBehind(inside, output, true);
+  }
+
+  // Symbols that only the inside of the segment shows.
+  std::set<SymbolId> DefinedInside(const SegmentRange& range) const {
     const std::set<ValueId> leaves(range.outputs.begin(), range.outputs.end());
     std::set<SymbolId> inside;
     for (int i = range.first_node; i < range.end_node; ++i)
       for (ValueId output : NodeAt(range.region, i).outputs)
         if (output != kNoValue && !leaves.contains(output)) AddDefined(output, &inside);
-    for (ValueId output : range.outputs) BindShape(output, false);
-    for (ValueId output : unproven) {
-      BindShape(output, true);
-      ShapeBinding& binding = out_.bindings.back();
-      const std::vector<Dim>& dims = *function_.values[static_cast<size_t>(output)].desc.dims;
-      binding.unbound.resize(dims.size());
-      for (size_t d = 0; d < dims.size(); ++d)
-        for (SymbolId id : program_.symbols.SymbolsOf(dims[d]))
-          if (inside.contains(id)) binding.unbound[d] = true;
-    }
+    return inside;
+  }
+
+  // Behind a segment whose nodes did not run one by one, symbols of its inside have the values of some earlier call.
+  void BindBehind(const std::set<SymbolId>& inside, ValueId output, bool check_always) {
+    const size_t before = out_.bindings.size();
+    BindShape(output, check_always);
+    if (out_.bindings.size() == before || inside.empty()) return;
+    const auto mentions = [&](Dim dim) {
+      return std::ranges::any_of(program_.symbols.SymbolsOf(dim), [&](SymbolId id) { return inside.contains(id); });
+    };
+    ShapeBinding& binding = out_.bindings.back();
+    const std::vector<Dim>& dims = *function_.values[static_cast<size_t>(output)].desc.dims;
+    binding.unbound.resize(dims.size());
+    for (size_t d = 0; d < dims.size(); ++d) binding.unbound[d] = binding.unbound[d] || mentions(dims[d]);
+    std::erase_if(binding.constraints, [&](uint32_t index) {
+      const Constraint& constraint = program_.symbols.constraints()[index];
+      return mentions(constraint.left) || mentions(constraint.right);
+    });
   }
 
   void AddDefined(ValueId value, std::set<SymbolId>* symbols) const {

@@ -297,7 +297,25 @@ void RpcClient::Core::Complete(uint64_t id, std::expected<RpcReply, RpcFailure> 
   node.mapped().done(std::move(outcome));
 }
 
+namespace {
+
+constexpr int64_t kNameWaitMs = 2'000;
+
+// Whether every attempt to connect goes to the same place.
+bool IsOneAddress(std::string_view endpoint) {
+  constexpr std::string_view kTcp = "tcp://";
+  if (!endpoint.starts_with(kTcp)) return true;
+  const std::string_view host = endpoint.substr(kTcp.size(), endpoint.rfind(':') - kTcp.size());
+  return host.starts_with('[') || host.find_first_not_of("0123456789.") == std::string_view::npos;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<RpcClient>> RpcClient::Connect(Loop& loop, RpcClientOptions options) {
+  if (options.refused_at_once && !IsOneAddress(options.endpoint)) {
+    options.refused_at_once = false;
+    if (options.connect_wait_ms == 0) options.connect_wait_ms = kNameWaitMs;
+  }
   auto core = std::make_shared<Core>(loop, std::move(options));
   Status status;
   loop.RunSync([&] {

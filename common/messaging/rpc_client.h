@@ -28,7 +28,8 @@ struct RpcClientOptions {
   // A call that found no connection for this long ends with Unavailable; 0: it waits for one until its deadline.
   int64_t connect_wait_ms = 0;
   // Before the first connection a call ends with Unavailable as soon as an attempt to connect fails: nobody listens
-  // there. For tools, whose user would else wait for a service that is not there.
+  // there. For tools, whose user would else wait for a service that is not there. A host name may stand for several
+  // addresses, or for none just now: then it is connect_wait_ms, 2 s where that is 0.
   bool refused_at_once = false;
   int reconnect_min_ms = 50;
   int reconnect_max_ms = 5000;

@@ -85,7 +85,10 @@ class Binder {
       guards_.push_back(value_dim ? SymbolGuard{} : guard);
     }
     for (const Constraint& constraint : declared.constraints()) {
-      if (UsesValueDim(constraint.left) || UsesValueDim(constraint.right)) continue;
+      if (UsesValueDim(constraint.left) || UsesValueDim(constraint.right)) {
+        open_constraints_.push_back(constraint);
+        continue;
+      }
       graph_.symbols.AddConstraint({constraint.kind, Translate(constraint.left), Translate(constraint.right)});
     }
     return {};
@@ -255,6 +258,7 @@ class Binder {
 
   // Whether every symbol of a dim of the body has its meaning by now.
   bool IsBound(Dim dim) const {
+    if (!segment_.body.symbols.ProvenEqual(dim, dim)) return false;  // past the limits of expressions: it has no value
     for (SymbolId id : segment_.body.symbols.SymbolsOf(dim)) {
       const bool value_dim = segment_.symbols[static_cast<size_t>(id)].kind == SymbolSource::Kind::kValueDim;
       if (value_dim && mapping_[static_cast<size_t>(id)] == graph_.symbols.SymbolDim(id)) return false;
@@ -268,8 +272,29 @@ class Binder {
       if (source.kind == SymbolSource::Kind::kValueDim && source.index == body_value &&
           source.dim < static_cast<int32_t>(dims.size())) {
         mapping_[s] = dims[static_cast<size_t>(source.dim)];
+        RequireFacts(segment_.body.symbols.symbol(static_cast<SymbolId>(s)), mapping_[s]);
       }
     }
+    RequireConstraints();
+  }
+
+  // A size that is shown inside the segment has to be what the symbol may be.
+  void RequireFacts(const Symbol& symbol, Dim dim) {
+    if (!graph_.symbols.ProvenEqual(dim, dim)) return;
+    const Interval bounds = graph_.symbols.Bounds(dim);
+    if (bounds.min < symbol.range.min) Assume({ConstraintKind::kLessEqual, Dim::Const(symbol.range.min), dim});
+    if (bounds.max > symbol.range.max) Assume({ConstraintKind::kLessEqual, dim, Dim::Const(symbol.range.max)});
+    if (graph_.symbols.Divisor(dim) % symbol.divisor != 0)
+      Assume({ConstraintKind::kDivides, Dim::Const(symbol.divisor), dim});
+  }
+
+  // Constraints whose last symbol has got its meaning.
+  void RequireConstraints() {
+    std::erase_if(open_constraints_, [&](const Constraint& constraint) {
+      if (!IsBound(constraint.left) || !IsBound(constraint.right)) return false;
+      Assume({constraint.kind, Translate(constraint.left), Translate(constraint.right)});
+      return true;
+    });
   }
 
   const Segment& segment_;
@@ -278,7 +303,8 @@ class Binder {
   Graph graph_;
   std::vector<Dim> mapping_;  // body symbol to a Dim of graph_.symbols
   std::vector<SymbolGuard> guards_;
-  std::vector<GraphValueId> ids_;  // per value of the body
+  std::vector<GraphValueId> ids_;             // per value of the body
+  std::vector<Constraint> open_constraints_;  // of the body: they mention symbols that are shown inside it
   std::vector<Constraint> assumed_;
 };
 

@@ -70,12 +70,24 @@ std::vector<Dim> IndexStrides(const GraphNode& node, std::vector<Dim> strides, c
   return over;
 }
 
+// Of the axes that are looked up, those that an index moves along: an axis of one entry has any stride, and is never
+// moved along. The last axis where all are such.
+std::vector<size_t> MovedAlong(const std::vector<Dim>& dims, const LookupAxes& axes) {
+  std::vector<size_t> moved;
+  for (size_t d = axes.first; d < axes.first + axes.count; ++d)
+    if (!(dims[d] == Dim::Const(1))) moved.push_back(d);
+  if (moved.empty()) moved.push_back(axes.first + axes.count - 1);
+  return moved;
+}
+
 // The data where tuples of indices are one number: dims [first, first + count) without gaps.
 Result<Place> DataPlace(PlanBuilder& b, const GraphNode& node, const LookupAxes& axes) {
   ASSIGN_OR_RETURN(Place place, b.PlaceOf(node.inputs[0]));
   const std::vector<Dim> dims = b.graph().value(node.inputs[0]).dims;
-  for (size_t d = axes.first; d + 1 < axes.first + axes.count; ++d) {
-    if (!b.symbols().ProvenEqual(place.strides[d], b.symbols().Mul(place.strides[d + 1], dims[d + 1])))
+  const std::vector<size_t> moved = MovedAlong(dims, axes);
+  for (size_t i = 0; i + 1 < moved.size(); ++i) {
+    const size_t outer = moved[i], inner = moved[i + 1];
+    if (!b.symbols().ProvenEqual(place.strides[outer], b.symbols().Mul(place.strides[inner], dims[inner])))
       return b.RowMajorPlace(node.inputs[0]);
   }
   return place;
@@ -108,7 +120,7 @@ class LookupBody {
     Operand operand{place, data.dtype, data.dims, DataStrides(node_, place.strides, axes_, indices.dims.size()), true};
     const int32_t access = body_.AddOperand(std::move(operand));
     const int32_t extent = Integer(arguments_.Argument(entries));
-    const int32_t stride = Integer(arguments_.Stride(place.strides[axes_.first + axes_.count - 1]));
+    const int32_t stride = Integer(arguments_.Stride(place.strides[MovedAlong(data.dims, axes_).back()]));
     body_.Define(node_.outputs[0], scalars().Add({ScalarOp::kLoadAt, type, position, extent, stride, access}));
     return {};
   }

@@ -77,17 +77,35 @@ class ExtentBuilder {
   std::vector<bool> seen_;
 };
 
-// Where the positions of a LoadAt are read: what its first operand is made of by sums and choices.
+SpecInt FixedNumber(const ir::LoopNestSpec& spec, int32_t operand) {
+  const ir::ScalarNode& node = spec.body[static_cast<size_t>(operand)];
+  return node.op == ir::ScalarOp::kArgument ? SpecInt::Argument(node.index) : SpecInt::Const(node.integer);
+}
+
+// Where the positions of a LoadAt are read: what its first operand is made of by sums, products and choices. What is
+// added to a number that is read, so that it counts from the front, is how many there are to choose from.
 void MarkPositions(const ir::LoopNestSpec& spec, int32_t position, int64_t entries, ExtentBuilder& builder) {
+  const auto mark = [&](const ir::ScalarNode& load, int64_t among) {
+    int64_t& marked = builder.at(spec.accesses[static_cast<size_t>(load.index)].pointer).entries;
+    if (among > 0) marked = marked > 0 ? std::min(marked, among) : among;
+  };
+  std::vector<bool> seen(spec.body.size());
   std::vector<int32_t> nodes{position};
   while (!nodes.empty()) {
-    const ir::ScalarNode& node = spec.body[static_cast<size_t>(nodes.back())];
+    const auto at = static_cast<size_t>(nodes.back());
     nodes.pop_back();
-    if (node.op == ir::ScalarOp::kLoad)
-      builder.at(spec.accesses[static_cast<size_t>(node.index)].pointer).entries = entries;
-    const bool passes = node.op == ir::ScalarOp::kAdd || node.op == ir::ScalarOp::kSelect ||
-                        node.op == ir::ScalarOp::kConvert || node.op == ir::ScalarOp::kMin ||
-                        node.op == ir::ScalarOp::kMax;
+    if (seen[at]) continue;
+    seen[at] = true;
+    const ir::ScalarNode& node = spec.body[at];
+    if (node.op == ir::ScalarOp::kLoad) mark(node, entries);
+    if (node.op == ir::ScalarOp::kAdd && spec.body[static_cast<size_t>(node.a)].op == ir::ScalarOp::kLoad) {
+      const ir::ScalarOp added = spec.body[static_cast<size_t>(node.b)].op;
+      if (added == ir::ScalarOp::kArgument || added == ir::ScalarOp::kConstant)
+        mark(spec.body[static_cast<size_t>(node.a)], builder.Value(FixedNumber(spec, node.b)));
+    }
+    const bool passes = node.op == ir::ScalarOp::kAdd || node.op == ir::ScalarOp::kMul ||
+                        node.op == ir::ScalarOp::kSelect || node.op == ir::ScalarOp::kConvert ||
+                        node.op == ir::ScalarOp::kMin || node.op == ir::ScalarOp::kMax;
     for (int32_t operand : {node.a, node.b, node.c})
       if (passes && operand >= 0) nodes.push_back(operand);
   }
@@ -95,16 +113,12 @@ void MarkPositions(const ir::LoopNestSpec& spec, int32_t position, int64_t entri
 
 // A LoadAt reaches as far as its positions, beside the loops.
 Status AddLoadsAt(const ir::LoopNestSpec& spec, std::span<const int64_t> trips, ExtentBuilder& builder) {
-  const auto number = [&](int32_t operand) {
-    const ir::ScalarNode& node = spec.body[static_cast<size_t>(operand)];
-    return node.op == ir::ScalarOp::kArgument ? SpecInt::Argument(node.index) : SpecInt::Const(node.integer);
-  };
   for (const ir::ScalarNode& node : spec.body) {
     if (node.op != ir::ScalarOp::kLoadAt) continue;
     Access access = spec.accesses[static_cast<size_t>(node.index)];
     std::vector<int64_t> box(trips.begin(), trips.end());
-    access.strides.push_back(number(node.c));
-    box.push_back(std::max<int64_t>(1, builder.Value(number(node.b))));
+    access.strides.push_back(FixedNumber(spec, node.c));
+    box.push_back(std::max<int64_t>(1, builder.Value(FixedNumber(spec, node.b))));
     RETURN_IF_ERROR(builder.Add(access, box, false));
     MarkPositions(spec, node.a, box.back(), builder);
   }

@@ -253,9 +253,15 @@ Result<ValueList> LoopNode(NodeContext& node) {
     if (!IsSequence(node.inputs[i])) continue;
     if (i < 2) return Fail(ErrorCode::kMalformed, "the trip count and the condition must be tensors");
     ProgramBuilder::Snapshot snapshot = node.b.Save();
-    ASSIGN_OR_RETURN(std::optional<ValueList> unrolled, UnrolledLoop(node, *graph));
-    if (unrolled) return *std::move(unrolled);
+    const std::string name = node.b.node_name();
+    Result<std::optional<ValueList>> unrolled = UnrolledLoop(node, *graph);
+    const bool too_long = !unrolled.has_value() && unrolled.error().code == ErrorCode::kLimitExceeded;
+    if (!too_long) {
+      if (!unrolled.has_value()) return std::unexpected(unrolled.error());
+      if (*unrolled) return **std::move(unrolled);
+    }
     node.b.Restore(std::move(snapshot));
+    node.b.SetNodeName(name);
     return LoopOverSequences(node, *graph);
   }
   std::vector<StateShape> states;

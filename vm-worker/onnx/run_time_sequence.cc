@@ -46,10 +46,10 @@ class Steps : public Chain {
     return Do(TensorOp::kSlice, {value, start, end, Ints({0})});
   }
   ValueId Front(ValueId value, int64_t axis) {
-    return axis == 0 ? value : Transpose(value, ToFront(RankOf(value), axis));
+    return axis == 0 || value == kNoValue ? value : Transpose(value, ToFront(RankOf(value), axis));
   }
   ValueId Back(ValueId value, int64_t axis) {
-    return axis == 0 ? value : Transpose(value, FromFront(RankOf(value), axis));
+    return axis == 0 || value == kNoValue ? value : Transpose(value, FromFront(RankOf(value), axis));
   }
   // A position as i64[1].
   ValueId Position(ValueId value) { return Cast(Reshape(value, {1}), DType::kI64); }

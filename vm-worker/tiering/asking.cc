@@ -51,7 +51,7 @@ void TierController::Consider(ModelState& state, Group& group) {
     plans.tuned_general |= entry.tuned() && !exact;
     plans.published += entry.published && !group.IsReplaced(entry) ? 1 : 0;
     const Guard& guard = entry.linked.front()->plan().guard;
-    if (!exact && IsBounded(guard, *group.segment) && std::ranges::count(plans.ranges, guard.symbols) == 0)
+    if (!exact && !group.IsGeneral(key, guard) && std::ranges::count(plans.ranges, guard.symbols) == 0)
       plans.ranges.push_back(guard.symbols);
     if (!exact) continue;
     plans.exact.push_back(ExactValues(*entry.linked.front()));
@@ -172,6 +172,7 @@ void TierController::OnCompiled(ModelState& state, Group& group, const Result<Co
     return BackOff(group, IsTransient(reply.error().code) ? MissReason::kNoService : MissReason::kCompileFailed,
                    reply.error());
   }
+  if (exact_wish.empty()) group.general.insert(reply->plan_key);
   group.backoff_ms = 0;
   if (group.trouble == MissReason::kCompileFailed || group.trouble == MissReason::kNoService)
     group.trouble = MissReason::kCold;

@@ -11,10 +11,14 @@ using TakenShapes = std::unordered_map<int, std::vector<ShapeHistogram::Entry>>;
 
 }  // namespace
 
+bool Group::IsGeneral(const PlanKey& key, const Guard& guard) const {
+  return !IsBounded(guard, *segment) || general.contains(key);
+}
+
 bool Group::HasGeneric(std::string_view target) const {
   return std::any_of(plans.begin(), plans.end(), [&](const auto& plan) {
     const LinkedPlan& linked = *plan.second.linked.front();
-    return (target.empty() || linked.plan().target == target) && !IsBounded(linked.plan().guard, *segment);
+    return (target.empty() || linked.plan().target == target) && IsGeneral(plan.first, linked.plan().guard);
   });
 }
 

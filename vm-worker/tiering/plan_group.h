@@ -68,6 +68,7 @@ struct Group {
   const Segment* segment = nullptr;
   std::vector<size_t> sites;
   std::map<PlanKey, PlanEntry> plans;
+  std::set<PlanKey> general;  // what the compile service made for all shapes, which an op may hold to fewer
   RejectedPlans rejected;
   std::map<PlanKey, Fetching> fetching;
   SegmentProfile profile;
@@ -97,8 +98,11 @@ struct Group {
   double use = 0;  // calls by plan, the older the less
   uint64_t counted_calls = 0, counted_not_run = 0;
 
-  // Whether a plan stands in for all shapes: one that holds for all that the segment declares, which is the only kind
-  // that a segment without symbols has. `target` empty: of any rung of the ladder.
+  // Whether a plan is the one for all shapes: it holds for all that the segment declares, or for as many as an op in it
+  // admits.
+  bool IsGeneral(const PlanKey& key, const Guard& guard) const;
+  // Whether a plan stands in for all shapes, which is the only kind that a segment without symbols has. `target` empty:
+  // of any rung of the ladder.
   bool HasGeneric(std::string_view target = {}) const;
   // Why calls are interpreted now, when they are.
   MissReason Reason() const;

@@ -147,7 +147,8 @@ ShadowVerdict CheckShadow(const ShadowSample& sample, const std::atomic<bool>* s
   verdict.detail = checked.error().message;
   if (faulted) {
     verdict.outcome = ShadowOutcome::kFault;
-  } else if (checked.error().code == ErrorCode::kResourceExhausted || verdict.answered_by_plan) {
+  } else if (checked.error().code == ErrorCode::kResourceExhausted || checked.error().code == ErrorCode::kOutOfRange ||
+             verdict.answered_by_plan) {  // a number that the plan checks and the interpreter never reads says nothing
     verdict.outcome = ShadowOutcome::kUndecided;
   } else {
     verdict.outcome = ShadowOutcome::kMismatch;  // the interpreter answered what the plan refuses

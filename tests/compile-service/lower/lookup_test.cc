@@ -176,6 +176,38 @@ TEST_P(Lookups, OutsideIndicesAreTheOpsError) {
   }
 }
 
+// An axis of one entry has whatever stride its view left there: tuples do not move along it.
+TEST(Lookup, TuplesOverAxesOfOneEntry) {
+  const std::pair<std::string, std::string> views[] = {
+      {"f32[n, 3]",
+       "%axes : i64[1] = Constant() {value = @one}\n %r : f32[n, 1, 3] = Unsqueeze(%s, %axes)\n"
+       "%y : f32[m, 3] = GatherND(%r, %two)"},
+      {"f32[1, n, 5]", "%r : f32[n, 1, 5] = Transpose(%s) {perm = [1, 0, 2]}\n%y : f32[m, 5] = GatherND(%r, %two)"},
+      {"f32[n, 4]",
+       "%axes : i64[1] = Constant() {value = @last}\n %r : f32[n, 4, 1] = Unsqueeze(%s, %axes)\n"
+       "%y : f32[m] = GatherND(%r, %three)"},
+  };
+  for (const auto& [data, nodes] : views) {
+    const std::string text = R"(program "p" { symbol n in [4, 64]
+      symbol m in [1, 64]
+      constant none : i64[] = [0]
+      constant one : i64[1] = [1]
+      constant last : i64[1] = [2]
+      func main(%x: )" + data +
+                             R"(, %i: i64[m, 1]) -> (%y) {
+        %none : i64[] = Constant() {value = @none}
+        %z : i64[m, 1] = Mul(%i, %none)
+        %two : i64[m, 2] = Concat(%i, %z) {axis = 1}
+        %three : i64[m, 3] = Concat(%i, %i, %z) {axis = 1}
+        %s : )" + data + " = Sigmoid(%x)\n" +
+                             nodes + "\n} }";
+    SCOPED_TRACE(text);
+    const auto runners = CompiledRunners();
+    CheckSegment(SegmentOf(text),
+                 {.shapes = {{4, 5}, {19, 4}}, .targets = {Target::kX86V4, Target::kX86V2}, .runner = runners});
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, Lookups, ::testing::ValuesIn(kCases),
                          [](const auto& info) { return std::string(info.param.name); });
 

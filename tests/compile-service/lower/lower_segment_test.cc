@@ -331,6 +331,30 @@ TEST(LowerSegment, StatedSizesThatNothingProvesArePartOfTheGuard) {
   EXPECT_EQ(refused.error().code, ErrorCode::kShapeMismatch);
 }
 
+// What a symbol may be that only the inside of the segment shows.
+TEST(LowerSegment, BoundsOfSymbolsShownInsideArePartOfTheGuard) {
+  const Result<Program> program = ParseProgram(R"(program "p" { symbol n symbol m in [2, 8] divisor 2
+      func main(%x: f32[n]) -> (%y) {
+        %u : f32[m] = Relu(%x)
+        %y : f32[1] = ReduceSum(%u) } })");
+  ASSERT_TRUE(program.has_value()) << ToString(program.error());
+  const Segment segment = CanonicalSegment(*program, FindSegments(*program).at(0)).value();
+  ASSERT_EQ(segment.symbols.size(), 2u);
+  const Result<lower::LoweredSegment> lowered =
+      lower::LowerSegment({segment, Target::kX86V3, NumericMode::kDefault, {4, 4}, {}});
+  ASSERT_TRUE(lowered.has_value()) << ToString(lowered.error());
+  const auto holds = [&](int64_t n) {
+    const Plan& plan = lowered->plan;
+    return std::ranges::all_of(plan.guard.constraints, [&](const Constraint& c) {
+      const std::vector<int64_t> values(plan.symbols.symbol_count(), n);
+      return Holds(c.kind, plan.symbols.Evaluate(c.left, values).value(),
+                   plan.symbols.Evaluate(c.right, values).value());
+    });
+  };
+  for (int64_t n : {2, 4, 8}) EXPECT_TRUE(holds(n)) << n;
+  for (int64_t n : {0, 1, 3, 9, 10}) EXPECT_FALSE(holds(n)) << n;
+}
+
 TEST(LowerSegment, ExactPlansReuseTheGenericPlansKernels) {
   const Segment segment = SegmentOf(kCases[5].text);
   const lower::LowerRequest generic{segment, Target::kX86V4, NumericMode::kDefault, {100}, {}};

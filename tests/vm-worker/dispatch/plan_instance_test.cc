@@ -275,6 +275,7 @@ TEST(PlanCodec, APlaceThatIsNotFreeIsRefused) {
       {"each other's", [](Plan& plan) { plan.buffers[0].in_place_of = 1; }},
       {"a taken one", [](Plan& plan) { plan.buffers.push_back({plan.buffers[0].bytes, 1, 2, 0}); }},
       {"in a reference step", [](Plan& plan) { plan.steps[1].step = ReferenceStep{TensorOp::kRelu, {}, {2}, {3}}; }},
+      {"alive behind the last step", [](Plan& plan) { plan.buffers.push_back({Dim::Const(64), 0, INT32_MAX}); }},
       {"behind the last step", [](Plan& plan) { plan.steps.resize(2); }}};
   for (const auto& [name, lie] : lies) {
     Plan plan = InPlacePlan();
