@@ -116,8 +116,9 @@ Result<ValueList> SequenceAtNode(NodeContext& node) {
   if (!AllKnown(node, *sequence, 1)) return OneOf(RunTimeAt(node.b, *sequence, node.In(1)));
   const ValueList& elements = sequence->elements;
   if (elements.empty())
-    return Fail(ErrorCode::kOutOfRange,
-                "the sequence is empty; where a loop fills it and reads it in a branch, it has to begin with an element");
+    return Fail(
+        ErrorCode::kOutOfRange,
+        "the sequence is empty; where a loop fills it and reads it in a branch, it has to begin with an element");
   ASSIGN_OR_RETURN(const size_t position, PositionIn(node, 1, elements.size(), elements.size() - 1, 0));
   return ValueList{elements[position]};
 }
@@ -144,8 +145,9 @@ Result<ValueList> SequenceEraseNode(NodeContext& node) {
   if (!AllKnown(node, *sequence, 1)) return OneOf(RunTimeErase(node.b, *sequence, node.In(1)));
   ValueList elements = sequence->elements;
   if (elements.empty())
-    return Fail(ErrorCode::kOutOfRange,
-                "the sequence is empty; where a loop fills it and reads it in a branch, it has to begin with an element");
+    return Fail(
+        ErrorCode::kOutOfRange,
+        "the sequence is empty; where a loop fills it and reads it in a branch, it has to begin with an element");
   ASSIGN_OR_RETURN(const size_t position,
                    PositionIn(node, 1, elements.size(), elements.size() - 1, elements.size() - 1));
   elements.erase(elements.begin() + static_cast<std::ptrdiff_t>(position));
