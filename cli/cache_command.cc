@@ -6,6 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/fleet/fleet_keys.h"
+#include "cli/say.h"
 #include "common/cache_api/client.h"
 #include "common/compile_api/compile_api.h"
 #include "common/security/key_directory.h"
@@ -41,12 +42,17 @@ Result<Connection> Connect(const CacheFlags& flags) {
   ASSIGN_OR_RETURN(connection.loop, Loop::Start("kiln-cache-cli"));
   cache::CacheClientOptions options;
   options.endpoint = flags.store;
+  options.refused_at_once = true;
   options.security.insecure = flags.keys.empty();
   if (!flags.keys.empty()) {
     ASSIGN_OR_RETURN(options.security, SecurityOfHolder(flags.keys, "cache"));
   }
   ASSIGN_OR_RETURN(connection.client, cache::CacheClient::Connect(*connection.loop, std::move(options)));
   return connection;
+}
+
+std::string_view ValidationText(const cache::PlanSummary& plan) {
+  return ValidationKindName(plan.evidence.validation).value_or("unknown");
 }
 
 std::string Marks(const cache::PlanSummary& plan) {
@@ -68,8 +74,8 @@ Result<int> List(const CacheFlags& flags) {
   for (;;) {
     ASSIGN_OR_RETURN(cache::ListReply reply, connection.client->CallSync(request, kDeadlineMs));
     if (!titled)
-      fmt::print("{:<14}{:<14}{:<22}{:<9}{:>8}{:>11}{:>8}{:>12}  {}\n", "plan", "segment", "target", "tier", "kernels",
-                 "bytes", "uses", "compile ms", "evidence");
+      Say("{:<14}{:<14}{:<22}{:<9}{:>8}{:>11}{:>8}{:>12}  {}\n", "plan", "segment", "target", "tier", "kernels",
+          "bytes", "uses", "compile ms", "evidence");
     titled = true;
     for (const cache::PlanSummary& plan : reply.plans) {
       request.after = plan.plan_key;
@@ -83,20 +89,19 @@ Result<int> List(const CacheFlags& flags) {
                         {"bytes", plan.bytes},
                         {"uses", plan.uses},
                         {"compile_us", plan.compile_us},
-                        {"validation", ValidationKindName(plan.evidence.validation)},
+                        {"validation", ValidationText(plan)},
                         {"shadow_runs", plan.evidence.shadow_runs},
                         {"pinned", plan.pinned},
                         {"quarantined", plan.quarantined}});
         continue;
       }
-      fmt::print("{:<14}{:<14}{:<22}{:<9}{:>8}{:>11}{:>8}{:>12.1f}  {}, {} shadow runs{}\n", plan.plan_key.ShortHex(),
-                 plan.segment.ShortHex(), plan.target, tier, plan.kernels, plan.bytes, plan.uses,
-                 static_cast<double>(plan.compile_us) / 1000, ValidationKindName(plan.evidence.validation),
-                 plan.evidence.shadow_runs, Marks(plan));
+      Say("{:<14}{:<14}{:<22}{:<9}{:>8}{:>11}{:>8}{:>12.1f}  {}, {} shadow runs{}\n", plan.plan_key.ShortHex(),
+          plan.segment.ShortHex(), plan.target, tier, plan.kernels, plan.bytes, plan.uses,
+          static_cast<double>(plan.compile_us) / 1000, ValidationText(plan), plan.evidence.shadow_runs, Marks(plan));
     }
     if (reply.plans.size() < kPageSize) break;
   }
-  if (flags.json) fmt::print("{}\n", rows.dump(2));
+  if (flags.json) SayLines(rows.dump(2, ' ', true) + "\n");
   return 0;
 }
 
@@ -106,9 +111,9 @@ Result<int> Stats(const CacheFlags& flags) {
   nlohmann::json object;
   for (const cache::Stat& stat : reply.stats) {
     object[stat.name] = stat.value;
-    if (!flags.json) fmt::print("{:<32}{:>16}\n", stat.name, stat.value);
+    if (!flags.json) Say("{:<32}{:>16}\n", stat.name, stat.value);
   }
-  if (flags.json) fmt::print("{}\n", object.dump(2));
+  if (flags.json) SayLines(object.dump(2, ' ', true) + "\n");
   return 0;
 }
 
@@ -148,7 +153,7 @@ Result<cache::PurgeRequest> PurgeOf(cache::PurgeKind kind, const std::string& te
   } else {
     auto digest = DigestFromHex(text);
     if (!digest.has_value())
-      return FailIn(std::string(cache::PurgeKindName(kind)) + " \"" + text + "\"", digest.error());
+      return FailIn(std::string(cache::PurgeKindName(kind).value_or("")) + " \"" + text + "\"", digest.error());
     request.digest = *digest;
   }
   return request;
@@ -178,9 +183,9 @@ Result<int> Purge(const CacheFlags& flags, const AdminFlags& admin) {
     plans += reply.plans;
   }
   if (flags.json)
-    fmt::print("{}\n", nlohmann::json{{"plans", plans}, {"dry_run", admin.dry_run}}.dump());
+    Say("{}\n", nlohmann::json{{"plans", plans}, {"dry_run", admin.dry_run}}.dump());
   else
-    fmt::print("{} plans {}\n", plans, admin.dry_run ? "would be purged" : "purged");
+    Say("{} plans {}\n", plans, admin.dry_run ? "would be purged" : "purged");
   return 0;
 }
 
@@ -196,9 +201,9 @@ Result<int> Mark(const CacheFlags& flags, const AdminFlags& admin, bool on, std:
   for (const Digest& key : keys) {
     const auto reply = connection.client->CallSync(Request{key, on}, kDeadlineMs);
     if (!reply.has_value()) return FailIn("plan " + key.ShortHex(), reply.error());
-    if (!flags.json) fmt::print("{} {}\n", key.ShortHex(), done);
+    if (!flags.json) Say("{} {}\n", key.ShortHex(), done);
   }
-  if (flags.json) fmt::print("{}\n", nlohmann::json{{"plans", keys.size()}}.dump());
+  if (flags.json) Say("{}\n", nlohmann::json{{"plans", keys.size()}}.dump());
   return 0;
 }
 

@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/fleet/embedded_fleet.h"
+#include "cli/say.h"
 #include "common/compile_api/compile_api.h"
 
 namespace kiln::cli {
@@ -34,7 +35,7 @@ Result<int> PrintStats(const CompileFlags& flags) {
                                                    {"child_crashes", stats.child_crashes},
                                                    {"queued", stats.queued},
                                                    {"running", stats.running}};
-  for (const auto& [name, value] : rows) fmt::print("{:<15} {}\n", name, value);
+  for (const auto& [name, value] : rows) Say("{:<15} {}\n", name, value);
   return 0;
 }
 

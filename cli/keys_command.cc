@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/fleet/fleet_keys.h"
+#include "cli/say.h"
 
 namespace kiln::cli {
 
@@ -20,7 +21,7 @@ void AddKeysCommand(CLI::App& app, Action& action) {
     action = [directory]() -> Result<int> {
       RETURN_IF_ERROR(CreateFleetKeys(*directory));
       for (const KeyHolder& holder : KeyHolders())
-        fmt::print("{}/{}: role {}\n", *directory, holder.name, RoleName(holder.role));
+        Say("{}/{}: role {}\n", *directory, holder.name, RoleName(holder.role));
       return 0;
     };
   });

@@ -2,8 +2,11 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
+#include <sstream>
+#include <string>
 
 #include "cli/commands.h"
+#include "cli/say.h"
 
 int main(int argc, char** argv) {
   CLI::App app{"Kiln runs dynamic-shape tensor programs: interpreted at once, compiled where it pays."};
@@ -25,7 +28,17 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    const std::string command = argc > 1 ? argv[1] : "";
+    if (!command.empty() && command[0] != '-' &&
+        app.get_subcommands([&](const CLI::App* known) { return known->get_name() == command; }).empty()) {
+      kiln::cli::SayTo(stderr, "kiln: there is no command \"{}\"; kiln --help lists them\n", command);
+      return 2;
+    }
+    std::ostringstream out, errors;
+    const int status = app.exit(error, out, errors);
+    kiln::cli::SayLines(out.str());
+    kiln::cli::SayLines(errors.str(), stderr);
+    return status == 0 ? 0 : 2;
   }
   try {
     kiln::Result<int> status = action();
@@ -33,13 +46,13 @@ int main(int argc, char** argv) {
       if (status.has_value())
         status = kiln::Fail(kiln::ErrorCode::kIoError, "standard output cannot be written; is its disk full?");
     if (status.has_value()) return *status;
-    std::fprintf(stderr, "kiln: %s\n", kiln::ToString(status.error()).c_str());
+    kiln::cli::SayTo(stderr, "kiln: {}\n", kiln::ToString(status.error()));
     return kiln::ErrorExitCode(status.error().code);
   } catch (const std::bad_alloc&) {
-    std::fprintf(stderr, "kiln: resource_exhausted: this process has no memory for so large a model or tensor\n");
+    kiln::cli::SayTo(stderr, "kiln: resource_exhausted: this process has no memory for so large a model or tensor\n");
     return kiln::ErrorExitCode(kiln::ErrorCode::kResourceExhausted);
   } catch (const std::exception& exception) {
-    std::fprintf(stderr, "kiln: io_error: %s\n", exception.what());
+    kiln::cli::SayTo(stderr, "kiln: io_error: {}\n", exception.what());
     return kiln::ErrorExitCode(kiln::ErrorCode::kIoError);
   }
 }

@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/fleet/embedded_fleet.h"
+#include "cli/say.h"
 #include "common/worker_api/worker_api.h"
 
 namespace kiln::cli {
@@ -22,7 +23,7 @@ Result<int> List(const ModelsFlags& flags) {
   ASSIGN_OR_RETURN(auto loop, Loop::Start("kiln-models"));
   ASSIGN_OR_RETURN(auto worker, ConnectTool(*loop, flags.worker, flags.keys, "worker"));
   ASSIGN_OR_RETURN(const ListReply reply, CallList(*worker, kDeadlineMs));
-  for (const std::string& name : reply.names) fmt::print("{}\n", name);
+  for (const std::string& name : reply.names) Say("{}\n", name);
   return 0;
 }
 
@@ -30,7 +31,7 @@ Result<int> Unload(const ModelsFlags& flags) {
   ASSIGN_OR_RETURN(auto loop, Loop::Start("kiln-models"));
   ASSIGN_OR_RETURN(auto worker, ConnectTool(*loop, flags.worker, flags.keys, "worker"));
   RETURN_IF_ERROR(CallUnload(*worker, {flags.name}, kDeadlineMs));
-  fmt::print("unloaded {}\n", flags.name);
+  Say("unloaded {}\n", flags.name);
   return 0;
 }
 

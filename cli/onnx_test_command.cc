@@ -10,6 +10,7 @@
 #include "cli/onnx_test/compiled_runner.h"
 #include "cli/onnx_test/interpreter_runner.h"
 #include "cli/onnx_test/onnx_test.h"
+#include "cli/say.h"
 
 namespace kiln::cli {
 namespace {
@@ -63,24 +64,22 @@ void PrintResult(const onnx_test::CaseResult& result, const OnnxTestArguments& a
   if (arguments.json) {
     const nlohmann::json line = {
         {"case", result.name}, {"mode", result.mode}, {"outcome", outcome}, {"detail", result.detail}};
-    std::printf("%s\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+    SayLines(line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n");
     return;
   }
   if (result.outcome == onnx_test::Outcome::kPassed && !arguments.verbose) return;
-  std::printf("%s %s (%s)%s%s\n", outcome.c_str(), result.name.c_str(), result.mode.c_str(),
-              result.detail.empty() ? "" : ": ", result.detail.c_str());
+  Say("{} {} ({}){}{}\n", outcome, result.name, result.mode, result.detail.empty() ? "" : ": ", result.detail);
 }
 
 // As text; or as the last line of JSON, and then the text goes to stderr.
 void PrintCoverage(const StrictCoverage& coverage, bool json) {
   FILE* const text = json ? stderr : stdout;
-  std::fprintf(
-      text,
-      "compiled: %u segments, %u nodes by generated kernels, %u by reference steps, %u kernels (%u compiled here)\n",
-      coverage.segments, coverage.generated_nodes, coverage.reference_nodes, coverage.kernels,
-      coverage.kernels_compiled);
+  SayTo(text,
+        "compiled: {} segments, {} nodes by generated kernels, {} by reference steps, {} kernels ({} compiled here)\n",
+        coverage.segments, coverage.generated_nodes, coverage.reference_nodes, coverage.kernels,
+        coverage.kernels_compiled);
   for (const auto& [reason, count] : coverage.ends)
-    std::fprintf(text, "segments that end because %s: %u\n", std::string(SegmentEndText(reason)).c_str(), count);
+    SayTo(text, "segments that end because {}: {}\n", SegmentEndText(reason), count);
   if (!json) return;
   nlohmann::json ops = nlohmann::json::object();
   for (const auto& [op, count] : coverage.ops)
@@ -91,7 +90,7 @@ void PrintCoverage(const StrictCoverage& coverage, bool json) {
                                  {"reference_nodes", coverage.reference_nodes},
                                  {"kernels", coverage.kernels},
                                  {"ops", std::move(ops)}}}};
-  std::printf("%s\n", line.dump().c_str());
+  SayLines(line.dump() + "\n");
 }
 
 Result<int> RunOnnxTest(const OnnxTestArguments& arguments) {
@@ -113,8 +112,8 @@ Result<int> RunOnnxTest(const OnnxTestArguments& arguments) {
   const onnx_test::Summary summary = RunCases(
       cases, modes, arguments.options, [&](const onnx_test::CaseResult& result) { PrintResult(result, arguments); });
   if (services != nullptr) PrintCoverage(services->coverage(), arguments.json);
-  std::fprintf(arguments.json ? stderr : stdout, "%zu passed, %zu failed, %zu skipped\n", summary.passed,
-               summary.failed, summary.skipped);
+  SayTo(arguments.json ? stderr : stdout, "{} passed, {} failed, {} skipped\n", summary.passed, summary.failed,
+        summary.skipped);
   return summary.failed == 0 ? 0 : 1;
 }
 

@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/fleet/fleet_keys.h"
+#include "cli/say.h"
 #include "common/base/clock.h"
 #include "common/cache_api/client.h"
 #include "common/compile_api/compile_api.h"
@@ -38,6 +39,7 @@ Result<int> Ping(const PingFlags& flags) {
   ASSIGN_OR_RETURN(auto loop, Loop::Start("kiln-ping"));
   RpcClientOptions options;
   options.endpoint = flags.endpoint.empty() ? target.endpoint : flags.endpoint;
+  options.refused_at_once = true;
   options.security.insecure = flags.keys.empty();
   if (!flags.keys.empty()) {
     ASSIGN_OR_RETURN(options.security, SecurityOfHolder(flags.keys, flags.service));
@@ -47,8 +49,8 @@ Result<int> Ping(const PingFlags& flags) {
   const int64_t start = SystemClock().NowNs();
   const Result<RpcReply> reply = client->CallSync(target.method, {}, flags.deadline_ms);
   if (!reply.has_value()) return FailIn(flags.service, reply.error());
-  fmt::print("{} {} answers in {:.1f} ms\n", flags.service, endpoint,
-             static_cast<double>(SystemClock().NowNs() - start) / 1e6);
+  Say("{} {} answers in {:.1f} ms\n", flags.service, endpoint,
+      static_cast<double>(SystemClock().NowNs() - start) / 1e6);
   return 0;
 }
 

@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/output_file.h"
+#include "cli/say.h"
 #include "common/bytecode/compact.h"
 #include "common/bytecode/program_codec.h"
 #include "common/bytecode/program_text.h"
@@ -62,27 +63,32 @@ void Describe(const Program& program, std::FILE* out) {
   const auto list = [&](const char* title, const std::vector<ValueId>& values) {
     for (ValueId id : values) {
       const Value& value = entry.values[static_cast<size_t>(id)];
-      std::fprintf(out, "  %s %s: %s\n", title, value.name.c_str(), ToString(value.desc, program.symbols).c_str());
+      SayTo(out, "  {} {}: {}\n", title, value.name, ToString(value.desc, program.symbols));
     }
   };
-  std::fprintf(out, "%zu nodes, %zu constants, %zu symbols\n", NodeCount(program), program.constants.size(),
-               program.symbols.symbol_count());
+  SayTo(out, "{} nodes, {} constants, {} symbols\n", NodeCount(program), program.constants.size(),
+        program.symbols.symbol_count());
   list("input", entry.regions[0].inputs);
   list("output", entry.regions[0].outputs);
   const MemoryBound bound = BoundMemory(program);
   if (bound.bytes) {
-    std::fprintf(out, "  tensors of one run: at most %lld bytes\n", static_cast<long long>(*bound.bytes));
+    SayTo(out, "  tensors of one run: at most {} bytes\n", *bound.bytes);
   } else {
-    std::fprintf(out, "  tensors of one run: no bound; %s\n", bound.reason.c_str());
+    SayTo(out, "  tensors of one run: no bound; {}\n", bound.reason);
   }
 }
 
 Result<int> RunImport(const ProgramArguments& arguments) {
   ImportOptions options{.all_dims_dynamic = arguments.dynamic};
-  for (const std::string& text : arguments.dims) {
-    ASSIGN_OR_RETURN(DimHint hint, ParseDimHint(text));
-    options.dim_hints.push_back(std::move(hint));
-  }
+  auto hints = ParseDimHints(arguments.dims);
+  if (!hints) return FailIn("--dim", hints.error());
+  options.dim_hints = *std::move(hints);
+  ASSIGN_OR_RETURN(const ModelForm form, FormOf(arguments.input));
+  if (form != ModelForm::kOnnx)
+    return Fail(ErrorCode::kInvalidArgument,
+                arguments.input + " is a program of Kiln already, " +
+                    (form == ModelForm::kBinary ? "in its binary form; `kiln dis` gives its text"
+                                                : "in its text form; `kiln asm` gives its binary form"));
   ASSIGN_OR_RETURN(const ImportedModel model, ImportOnnx(arguments.input, options));
   RETURN_IF_ERROR(CheckOutput(arguments, model));
   if (arguments.text) {
@@ -106,7 +112,7 @@ Result<int> RunDis(const ProgramArguments& arguments) {
   RETURN_IF_ERROR(CheckOutput(arguments, model));
   if (arguments.compact) {
     ASSIGN_OR_RETURN(const auto loaded, LoadedProgram::Load(std::move(model.program)));
-    RETURN_IF_ERROR(WriteOut(Disassemble(loaded->code(), loaded->program()), arguments.output));
+    RETURN_IF_ERROR(WriteOut(PrintableLines(Disassemble(loaded->code(), loaded->program())), arguments.output));
   } else {
     RETURN_IF_ERROR(WriteText(model.program, arguments.output));
   }
@@ -117,7 +123,7 @@ Result<int> RunVerify(const ProgramArguments& arguments) {
   ASSIGN_OR_RETURN(ImportedModel model, ReadModel(arguments.input));
   // Loading runs the shape rules, which find dims that contradict each other.
   ASSIGN_OR_RETURN(const auto loaded, LoadedProgram::Load(std::move(model.program)));
-  std::printf("%s: valid, ", arguments.input.c_str());
+  Say("{}: valid, ", arguments.input);
   Describe(loaded->program(), stdout);
   return 0;
 }
@@ -139,8 +145,10 @@ void AddProgramCommands(CLI::App& app, Action& action) {
   CLI::App* import = AddCommand(app, action, "import", "ONNX to a program", "The model", RunImport, arguments);
   import->add_option("-o,--output", arguments->output, "The file to write")->required();
   import->add_flag("--text", arguments->text, "Write program text, not the binary form");
-  import->add_option("--dim", arguments->dims,
-                     "NAME=LOW..HIGH or NAME=LOW..HIGH:DIVISOR: what a symbol of the model, or INPUT.AXIS, may be");
+  import
+      ->add_option("--dim", arguments->dims,
+                   "NAME=LOW..HIGH or NAME=LOW..HIGH:DIVISOR: what a symbol of the model, or INPUT.AXIS, may be")
+      ->allow_extra_args(false);
   import->add_flag("--dynamic", arguments->dynamic, "Make every input dim a symbol");
   CLI::App* assemble =
       AddCommand(app, action, "asm", "Program text to the binary form", "The program text", RunAsm, arguments);

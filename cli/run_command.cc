@@ -13,6 +13,7 @@
 #include "cli/fleet/scratch_directory.h"
 #include "cli/fleet/worker_pool.h"
 #include "cli/run_inputs.h"
+#include "cli/say.h"
 #include "common/base/clock.h"
 #include "common/numeric/difference.h"
 #include "common/worker_api/worker_api.h"
@@ -110,11 +111,10 @@ void Print(const RunReply& reply) {
       }
       if (ref.elements() > shown) values += " …";
     });
-    fmt::print("{} : {}{} ={}\n", output.name, DTypeName(ref.dtype), ref.dims.ToString(), values);
+    Say("{} : {}{} ={}\n", output.name, DTypeName(ref.dtype), ref.dims.ToString(), values);
   }
   const RunTiming& t = reply.timing;
-  fmt::print(
-      "{:.3f} ms ({:.3f} in kernels, {:.3f} in reference steps), waited {:.3f} ms; segments: {} by plan, {} "
+  Say("{:.3f} ms ({:.3f} in kernels, {:.3f} in reference steps), waited {:.3f} ms; segments: {} by plan, {} "
       "interpreted\n",
       static_cast<double>(t.run_us) / 1000, static_cast<double>(t.kernel_us) / 1000,
       static_cast<double>(t.reference_us) / 1000, static_cast<double>(t.queue_us) / 1000, t.plan_segments,
@@ -232,13 +232,12 @@ void Print(const RunFlags& flags, const Series& series, const WorkerPool& pool) 
     const nlohmann::json root{
         {"workers", pool.size()},    {"runs", series.runs},       {"failed", series.failed}, {"wrong", series.wrong},
         {"retried", pool.retried()}, {"by_plan", series.by_plan}, {"p50_ms", p50},           {"p99_ms", p99}};
-    fmt::print("{}\n", root.dump());
+    Say("{}\n", root.dump());
     return;
   }
   if (series.last.has_value()) Print(*series.last);
   if (series.runs > 1)
-    fmt::print(
-        "{} runs on {} workers: {} failed, {} retried, {} wrong{}, {} by plans alone; p50 {:.3f} ms, p99 {:.3f} ms\n",
+    Say("{} runs on {} workers: {} failed, {} retried, {} wrong{}, {} by plans alone; p50 {:.3f} ms, p99 {:.3f} ms\n",
         series.runs, pool.size(), series.failed, pool.retried(), series.wrong, flags.check ? "" : " (not checked)",
         series.by_plan, p50, p99);
 }
@@ -280,7 +279,7 @@ Result<int> Run(const RunFlags& flags) {
   ASSIGN_OR_RETURN(auto pool, WorkerPool::Connect(*loop, endpoints, flags.keys));
   ASSIGN_OR_RETURN(LoadReply model, pool->LoadEverywhere({name, path}, kLoadDeadlineMs));
   for (const std::string& endpoint : pool->unreachable())
-    std::fprintf(stderr, "kiln: %s does not answer; the other workers get its share\n", endpoint.c_str());
+    SayTo(stderr, "kiln: {} does not answer; the other workers get its share\n", endpoint);
   ASSIGN_OR_RETURN(Series series, RunSeries(flags, *pool, name, model, oracle.has_value() ? &*oracle : nullptr));
   Print(flags, series, *pool);
   if (series.failed + series.wrong == 0) return 0;
@@ -298,14 +297,20 @@ void AddRunCommand(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("run", "run a model once or often; without --worker on an embedded fleet");
   command->add_option("model", flags->model, "ONNX model")->required();
   flags->inputs.AddOptions(*command);
-  command->add_option("--worker", flags->workers,
-                      "worker endpoints, or tcp://NAME:PORT whose name resolves to several; requests take turns");
+  command
+      ->add_option(
+          "--worker", flags->workers,
+          "worker endpoint, or tcp://NAME:PORT whose name resolves to several; may be repeated: requests take turns")
+      ->allow_extra_args(false);
   command
       ->add_option("--keys", flags->keys,
                    "key directory, with --worker; without one the connection is plaintext (loopback and ipc only)")
       ->needs("--worker");
-  command->add_option("--plugin", flags->plugins,
-                      "library with operators of your own, for the embedded worker, --check and --compare");
+  command
+      ->add_option(
+          "--plugin", flags->plugins,
+          "library with operators of your own, for the embedded worker, --check and --compare; may be repeated")
+      ->allow_extra_args(false);
   command->add_option("--name", flags->name, "name of the model on the workers (default: the file's)");
   command->add_option("--repeat", flags->repeat, "runs; the last answer is printed")
       ->check(CLI::Range(1, 1'000'000))
@@ -313,10 +318,11 @@ void AddRunCommand(CLI::App& app, Action& action) {
   command->add_option("--seconds", flags->seconds, "repeat for so long instead")
       ->check(CLI::Range(1, 86'400))
       ->excludes("--repeat");
-  command->add_option(
-      "--stream", flags->stream,
-      "INPUT=OUTPUT, per state of the model: the runs are one stream, whose worker keeps the output for "
-      "the next run's input; the first begins with --input, or zeros of --dim's sizes");
+  command
+      ->add_option("--stream", flags->stream,
+                   "INPUT=OUTPUT, per state of the model: the runs are one stream, whose worker keeps the output for "
+                   "the next run's input; the first begins with --input, or zeros of --dim's sizes")
+      ->allow_extra_args(false);
   command->add_flag("--check", flags->check, "compare every answer with the interpreter of this process");
   command->add_flag("--json", flags->json, "print one line of JSON instead");
   command->add_option("--deadline-ms", flags->deadline_ms, "per run")

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <random>
 
 #include "vm-worker/onnx/dim_hints.h"
 #include "vm-worker/onnx/tensor_proto.h"
@@ -69,13 +70,27 @@ Status CheckFits(const ValueInfo& input, const Dims& dims) {
                                              std::to_string(memory) + " bytes are filled: choose smaller sizes");
 }
 
+std::unexpected<Error> Contradiction(const ValueInfo& input, size_t axis, const std::string& one,
+                                     const std::string& other) {
+  return Fail(ErrorCode::kInvalidArgument, "dim " + std::to_string(axis) + " of input \"" + input.name +
+                                               "\" cannot have both sizes: " + one + "; " + other);
+}
+
 bool Names(const std::vector<ValueInfo>& inputs, const std::string& name) {
   return std::ranges::find(inputs, name, &ValueInfo::name) != inputs.end();
 }
 
 }  // namespace
 
-Tensor RandomTensor(DType dtype, const Dims& dims, std::mt19937_64& random) {
+// What std::uniform_real_distribution<float>(-1, 1) of libstdc++ makes of the same bits. They are halved, since only
+// signed integers are converted without a branch; the bit that is lost is kept as one that rounding sees.
+float UniformFloat(uint64_t bits) {
+  constexpr float kBelowOne = 1.0f - 0x1p-24f;
+  const float half = static_cast<float>(static_cast<int64_t>(bits >> 1 | (bits & 1)));
+  return 2.0f * std::min(half * 0x1p-63f, kBelowOne) - 1.0f;
+}
+
+Tensor RandomTensor(DType dtype, const Dims& dims, RandomBits& random) {
   Tensor tensor = Tensor::Allocate(dtype, dims);
   DispatchDType(dtype, [&]<class T>() {
     for (T& value : tensor.values<T>()) {
@@ -84,7 +99,7 @@ Tensor RandomTensor(DType dtype, const Dims& dims, std::mt19937_64& random) {
       } else if constexpr (std::is_integral_v<T>) {
         value = static_cast<T>(random() % 8);
       } else {
-        value = static_cast<T>(std::uniform_real_distribution<float>(-1, 1)(random));
+        value = static_cast<T>(UniformFloat(random()));
       }
     }
   });
@@ -92,34 +107,44 @@ Tensor RandomTensor(DType dtype, const Dims& dims, std::mt19937_64& random) {
 }
 
 void InputFlags::AddOptions(CLI::App& command) {
-  command.add_option(
-      "--input", files,
-      "NAME=FILE.pb: an input, or an initialiser that the model lets callers override, as ONNX TensorProto; inputs "
-      "that are not given are random");
-  command.add_option(
-      "--dim", dims,
-      "SYMBOL or INPUT.AXIS = SIZE, LOW..HIGH or LOW..HIGH:DIVISOR, as for import: size of a varying dim of random "
-      "inputs; a range is drawn anew for each run");
+  command
+      .add_option(
+          "--input", files,
+          "NAME=FILE.pb: an input, or an initialiser that the model lets callers override, as ONNX TensorProto; inputs "
+          "that are not given are random")
+      ->allow_extra_args(false);
+  command
+      .add_option(
+          "--dim", dims,
+          "SYMBOL or INPUT.AXIS = SIZE, LOW..HIGH or LOW..HIGH:DIVISOR, as for import: size of a varying dim of random "
+          "inputs; a range is drawn anew for each run")
+      ->allow_extra_args(false);
   command.add_option("--seed", seed, "of random inputs")->capture_default_str();
 }
 
 Result<RunInputs> RunInputs::Parse(const std::vector<std::string>& dims, const std::vector<std::string>& files,
                                    uint64_t seed) {
   RunInputs inputs;
-  inputs.random_.seed(seed);
-  for (const std::string& text : dims) {
-    ASSIGN_OR_RETURN(const DimHint hint, ParseDimHint(text));
+  inputs.random_ = RandomBits(seed);
+  auto hints = ParseDimHints(dims);
+  if (!hints) return FailIn("--dim", hints.error());
+  for (size_t i = 0; i < dims.size(); ++i) {
+    const std::string& text = dims[i];
+    const DimHint& hint = (*hints)[i];
     if (hint.range.max >= Interval::kNoBound)
       return Fail(ErrorCode::kInvalidArgument, "--dim " + text + ": a random size needs a largest one, LOW..HIGH");
     const Sizes sizes{(hint.range.min + hint.divisor - 1) / hint.divisor * hint.divisor,
-                      hint.range.max / hint.divisor * hint.divisor, hint.divisor};
-    if (!inputs.sizes_.emplace(hint.name, sizes).second)
-      return Fail(ErrorCode::kInvalidArgument, "--dim " + hint.name + " is given twice");
+                      hint.range.max / hint.divisor * hint.divisor, hint.divisor, text};
+    inputs.sizes_.emplace(hint.name, sizes);
   }
+  std::map<std::string, std::string> given;
   for (const std::string& text : files) {
     ASSIGN_OR_RETURN(auto pair, Assignment(text, "--input"));
+    if (const auto [first, fresh] = given.emplace(pair.first, pair.second); !fresh)
+      return Fail(ErrorCode::kInvalidArgument, "--input " + pair.first + " is given twice, as " + first->second +
+                                                   " and as " + pair.second + "; give one of them");
     ASSIGN_OR_RETURN(onnx::NamedTensor read, onnx::ReadTensorFile(pair.second));
-    inputs.read_.insert_or_assign(pair.first, MakeContiguous(read.tensor.ref));
+    inputs.read_.emplace(pair.first, MakeContiguous(read.tensor.ref));
   }
   return inputs;
 }
@@ -129,6 +154,53 @@ int64_t RunInputs::Draw(const Sizes& sizes) {
          sizes.divisor;
 }
 
+// A dim has one size: what a flag says of it by its place, by its symbol or through a file must not contradict another.
+// Sizes that files give to symbols go into `drawn`.
+Status RunInputs::CheckAgree(const LoadReply& model, std::map<std::string, int64_t>& drawn) const {
+  struct Said {
+    Sizes sizes;
+    std::string where;
+  };
+  std::map<std::string, Said> by_symbol;
+  for (const auto& [name, sizes] : sizes_) by_symbol.emplace(name, Said{sizes, "--dim " + sizes.text});
+  for (const ValueInfo& input : model.inputs) {
+    const std::vector<std::string> names = DimNames(input);
+    const auto read = read_.find(input.name);
+    const bool given = read != read_.end() && read->second.dims().rank() == static_cast<int>(input.dims.size());
+    for (size_t axis = 0; axis < input.dims.size(); ++axis) {
+      std::vector<Said> said;
+      if (const auto it = sizes_.find(NameOfDim(input, axis)); it != sizes_.end())
+        said.push_back({it->second, "--dim " + it->second.text});
+      if (given) {
+        const int64_t size = read->second.dims()[static_cast<int>(axis)];
+        said.push_back(
+            {{size, size, 1, ""}, "--input " + input.name + ", whose file has " + std::to_string(size) + " there"});
+      }
+      const bool named = input.dims[axis] < 0 && axis < names.size();
+      for (const Said& one : said) {
+        for (const Said& other : said)
+          if (!Agree(one.sizes, other.sizes)) return Contradiction(input, axis, one.where, other.where);
+        if (!named) continue;
+        const auto [first, fresh] = by_symbol.emplace(names[axis], one);
+        if (!fresh && !Agree(first->second.sizes, one.sizes))
+          return Contradiction(input, axis, first->second.where, one.where);
+      }
+      if (named && given) drawn.emplace(names[axis], read->second.dims()[static_cast<int>(axis)]);
+    }
+  }
+  return {};
+}
+
+// Whether both say the same, or one is a size that the other allows.
+bool RunInputs::Agree(const Sizes& a, const Sizes& b) {
+  const auto allows = [](const Sizes& sizes, int64_t size) {
+    return size >= sizes.low && size <= sizes.high && size % sizes.divisor == 0;
+  };
+  if (a.low == a.high) return allows(b, a.low);
+  if (b.low == b.high) return allows(a, b.low);
+  return a.low == b.low && a.high == b.high && a.divisor == b.divisor;
+}
+
 Result<Dims> RunInputs::DimsFor(const ValueInfo& input, std::map<std::string, int64_t>& drawn) {
   if (!input.has_rank)
     return Fail(ErrorCode::kInvalidArgument, "input \"" + input.name + "\" has no declared rank; give it with --input");
@@ -136,19 +208,22 @@ Result<Dims> RunInputs::DimsFor(const ValueInfo& input, std::map<std::string, in
   Dims dims;
   for (size_t axis = 0; axis < input.dims.size(); ++axis) {
     const std::string dim = NameOfDim(input, axis);
-    if (const auto it = sizes_.find(dim); it != sizes_.end()) {
-      dims.push_back(Draw(it->second));
-    } else if (input.dims[axis] >= 0) {
+    const bool named = input.dims[axis] < 0 && axis < names.size();
+    auto sizes = sizes_.find(dim);
+    if (sizes == sizes_.end() && input.dims[axis] >= 0) {
       dims.push_back(input.dims[axis]);
-    } else if (const auto symbol = axis < names.size() ? sizes_.find(names[axis]) : sizes_.end();
-               symbol != sizes_.end()) {
-      const auto [value, fresh] = drawn.emplace(symbol->first, 0);
-      if (fresh) value->second = Draw(symbol->second);
-      dims.push_back(value->second);
-    } else {
+      continue;
+    }
+    if (const auto known = named ? drawn.find(names[axis]) : drawn.end(); known != drawn.end()) {
+      dims.push_back(known->second);
+      continue;
+    }
+    if (sizes == sizes_.end() && named) sizes = sizes_.find(names[axis]);
+    if (sizes == sizes_.end())
       return Fail(ErrorCode::kInvalidArgument, "input \"" + input.name + "\" is " + input.text + ": give dim " +
                                                    std::to_string(axis) + " with --dim " + dim + "=SIZE");
-    }
+    dims.push_back(Draw(sizes->second));
+    if (named) drawn.emplace(names[axis], dims[static_cast<int>(axis)]);
   }
   return dims;
 }
@@ -159,6 +234,7 @@ Result<std::vector<NamedTensor>> RunInputs::Next(const LoadReply& model) {
       return Fail(ErrorCode::kInvalidArgument, "the model has no input \"" + name + "\"");
   for (const auto& [name, sizes] : sizes_) RETURN_IF_ERROR(CheckNamesDim(name, model));
   std::map<std::string, int64_t> drawn;
+  RETURN_IF_ERROR(CheckAgree(model, drawn));
   std::vector<NamedTensor> inputs;
   for (const ValueInfo& input : model.inputs) {
     if (const auto read = read_.find(input.name); read != read_.end()) {

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <map>
-#include <random>
 #include <string>
 #include <vector>
 
+#include "cli/random_bits.h"
 #include "common/base/result.h"
 #include "common/worker_api/worker_api.h"
 
@@ -24,8 +24,11 @@ struct InputFlags {
   void AddOptions(CLI::App& command);
 };
 
+// One value of RandomTensor from 64 random bits.
+float UniformFloat(uint64_t bits);
+
 // Uniform in [-1, 1) for floats, small non-negative integers, random bools.
-Tensor RandomTensor(DType dtype, const Dims& dims, std::mt19937_64& random);
+Tensor RandomTensor(DType dtype, const Dims& dims, RandomBits& random);
 
 // Makes the inputs of one run after the other. Not thread-safe.
 class RunInputs {
@@ -35,19 +38,22 @@ class RunInputs {
                                  uint64_t seed);
 
   // One tensor per declared input, in their order, then the optional inputs that files give. Ranges are drawn anew each
-  // time: once per symbol, and each dim of its own that is named so.
+  // time, once per symbol. InvalidArgument names two flags that contradict each other.
   Result<std::vector<NamedTensor>> Next(const LoadReply& model);
 
  private:
   struct Sizes {
     int64_t low = 0, high = 0, divisor = 1;  // low and high are multiples
+    std::string text;                        // as given
   };
   int64_t Draw(const Sizes& sizes);
+  static bool Agree(const Sizes& a, const Sizes& b);
+  Status CheckAgree(const LoadReply& model, std::map<std::string, int64_t>& drawn) const;
   Result<Dims> DimsFor(const ValueInfo& input, std::map<std::string, int64_t>& drawn);
 
   std::map<std::string, Sizes> sizes_;
   std::map<std::string, Tensor> read_;
-  std::mt19937_64 random_;
+  RandomBits random_;
 };
 
 }  // namespace kiln::cli

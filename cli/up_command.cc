@@ -3,9 +3,16 @@
 #include <signal.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <set>
 
 #include "cli/commands.h"
 #include "cli/fleet/embedded_fleet.h"
+#include "cli/fleet/restarts.h"
+#include "cli/say.h"
+#include "common/base/clock.h"
 
 namespace kiln::cli {
 namespace {
@@ -20,43 +27,114 @@ struct UpFlags {
   std::vector<std::string> models;
 };
 
-// Workers answer without these two, so what ended may end again: each look tries once.
-void StartAgain(EmbeddedFleet& fleet) {
-  const auto start = [&fleet](ServiceProcess& process, const char* name, Status (EmbeddedFleet::*again)()) {
-    if (process.Running()) return;
-    const Status status = (fleet.*again)();
-    fmt::print(stderr, "kiln: {} ended by itself; its log is in {}; {}\n", name, fleet.directory(),
-               status.has_value() ? "it runs again" : "starting it again failed: " + status.error().message);
-  };
-  start(fleet.cache(), "kiln-cache", &EmbeddedFleet::StartCache);
-  start(fleet.compile(), "kiln-compile", &EmbeddedFleet::StartCompile);
+// One of the services: how it is looked at and started again.
+struct Watched {
+  std::string name;
+  std::function<ServiceProcess&()> process;
+  std::function<Status()> start;
+  bool needed = false;  // without it the others are stopped
+  Restarts restarts;
+  std::optional<int64_t> due_ns = {};  // ended; started again then
+  bool given_up = false;
+};
+
+class Watch {
+ public:
+  explicit Watch(EmbeddedFleet& fleet) : directory_(fleet.directory()) {
+    Add({"kiln-cache", [&fleet]() -> ServiceProcess& { return fleet.cache(); },
+         [&fleet] { return fleet.StartCache(); }});
+    Add({"kiln-compile", [&fleet]() -> ServiceProcess& { return fleet.compile(); },
+         [&fleet] { return fleet.StartCompile(); }});
+    for (int i = 0; i < fleet.workers(); ++i)
+      Add({"kiln-worker (worker" + std::to_string(i) + ")",
+           [&fleet, i]() -> ServiceProcess& { return fleet.worker(i); }, [&fleet, i] { return fleet.RestartWorker(i); },
+           true});
+  }
+
+  // Fails when a worker ended too often: something must be done about it.
+  Status Look() {
+    for (Watched& service : services_) {
+      if (service.given_up) continue;
+      if (!service.due_ns && !service.process().Running())
+        RETURN_IF_ERROR(Ended(service, "ended by itself (" + service.process().EndText() + ")"));
+      if (!service.due_ns || *service.due_ns > SystemClock().NowNs()) continue;
+      service.due_ns.reset();
+      const Status started = service.start();
+      service.restarts.OnStart(SystemClock().NowNs());
+      if (started.has_value()) {
+        SayTo(stderr, "kiln: {}: it runs again\n", service.name);
+      } else {
+        RETURN_IF_ERROR(Ended(service, "could not be started again: " + started.error().message));
+      }
+    }
+    return {};
+  }
+
+ private:
+  void Add(Watched service) {
+    service.restarts.OnStart(SystemClock().NowNs());
+    services_.push_back(std::move(service));
+  }
+
+  Status Ended(Watched& service, const std::string& how) {
+    const int64_t now = SystemClock().NowNs();
+    const std::optional<int64_t> pause = service.restarts.OnEnd(now);
+    if (pause) {
+      service.due_ns = now + *pause;
+      SayTo(stderr, "kiln: {} {}; its log is in {}; restart {} of {} in {} s\n", service.name, how, directory_,
+            service.restarts.tries(), Restarts::kInARow, *pause / 1'000'000'000);
+      return {};
+    }
+    service.given_up = true;
+    const std::string text = fmt::format("{} {}, after {} restarts in a row; its log is in {}", service.name, how,
+                                         Restarts::kInARow, directory_);
+    if (service.needed) return Fail(ErrorCode::kUnavailable, text + "; the others are stopped too");
+    SayTo(stderr, "kiln: {}; it stays away, and the workers go on without it\n", text);
+    return {};
+  }
+
+  std::string directory_;
+  std::vector<Watched> services_;
+};
+
+// What the worker would refuse is said before anything starts.
+Status CheckModels(const std::vector<std::string>& models) {
+  std::set<std::string> names;
+  for (const std::string& model : models) {
+    const size_t equals = model.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == model.size())
+      return Fail(ErrorCode::kInvalidArgument, "--model takes NAME=PATH, not \"" + model + "\"");
+    const std::string name = model.substr(0, equals), path = model.substr(equals + 1);
+    std::error_code error;
+    if (!std::filesystem::exists(path, error))
+      return Fail(ErrorCode::kNotFound, "--model " + name + ": there is no file " + path);
+    if (!names.insert(name).second)
+      return Fail(ErrorCode::kInvalidArgument, "--model " + name + " is given twice; each model needs its own name");
+  }
+  return {};
 }
 
 Result<int> Up(const UpFlags& flags) {
+  RETURN_IF_ERROR(CheckModels(flags.models));
   sigset_t stop;
   sigemptyset(&stop);
   sigaddset(&stop, SIGINT);
   sigaddset(&stop, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &stop, nullptr);
   ASSIGN_OR_RETURN(auto fleet, EmbeddedFleet::Start({flags.directory, flags.store, 2, {}}));
-  fmt::print("cache store      {}\ncompile service  {}\n", fleet->StoreEndpoint(), fleet->CompileEndpoint());
+  Say("cache store      {}\ncompile service  {}\n", fleet->StoreEndpoint(), fleet->CompileEndpoint());
   for (int i = 0; i < flags.workers; ++i) {
     WorkerOptions options{flags.threads, {}, true};
     for (const std::string& model : flags.models) options.arguments.insert(options.arguments.end(), {"--model", model});
     ASSIGN_OR_RETURN(int worker, fleet->StartWorker(options));
-    fmt::print("worker {}         {}\n", worker, fleet->WorkerEndpoint(worker));
+    Say("worker {}         {}\n", worker, fleet->WorkerEndpoint(worker));
   }
-  fmt::print("logs in {}; stop with Ctrl-C\n", fleet->directory());
+  Say("logs in {}; stop with Ctrl-C\n", fleet->directory());
   std::fflush(stdout);
+  Watch watch(*fleet);
   const timespec look_every{kLookEveryS, 0};
-  while (sigtimedwait(&stop, nullptr, &look_every) < 0) {
-    const std::string worker = fleet->FirstEndedWorker();
-    if (!worker.empty())
-      return Fail(ErrorCode::kUnavailable,
-                  worker + " ended by itself; its log is in " + fleet->directory() + "; the others are stopped too");
-    StartAgain(*fleet);
-  }
-  fmt::print("stopping\n");
+  while (sigtimedwait(&stop, nullptr, &look_every) < 0) RETURN_IF_ERROR(watch.Look());
+  Say("stopping\n");
   return 0;
 }
 
@@ -74,7 +152,8 @@ void AddUpCommand(CLI::App& app, Action& action) {
   command->add_option("--threads", flags->threads, "request threads per worker")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  command->add_option("--model", flags->models, "NAME=PATH of a model that every worker loads; may be repeated");
+  command->add_option("--model", flags->models, "NAME=PATH of a model that every worker loads; may be repeated")
+      ->allow_extra_args(false);
   command->callback([flags, &action] { action = [flags] { return Up(*flags); }; });
 }
 

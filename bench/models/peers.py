@@ -262,6 +262,8 @@ def measure(arguments, work, threads):
     for tier in tiers:
         detail["tiers"][tier]["shares"] = kiln.ask(f"shares {tier}")
         detail["tiers"][tier]["first_seen_p50_us"] = quantile(firsts[tier], 0.5) if firsts[tier] else None
+    planned = [detail["tiers"][tier]["shares"] for tier in tiers if tier != "interpreter"]
+    detail["reference_share"] = max(shares["reference"] for shares in planned)
     kiln.close()
     best = "exact" if "exact" in tiers else "generic"
     groups = {workload: list(range(len(sets)))} if workload else {}
@@ -300,6 +302,17 @@ def table(rows):
         print(f"{row['model'][:30]:<30} {row['workload'][:20]:<20} {row['threads']:>2} {row['peer']:<12} {row['peer_p50_us']:>10.1f} {row['kiln_p50_us']:>10.1f} "
               f"{row['kiln_generic_p50_us']:>10.1f} {row['kiln_interpreter_p50_us'] or 0:>10.1f} {row['kiln_p50_us'] / row['peer_p50_us']:>9.2f} "
               f"{row['kiln_p99_us'] / row['peer_p99_us']:>6.2f}")
+
+
+def reference_table(details):
+    """What has no generated kernel, and how much of a request it takes."""
+    print(f"{'model':<30} {'workload':<20} {'nodes':>6} {'reference':>9} {'share':>7}")
+    for detail in details:
+        tiers = [facts for tier, facts in detail.get("tiers", {}).items() if tier != "interpreter"]
+        if "reference_share" in detail:
+            nodes, reference = (max(facts[key] for facts in tiers) for key in ("generated_nodes", "reference_nodes"))
+            print(f"{os.path.basename(detail['model'])[:30]:<30} {detail['workload'][:20]:<20} {nodes:>6} {reference:>9} "
+                  f"{100 * detail['reference_share']:>6.2f}%")
 
 
 def geometric_means(rows):
@@ -397,6 +410,7 @@ def main():
 def report(arguments, rows, details, host):
     table(rows)
     geometric_means(rows)
+    reference_table(details)
     for detail in details:
         for who, why in detail["failures"].items():
             print(f"{detail['model']} {detail['workload']}: {who} failed: {why}")

@@ -23,9 +23,9 @@ Result<Value> Complete(const ByteReader& reader, Value value, const char* what) 
 // A member of a closed set, whose name function knows all of them. One of a later version would be refused by every
 // peer that is told of it, with all that the reply tells besides.
 template <class Kind>
-void ReadKind(ByteReader& reader, Kind& kind, std::string_view (*name)(Kind)) {
+void ReadKind(ByteReader& reader, Kind& kind, std::optional<std::string_view> (*name)(Kind)) {
   kind = static_cast<Kind>(reader.U8());
-  if (name(kind) == "unknown") reader.Reject();
+  if (!name(kind)) reader.Reject();
 }
 
 }  // namespace

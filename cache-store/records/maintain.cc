@@ -271,7 +271,7 @@ void Records::CountClean(const cache::ReportRequest& request, const Caller& call
 
 Status Records::CountBad(const cache::ReportRequest& request, const Caller& caller, CatalogPlan& plan) {
   Add(Counter::reports_bad);
-  spdlog::warn("{} of plan {} reported by '{}' on {}: {}", cache::ReportKindName(request.kind),
+  spdlog::warn("{} of plan {} reported by '{}' on {}: {}", cache::ReportKindName(request.kind).value_or("report"),
                request.plan_key.ShortHex(), request.reporter, caller.machine, request.detail);
   // The word of others is taken back: who meets the plan now tries it first, where it can do no harm.
   plan.witnesses.clean_runs.clear();

@@ -46,7 +46,7 @@ void CacheService::Register(RpcServer& server, bool blobs, bool others) {
   const auto add = [&](cache::Method method, RpcHandler handler) {
     if (IsBlobMethod(method) ? blobs : others)
       server.Register(static_cast<uint16_t>(method), cache::MethodRoles(method), std::move(handler),
-                      cache::MethodAdmission(method));
+                      cache::MethodAdmission(method), cache::MethodText(method));
   };
 #define KILN_CACHE_METHOD(value, name, roles, admission, doc)                                           \
   add(cache::Method::k##name, [this](const RequestContext& context, Message message, Replier replier) { \

@@ -10,6 +10,7 @@
 #include "cli/compare/replay_file.h"
 #include "cli/onnx_test/compiled_runner.h"
 #include "cli/output_file.h"
+#include "cli/say.h"
 #include "vm-worker/explain/segment_names.h"
 #include "vm-worker/interp/interpreter.h"
 #include "vm-worker/onnx/model_source.h"
@@ -32,12 +33,12 @@ std::string StepText(const Plan& plan, const StepDifference& step, const std::ve
 void PrintDifference(const SegmentCase& call, const CaseDifference& difference,
                      const std::vector<ExplainedNode>& nodes) {
   const Plan& plan = call.plan->plan();
-  fmt::print("    plan {}{}\n    {}\n", call.plan->key().ShortHex(),
-             difference.undecided ? " (undecided: only behind a decision on inexact floats)" : "", difference.detail);
+  Say("    plan {}{}\n    {}\n", call.plan->key().ShortHex(),
+      difference.undecided ? " (undecided: only behind a decision on inexact floats)" : "", difference.detail);
   if (difference.step) {
-    fmt::print("    first difference in {}\n", StepText(plan, *difference.step, nodes));
+    Say("    first difference in {}\n", StepText(plan, *difference.step, nodes));
   } else {
-    fmt::print("    no single step shows it: the values that differ are inside fused steps\n");
+    Say("    no single step shows it: the values that differ are inside fused steps\n");
   }
 }
 
@@ -56,17 +57,17 @@ CompareHook::PlanProvider PlansOf(const PlanServices& services, StrictTier tier)
 
 Status ReportFinding(const CompareFlags& flags, const LoadedProgram& program, const CompareHook::Finding& finding) {
   const SegmentNames names(program, static_cast<size_t>(finding.segment));
-  fmt::print("  segment {} differs\n", finding.segment);
+  Say("  segment {} differs\n", finding.segment);
   PrintDifference(finding.call, finding.difference, names.nodes());
   ReplayText text{flags.model, finding.segment, finding.difference.detail, flags.inputs.seed, flags.keep_tensors};
   RETURN_IF_ERROR(WriteReplay(flags.replay, text, finding.call));
   ASSIGN_OR_RETURN(const auto replay, ReadReplay(flags.replay));
   const auto again = CompareCase(replay->call);
   const bool shows = again.has_value() && again->has_value();
-  fmt::print("    {} written; it shows the difference {}\n", flags.replay,
-             shows                ? "by itself"
-             : flags.keep_tensors ? "not: the fault does not repeat"
-                                  : "with these very values only: --keep-tensors puts them in");
+  Say("    {} written; it shows the difference {}\n", flags.replay,
+      shows                ? "by itself"
+      : flags.keep_tensors ? "not: the fault does not repeat"
+                           : "with these very values only: --keep-tensors puts them in");
   return {};
 }
 
@@ -77,17 +78,17 @@ Result<bool> CompareTier(const CompareFlags& flags, const PlanServices& services
   options.hook = &hook;
   VmContext context;
   ASSIGN_OR_RETURN([[maybe_unused]] auto outputs, context.Run(program, inputs, options));
-  fmt::print("{} plans: {} segment calls compared, {} differ, {} without a plan\n",
-             tier == StrictTier::kGeneric ? "generic" : "exact", hook.compared(), hook.findings().size(),
-             hook.failures().size());
-  for (const std::string& failure : hook.failures()) fmt::print("  {}\n", failure);
+  Say("{} plans: {} segment calls compared, {} differ, {} without a plan\n",
+      tier == StrictTier::kGeneric ? "generic" : "exact", hook.compared(), hook.findings().size(),
+      hook.failures().size());
+  for (const std::string& failure : hook.failures()) Say("  {}\n", failure);
   bool wrong = false;
   for (const CompareHook::Finding& finding : hook.findings()) {
     if (!wrong && !finding.difference.undecided) {
       RETURN_IF_ERROR(ReportFinding(flags, program, finding));
     } else {
-      fmt::print("  segment {} differs{}: {}\n", finding.segment,
-                 finding.difference.undecided ? " behind a decision" : "", finding.difference.detail);
+      Say("  segment {} differs{}: {}\n", finding.segment, finding.difference.undecided ? " behind a decision" : "",
+          finding.difference.detail);
     }
     wrong |= !finding.difference.undecided;
   }
@@ -127,20 +128,19 @@ Result<int> RunCompare(const CompareFlags& flags) {
 
 Result<int> RunReplay(const std::string& path) {
   ASSIGN_OR_RETURN(const auto replay, ReadReplay(path));
-  fmt::print(
-      "segment {} of {}, plan {}; {}\n  found then: {}\n", replay->text.segment_index, replay->text.model,
+  Say("segment {} of {}, plan {}; {}\n  found then: {}\n", replay->text.segment_index, replay->text.model,
       replay->call.plan->key().ShortHex(),
       replay->text.keep_tensors ? "the values that showed it" : fmt::format("values from seed {}", replay->text.seed),
       replay->text.difference);
   ASSIGN_OR_RETURN(const auto difference, CompareCase(replay->call));
   if (!difference) {
-    fmt::print("  now: plan and interpreter agree\n");
+    Say("  now: plan and interpreter agree\n");
     return 0;
   }
   std::vector<ExplainedNode> nodes;
   for (const Node& node : replay->segment->body.entry().regions[0].nodes)
     nodes.push_back({"", std::string(OpInfo(node.op).name)});
-  fmt::print("  now:\n");
+  Say("  now:\n");
   PrintDifference(replay->call, *difference, nodes);
   return 1;
 }

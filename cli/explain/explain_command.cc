@@ -12,6 +12,7 @@
 #include "cli/explain/render.h"
 #include "cli/fleet/embedded_fleet.h"
 #include "cli/run_inputs.h"
+#include "cli/say.h"
 #include "common/compile_api/disassemble.h"
 #include "common/worker_api/explain.h"
 
@@ -135,7 +136,7 @@ Result<int> Explain(const ExplainFlags& flags) {
     text = ExplainWorker(flags, *loop);
   }
   if (!text.has_value()) return std::unexpected(text.error());
-  fmt::print("{}", *text);
+  SayLines(*text);
   return 0;
 }
 

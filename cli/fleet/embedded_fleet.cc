@@ -19,9 +19,12 @@ constexpr size_t kSocketPathMax = 100;  // the system's limit is 107 bytes
 Result<std::unique_ptr<EmbeddedFleet>> EmbeddedFleet::Start(FleetOptions options) {
   std::error_code error;
   std::filesystem::create_directories(options.directory, error);
-  if (error || chmod(options.directory.c_str(), 0700) != 0)
-    return Fail(ErrorCode::kIoError,
-                "cannot use directory " + options.directory + ": " + (error ? error.message() : std::strerror(errno)));
+  if (error || chmod(options.directory.c_str(), 0700) != 0) {
+    const int reason = error ? error.value() : errno;
+    const bool broken = reason == ENOSPC || reason == EDQUOT || reason == EIO || reason == EMFILE || reason == ENFILE;
+    return Fail(broken ? ErrorCode::kIoError : ErrorCode::kInvalidArgument,
+                "cannot use directory " + options.directory + ": " + std::strerror(reason));
+  }
   options.directory = std::filesystem::absolute(options.directory).string();
   if (options.directory.size() + 16 > kSocketPathMax)
     return Fail(ErrorCode::kInvalidArgument, "directory " + options.directory +
@@ -85,7 +88,20 @@ std::string EmbeddedFleet::WorkerEndpoint(int worker) const {
 }
 
 Result<int> EmbeddedFleet::StartWorker(const WorkerOptions& options) {
-  const int index = static_cast<int>(workers_.size());
+  const int index = workers();
+  ASSIGN_OR_RETURN(auto process, RunWorker(index, options));
+  workers_.push_back(std::move(process));
+  worker_options_.push_back(options);
+  return index;
+}
+
+Status EmbeddedFleet::RestartWorker(int worker) {
+  const size_t index = static_cast<size_t>(worker);
+  ASSIGN_OR_RETURN(workers_[index], RunWorker(worker, worker_options_[index]));
+  return {};
+}
+
+Result<std::unique_ptr<ServiceProcess>> EmbeddedFleet::RunWorker(int index, const WorkerOptions& options) const {
   std::vector<std::string> arguments = {
       "--listen",  WorkerEndpoint(index),           "--keys",           options_.directory + "/keys", "--insecure",
       "--threads", std::to_string(options.threads), "--die-with-parent"};
@@ -95,10 +111,8 @@ Result<int> EmbeddedFleet::StartWorker(const WorkerOptions& options) {
           std::string("--store-hints"), Socket("hints"), std::string("--compile"), CompileEndpoint()})
       arguments.push_back(argument);
   arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
-  ASSIGN_OR_RETURN(auto process, ServiceProcess::Start(options_.binaries + "/kiln-worker", arguments,
-                                                       Log("worker" + std::to_string(index)), kReadyTimeoutMs));
-  workers_.push_back(std::move(process));
-  return index;
+  return ServiceProcess::Start(options_.binaries + "/kiln-worker", arguments, Log("worker" + std::to_string(index)),
+                               kReadyTimeoutMs);
 }
 
 Result<std::unique_ptr<RpcClient>> ConnectTool(Loop& loop, const std::string& endpoint, const std::string& keys,
@@ -106,6 +120,7 @@ Result<std::unique_ptr<RpcClient>> ConnectTool(Loop& loop, const std::string& en
   RpcClientOptions options;
   options.endpoint = endpoint;
   options.connect_wait_ms = connect_wait_ms;
+  options.refused_at_once = connect_wait_ms == 0;
   if (keys.empty()) {
     options.security.insecure = true;
   } else {

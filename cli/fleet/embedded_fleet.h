@@ -33,6 +33,7 @@ class EmbeddedFleet {
 
   // Starts another worker; returns its index.
   Result<int> StartWorker(const WorkerOptions& options);
+  Status RestartWorker(int worker);  // one that ended, with the options and the endpoint it had
   void StopWorker(int worker) { workers_[static_cast<size_t>(worker)]->Stop(); }
   void StopCompile() { compile_->Stop(); }
   void StopCache() { cache_->Stop(); }
@@ -42,6 +43,7 @@ class EmbeddedFleet {
   ServiceProcess& cache() { return *cache_; }
   ServiceProcess& compile() { return *compile_; }
   ServiceProcess& worker(int worker) { return *workers_[static_cast<size_t>(worker)]; }
+  int workers() const { return static_cast<int>(workers_.size()); }
   std::string WorkerEndpoint(int worker) const;
   std::string StoreEndpoint() const { return Socket("cache"); }
   std::string BlobEndpoint() const { return Socket("blobs"); }
@@ -53,15 +55,17 @@ class EmbeddedFleet {
  private:
   explicit EmbeddedFleet(FleetOptions options) : options_(std::move(options)) {}
   std::string Socket(const std::string& name) const { return "ipc://" + options_.directory + "/" + name + ".sock"; }
+  Result<std::unique_ptr<ServiceProcess>> RunWorker(int index, const WorkerOptions& options) const;
   std::string Log(const std::string& name) const { return options_.directory + "/" + name + ".log"; }
 
   FleetOptions options_;
   std::unique_ptr<ServiceProcess> cache_, compile_;
   std::vector<std::unique_ptr<ServiceProcess>> workers_;
+  std::vector<WorkerOptions> worker_options_;  // per worker
 };
 
-// A connection of a tool to a service on an ipc or loopback endpoint, or with keys to any. connect_wait_ms: see
-// RpcClientOptions.
+// A connection of a tool to a service on an ipc or loopback endpoint, or with keys to any. Where nobody listens a call
+// ends at once, with connect_wait_ms after that time (RpcClientOptions).
 Result<std::unique_ptr<RpcClient>> ConnectTool(Loop& loop, const std::string& endpoint, const std::string& keys,
                                                const std::string& service, int64_t connect_wait_ms = 0);
 

@@ -16,6 +16,7 @@ namespace kiln::cli {
 namespace {
 
 constexpr int kExitPollUs = 5'000;
+constexpr int kRefusedStatus = 2;  // of every service: its flags, or what they name, are wrong
 
 std::string LastLines(const std::string& path) {
   std::ifstream file(path);
@@ -85,7 +86,13 @@ Status ServiceProcess::WaitReady(int timeout_ms, const std::string& log_path) {
     char buffer[512];
     const ssize_t got = read(output_, buffer, sizeof buffer);
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return Fail(ErrorCode::kUnavailable, name_ + " ended at its start; its log: " + LastLines(log_path));
+    if (got <= 0) {
+      // It lets go of its output just before it is gone.
+      for (int tries = 0; tries < 200 && Running(); ++tries) usleep(kExitPollUs);
+      const bool refused = pid_ < 0 && WIFEXITED(end_) && WEXITSTATUS(end_) == kRefusedStatus;
+      return Fail(refused ? ErrorCode::kInvalidArgument : ErrorCode::kUnavailable,
+                  name_ + " ended at its start; its log: " + LastLines(log_path));
+    }
     line.append(buffer, static_cast<size_t>(got));
     if (line.find("ready") != std::string::npos && line.find('\n') != std::string::npos) return {};
   }
@@ -98,10 +105,14 @@ ServiceProcess::~ServiceProcess() {
 
 bool ServiceProcess::Running() {
   if (pid_ <= 0) return false;
-  int status;
-  if (waitpid(pid_, &status, WNOHANG) == 0) return true;
+  if (waitpid(pid_, &end_, WNOHANG) == 0) return true;
   pid_ = -1;
   return false;
+}
+
+std::string ServiceProcess::EndText() const {
+  return WIFSIGNALED(end_) ? "signal " + std::to_string(WTERMSIG(end_))
+                           : "exit status " + std::to_string(WEXITSTATUS(end_));
 }
 
 void ServiceProcess::Stop(int grace_ms) {

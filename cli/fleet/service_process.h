@@ -15,7 +15,8 @@ namespace kiln::cli {
 class ServiceProcess {
  public:
   // Runs `binary` with `arguments`; its stderr is appended to `log_path`. Waits until it prints its ready line, at most
-  // timeout_ms. Unavailable (with the end of the log) when it exits or says nothing in time.
+  // timeout_ms. Unavailable (with the end of the log) when it exits or says nothing in time; InvalidArgument
+  // when it exits because of its flags or surroundings (status 2).
   static Result<std::unique_ptr<ServiceProcess>> Start(const std::string& binary,
                                                        const std::vector<std::string>& arguments,
                                                        const std::string& log_path, int timeout_ms);
@@ -26,6 +27,8 @@ class ServiceProcess {
   // SIGTERM, then SIGKILL after `grace_ms`. Does nothing when it is gone already.
   void Stop(int grace_ms = 3000);
   bool Running();
+  // How it ended, once Running() is false: "exit status 5", "signal 9".
+  std::string EndText() const;
   pid_t pid() const { return pid_; }
 
  private:
@@ -34,6 +37,7 @@ class ServiceProcess {
   pid_t pid_;
   int output_;
   std::string name_;
+  int end_ = 0;  // wait status, once it has ended
 };
 
 // The directory of the running executable, where its siblings lie.

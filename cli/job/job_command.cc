@@ -15,6 +15,7 @@
 #include "cli/job/phases.h"
 #include "cli/job/text_lines.h"
 #include "cli/output_file.h"
+#include "cli/say.h"
 #include "common/base/clock.h"
 #include "common/numeric/difference.h"
 #include "vm-worker/interp/interpreter.h"
@@ -99,8 +100,8 @@ Status Job::Prepare() {
   if (!flags_.characters.empty()) {
     ASSIGN_OR_RETURN(characters_, ReadKeys(flags_.characters));
   }
-  fmt::print("model {}\n{} text lines while plans arrive, {} others for workers that join\n", flags_.model,
-             first_.size(), second_.size());
+  Say("model {}\n{} text lines while plans arrive, {} others for workers that join\n", flags_.model, first_.size(),
+      second_.size());
   ASSIGN_OR_RETURN(loop_, Loop::Start("kiln-job"));
   if (flags_.workers.empty()) {
     ASSIGN_OR_RETURN(fleet_, EmbeddedFleet::Start({flags_.directory, "rocksdb", 2, {}}));
@@ -118,9 +119,9 @@ Result<std::unique_ptr<RpcClient>> Job::Load(const std::string& endpoint, const 
     return Fail(ErrorCode::kInvalidArgument,
                 "the job needs a model with one input, this one has " + std::to_string(loaded.inputs.size()));
   input_ = loaded.inputs[0].name;
-  fmt::print("worker {} answers after {:.0f} ms (model loaded in {:.0f} ms: {} nodes, {} segments)\n", name,
-             static_cast<double>(SystemClock().NowNs() - start) / 1e6, static_cast<double>(loaded.load_us) / 1000,
-             loaded.nodes, loaded.segments);
+  Say("worker {} answers after {:.0f} ms (model loaded in {:.0f} ms: {} nodes, {} segments)\n", name,
+      static_cast<double>(SystemClock().NowNs() - start) / 1e6, static_cast<double>(loaded.load_us) / 1000,
+      loaded.nodes, loaded.segments);
   return client;
 }
 
@@ -153,9 +154,9 @@ void Job::Progress(const PhaseRunner& runner, const char* what) const {
     run += timings[i].run_us;
     kernel += timings[i].kernel_us;
   }
-  fmt::print("  {} {:>4} requests: last {} at {:.2f} ms mean, {:.0f} % in kernels\n", what, timings.size(), window,
-             static_cast<double>(run) / 1000 / static_cast<double>(window),
-             run == 0 ? 0.0 : 100 * static_cast<double>(kernel) / static_cast<double>(run));
+  Say("  {} {:>4} requests: last {} at {:.2f} ms mean, {:.0f} % in kernels\n", what, timings.size(), window,
+      static_cast<double>(run) / 1000 / static_cast<double>(window),
+      run == 0 ? 0.0 : 100 * static_cast<double>(kernel) / static_cast<double>(run));
   std::fflush(stdout);
 }
 
@@ -173,7 +174,7 @@ Status Job::Arrive() {
   ASSIGN_OR_RETURN(const Workers workers, NextWorkers());
   PhaseRunner cold(workers.all(), kModelName, input_);
   RETURN_IF_ERROR(cold.Begin("cold"));
-  fmt::print("cold: answers are interpreted, hot segments are sent to the compile service\n");
+  Say("cold: answers are interpreted, hot segments are sent to the compile service\n");
   for (int i = 0; i < flags_.cold_requests_max; ++i) {
     RETURN_IF_ERROR(cold.Send(first_[static_cast<size_t>(i) % first_.size()]));
     if ((i + 1) % 20 != 0) continue;
@@ -190,7 +191,7 @@ Status Job::Arrive() {
   Keep(cold);
   PhaseRunner steady(workers.all(), kModelName, input_);
   RETURN_IF_ERROR(steady.Begin("steady"));
-  fmt::print("steady: plans answer\n");
+  Say("steady: plans answer\n");
   for (int i = 0; i < flags_.requests; ++i) {
     RETURN_IF_ERROR(steady.Send(first_[static_cast<size_t>(i) % first_.size()]));
     if ((i + 1) % 40 == 0) Progress(steady, "steady");
@@ -204,7 +205,7 @@ Status Job::Arrive() {
 Status Job::JoinWarm() {
   if (second_.empty()) return {};
   if (fleet_ != nullptr) {
-    fmt::print("the compile service is stopped; a second worker joins on the warm cache\n");
+    Say("the compile service is stopped; a second worker joins on the warm cache\n");
     fleet_->StopCompile();
   }
   ASSIGN_OR_RETURN(const Workers workers, NextWorkers());
@@ -244,20 +245,21 @@ Status Job::Compare() {
 // What the last phase's answers say.
 Status Job::PrintTexts() const {
   if (characters_.empty()) return {};
-  fmt::print("\nwhat the model read ({}):\n", phases_.back().name);
+  Say("\nwhat the model read ({}):\n", phases_.back().name);
   const size_t count = phases_.back().requests;
   for (size_t i = 0; i < std::min(kShownTexts, count); ++i) {
     const Answer& answer = answers_[answers_.size() - count + i];
     ASSIGN_OR_RETURN(DecodedText text, DecodeText(answer.output.ref, characters_));
-    fmt::print("  {:>5} px  {:<44} ({:.0f} %)\n", answer.line->width, "\"" + text.text + "\"", 100 * text.confidence);
+    Say("  {:>5} px  {:<44} ({:.0f} %)\n", answer.line->width, "\"" + text.text + "\"", 100 * text.confidence);
   }
   return {};
 }
 
 Result<int> Job::Report() {
   RETURN_IF_ERROR(PrintTexts());
-  fmt::print("\n{}", PhaseTable(phases_));
-  fmt::print("{} answers compared with the interpreter: {} differ\n", answers_.size(), mismatches_);
+  Say("\n");
+  SayLines(PhaseTable(phases_));
+  Say("{} answers compared with the interpreter: {} differ\n", answers_.size(), mismatches_);
   std::error_code ignored;
   std::filesystem::create_directories(std::filesystem::path(flags_.json).parent_path(), ignored);
   std::ofstream file(flags_.json);
@@ -265,19 +267,19 @@ Result<int> Job::Report() {
   if (!file.flush()) return Fail(ErrorCode::kIoError, "cannot write " + flags_.json);
   int status = 0;
   if (mismatches_ > 0) {
-    fmt::print("FAILED: {}\n", first_mismatch_);
+    Say("FAILED: {}\n", first_mismatch_);
     status = 1;
   }
   if (second_.empty()) return status;
   const PhaseFigures& joined = phases_.back();
   if (joined.share_kernels < kJoinedKernelShareMin) {
-    fmt::print("FAILED: workers that joined spent {:.1f} % of their time in kernels; {:.0f} % are needed\n",
-               100 * joined.share_kernels, 100 * kJoinedKernelShareMin);
+    Say("FAILED: workers that joined spent {:.1f} % of their time in kernels; {:.0f} % are needed\n",
+        100 * joined.share_kernels, 100 * kJoinedKernelShareMin);
     status = 1;
   }
   if (!first_.empty() && joined.unseen_shape_share < kUnseenShareMin) {
-    fmt::print("FAILED: only {:.0f} % of the joined phase's widths were new; {:.0f} % are needed\n",
-               100 * joined.unseen_shape_share, 100 * kUnseenShareMin);
+    Say("FAILED: only {:.0f} % of the joined phase's widths were new; {:.0f} % are needed\n",
+        100 * joined.unseen_shape_share, 100 * kUnseenShareMin);
     status = 1;
   }
   return status;
@@ -308,9 +310,11 @@ void AddJobCommand(CLI::App& app, Action& action) {
                       "directory of .pgm text lines: plans arrive while they are read, then they are read by plans");
   command->add_option("--lines-joined", flags->second_lines,
                       "directory of .pgm text lines for a worker that joins, or for workers that must be warm");
-  command->add_option(
-      "--worker", flags->workers,
-      "endpoints of running workers, or tcp://NAME:PORT whose name resolves to several; they take turns");
+  command
+      ->add_option("--worker", flags->workers,
+                   "endpoint of a running worker, or tcp://NAME:PORT whose name resolves to several; may be repeated: "
+                   "they take turns")
+      ->allow_extra_args(false);
   command->add_option("--keys", flags->keys,
                       "with --worker: key directory; without one the connection is plaintext (loopback and ipc only)");
   command->add_option("--requests", flags->requests, "requests of the steady and the joined phase")

@@ -5,15 +5,17 @@
 namespace kiln::cli {
 namespace {
 
-// A node of which a reference step computes any part counts as the reference step's.
+// A node of which a reference step computes any part counts as the reference step's; to check its indices is none.
 void CountOps(const Plan& plan, const Segment& segment, std::map<TensorOp, OpCoverage>& ops) {
   std::map<int32_t, bool> generated;  // per node that steps compute
-  for (const PlanStep& step : plan.steps)
+  for (const PlanStep& step : plan.steps) {
+    const bool kernel = std::holds_alternative<KernelStep>(step.step);
+    if (!kernel && std::get<ReferenceStep>(step.step).op == TensorOp::kCheckIndices) continue;
     for (int32_t node : step.nodes) {
-      const bool kernel = std::holds_alternative<KernelStep>(step.step);
       const auto [at, fresh] = generated.emplace(node, kernel);
       if (!fresh) at->second = at->second && kernel;
     }
+  }
   const std::vector<Node>& nodes = segment.body.entry().regions[0].nodes;
   for (const auto& [node, kernel] : generated) {
     OpCoverage& op = ops[nodes[static_cast<size_t>(node)].op];

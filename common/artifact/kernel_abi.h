@@ -5,7 +5,15 @@
  * `pointers`; how many there are, their dtypes, and the meaning of `dims` are fixed by its KernelSpec. Pointers already
  * include every offset. All strides in `dims` are in elements. `scratch` is private to the calling thread, 64-byte
  * aligned, at least as large as the plan step says (it may be null when that is 0). Calling convention: the platform's
- * C convention. */
+ * C convention.
+ *
+ * A kernel cannot refuse a call. What it is told by numbers in memory (the indices of a lookup, the lengths of a
+ * recurrence) is checked by a step of the plan before it, the reference kernel of CheckIndices or of another op: when a
+ * number is outside of its range, the run ends with that op's error before the kernel, nothing is let out, and the call
+ * is answered by the interpreter, which gives the error that names the node. Such a call says nothing about the plan:
+ * it counts neither for nor against it. So that no kernel depends on that order for where it reads, a position that
+ * comes from memory is brought into [0, extent) first, whatever it is; what a kernel computes is defined, and
+ * validated, for any numbers. */
 #ifndef KILN_COMMON_ARTIFACT_KERNEL_ABI_H_
 #define KILN_COMMON_ARTIFACT_KERNEL_ABI_H_
 

@@ -17,7 +17,7 @@ Digest SignedFields(const KernelBinding& binding) {
 
 }  // namespace
 
-std::string_view ValidationKindName(ValidationKind kind) {
+std::optional<std::string_view> ValidationKindName(ValidationKind kind) {
   switch (kind) {
 #define KILN_VALIDATION(value, name, text, doc) \
   case ValidationKind::k##name:                 \
@@ -25,7 +25,7 @@ std::string_view ValidationKindName(ValidationKind kind) {
 #include "common/artifact/validation.def"
 #undef KILN_VALIDATION
   }
-  return "unknown";
+  return std::nullopt;
 }
 
 KernelBinding BindKernel(const Digest& key, const Digest& id, ValidationKind validation, const SigningKey& signer) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "common/base/hash.h"
@@ -18,7 +19,7 @@ enum class ValidationKind : uint8_t {
 #include "common/artifact/validation.def"
 #undef KILN_VALIDATION
 };
-std::string_view ValidationKindName(ValidationKind kind);  // "unknown" for a number that the table does not have
+std::optional<std::string_view> ValidationKindName(ValidationKind kind);  // none: a number that the table has not
 
 struct KernelBinding {
   Digest key;  // of spec, target and code generator

@@ -101,11 +101,15 @@ struct PlanValue {
   std::vector<Dim> strides;  // elements
 };
 
-// A temporary. Alive in steps [first_step, last_step]; placed by the worker's packing.
+// A temporary. Alive in steps [first_step, last_step]; placed by the worker's packing. `in_place_of`: a buffer, last
+// used by the step that first uses this one, whose memory this one may have: a kernel step that reads each element of
+// that buffer before it writes the same bytes, and no later (compile-service/ir/in_place.h). -1: none. A worker that
+// gives it memory of its own, as those before this field do, answers the same.
 struct PlanBuffer {
   Dim bytes;
   int32_t first_step;
   int32_t last_step;
+  int32_t in_place_of = -1;
 };
 
 struct KernelStep {

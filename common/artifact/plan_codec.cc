@@ -179,7 +179,8 @@ std::vector<uint8_t> EncodePlan(const Plan& plan) {
   }
   std::vector<flatbuffers::Offset<fbs::PlanBuffer>> buffers;
   for (const PlanBuffer& buffer : plan.buffers)
-    buffers.push_back(fbs::CreatePlanBuffer(builder, pool.Add(buffer.bytes), buffer.first_step, buffer.last_step));
+    buffers.push_back(fbs::CreatePlanBuffer(builder, pool.Add(buffer.bytes), buffer.first_step, buffer.last_step,
+                                            buffer.in_place_of));
   std::vector<flatbuffers::Offset<fbs::PrepackRecipe>> recipes;
   for (const PrepackRecipe& recipe : plan.recipes) {
     const auto program = EncodeProgram(recipe.program);
@@ -240,7 +241,7 @@ Result<Plan> DecodePlan(std::span<const uint8_t> bytes) {
   if (root.buffers() != nullptr)
     for (const fbs::PlanBuffer* table : *root.buffers()) {
       ASSIGN_OR_RETURN(Dim size, pool.At(table->bytes()));
-      plan.buffers.push_back({size, table->first_step(), table->last_step()});
+      plan.buffers.push_back({size, table->first_step(), table->last_step(), table->in_place_of()});
     }
   if (root.recipes() != nullptr)
     for (const fbs::PrepackRecipe* table : *root.recipes()) {

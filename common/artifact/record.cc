@@ -87,7 +87,7 @@ Result<PlanRecord> DecodeBody(std::span<const uint8_t> bytes) {
     return Fail(ErrorCode::kLimitExceeded, "plan record: names " + std::to_string(table->kernels()->size()) +
                                                " kernels; the limit is " + std::to_string(limits::kPlanKernelsMax));
   if (table->target()->size() > limits::kTargetBytesMax ||
-      ValidationKindName(static_cast<ValidationKind>(table->validation())) == "unknown")
+      !ValidationKindName(static_cast<ValidationKind>(table->validation())))
     return Fail(ErrorCode::kMalformed, "plan record: target or validation is out of bounds");
   PlanRecord record{
       .plan_key = FromWire(*table->plan_key()),

@@ -53,6 +53,29 @@ Status CheckValue(const Plan& plan, const Segment& segment, const PlanValue& val
   return Fail(ErrorCode::kMalformed, name + " has an unknown storage kind");
 }
 
+// A buffer in another's place follows it: its first step is a kernel, and the other's last, which was made before. So
+// chains end, and no two take one place.
+Status CheckBuffers(const Plan& plan) {
+  std::vector<bool> taken(plan.buffers.size(), false);
+  for (size_t i = 0; i < plan.buffers.size(); ++i) {
+    const PlanBuffer& buffer = plan.buffers[i];
+    const std::string name = "plan buffer " + std::to_string(i);
+    if (buffer.first_step < 0 || buffer.last_step < buffer.first_step)
+      return Fail(ErrorCode::kMalformed, name + " has an empty life");
+    if (buffer.in_place_of == -1) continue;
+    RETURN_IF_ERROR(CheckIndex(buffer.in_place_of, plan.buffers.size(), name + " takes the place of buffer"));
+    const auto from = static_cast<size_t>(buffer.in_place_of), step = static_cast<size_t>(buffer.first_step);
+    const PlanBuffer& other = plan.buffers[from];
+    if (taken[from] || other.last_step != buffer.first_step || other.first_step >= buffer.first_step ||
+        step >= plan.steps.size() || !std::holds_alternative<KernelStep>(plan.steps[step].step))
+      return Fail(ErrorCode::kMalformed, name + " cannot take the place of buffer " + std::to_string(from) +
+                                             ", which is alive in steps " + std::to_string(other.first_step) + ".." +
+                                             std::to_string(other.last_step));
+    taken[from] = true;
+  }
+  return {};
+}
+
 // A buffer is only touched by the steps it is alive in; inputs, weights and packed weights are never written.
 Status CheckUse(const Plan& plan, size_t step, int32_t index, bool written) {
   RETURN_IF_ERROR(CheckIndex(index, plan.values.size(), At(step) + ": value"));
@@ -135,9 +158,7 @@ Status VerifyPlan(const Plan& plan, const Segment& segment) {
     return Fail(ErrorCode::kMalformed, "plan has " + std::to_string(plan.outputs.size()) +
                                            " outputs, the segment has " +
                                            std::to_string(body.regions[0].outputs.size()));
-  for (size_t i = 0; i < plan.buffers.size(); ++i)
-    if (plan.buffers[i].first_step < 0 || plan.buffers[i].last_step < plan.buffers[i].first_step)
-      return Fail(ErrorCode::kMalformed, "plan buffer " + std::to_string(i) + " has an empty life");
+  RETURN_IF_ERROR(CheckBuffers(plan));
   for (size_t i = 0; i < plan.values.size(); ++i) RETURN_IF_ERROR(CheckValue(plan, segment, plan.values[i], i));
   for (size_t i = 0; i < plan.outputs.size(); ++i) {
     RETURN_IF_ERROR(CheckIndex(plan.outputs[i], plan.values.size(), "plan output: value"));

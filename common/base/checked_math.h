@@ -28,9 +28,10 @@ inline std::optional<int64_t> CheckedMul(int64_t a, int64_t b) {
 inline int64_t FloorDiv(int64_t a, int64_t b) {
   return a / b - ((a % b != 0) && ((a < 0) != (b < 0)));
 }
-// Remainder with the sign of b; b > 0.
+// Remainder in [0, b); b > 0.
 inline int64_t FloorMod(int64_t a, int64_t b) {
-  return a - FloorDiv(a, b) * b;
+  const int64_t remainder = a % b;
+  return remainder < 0 ? remainder + b : remainder;
 }
 inline int64_t RoundUp(int64_t a, int64_t multiple) {
   return (a + multiple - 1) / multiple * multiple;

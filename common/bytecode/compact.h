@@ -33,11 +33,13 @@ struct NodePlace {
   }
 };
 
-// What BIND_SHAPE does with a value: `defines[i]` says whether dim i is a symbol that gets its value here.
+// What BIND_SHAPE does with a value: `defines[i]` says whether dim i is a symbol that gets its value here, `unbound[i]`
+// that it mentions one that has none yet, so that nothing can be checked.
 struct ShapeBinding {
   int32_t function = 0;
   ValueId value = kNoValue;
   std::vector<bool> defines;
+  std::vector<bool> unbound;
   std::vector<uint32_t> constraints;  // of the program: every symbol of theirs has its value here
 };
 

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "common/bytecode/emit_liveness.h"
-#include "common/bytecode/symbol_definitions.h"
 
 namespace kiln {
 namespace {
@@ -23,11 +22,12 @@ Opcode ViewOpcode(TensorOp op) {
 // Emits one function.
 class Emitter {
  public:
-  Emitter(const Program& program, int function, std::span<const SegmentRange> segments, const IsStaticNode& is_static,
+  Emitter(const Program& program, int function, std::span<const SegmentRange> segments, const ShapeFacts& facts,
           const SymbolDefinitions& definitions, CompactProgram* out)
-      : function_(program.functions[static_cast<size_t>(function)]),
+      : program_(program),
+        function_(program.functions[static_cast<size_t>(function)]),
         function_index_(function),
-        is_static_(is_static),
+        facts_(facts),
         definitions_(definitions),
         live_(FindLiveness(function_)),
         out_(*out),
@@ -138,10 +138,18 @@ class Emitter {
     if (!check_always && !definitions_.Defines(function_index_, value)) return;
     const uint32_t index = register_of_[static_cast<size_t>(value)];
     if (index == kNoRegister) return;
-    out_.bindings.push_back(
-        {function_index_, value, definitions_.defines[static_cast<size_t>(function_index_)][static_cast<size_t>(value)],
-         definitions_.constraints[static_cast<size_t>(function_index_)][static_cast<size_t>(value)]});
+    const auto of_value = [&](const auto& table) {
+      return table[static_cast<size_t>(function_index_)][static_cast<size_t>(value)];
+    };
+    out_.bindings.push_back({function_index_, value, of_value(definitions_.defines), of_value(definitions_.unbound),
+                             of_value(definitions_.constraints)});
     code_.Begin(Opcode::kBindShape).Word(index).Word(static_cast<uint32_t>(out_.bindings.size() - 1)).End();
+  }
+  size_t EmitJump() {
+    code_.Begin(Opcode::kJump);
+    const size_t target = code_.Target();
+    code_.End();
+    return target;
   }
   const Node& NodeAt(RegionId region, int node) const {
     return function_.regions[static_cast<size_t>(region)].nodes[static_cast<size_t>(node)];
@@ -173,20 +181,60 @@ class Emitter {
     code_.Begin(Opcode::kJumpIfShapeUnmatched).Word(index).List(inputs).List(outputs);
     const size_t unmatched = code_.Target();
     code_.End();
-    code_.Begin(Opcode::kJump);
-    const size_t matched = code_.Target();
-    code_.End();
+    const size_t matched = EmitJump();
     code_.Patch(unmatched);
     segment.variant = code_.here();
     EmitVariant(range, &scope);
     code_.Begin(Opcode::kProfileLeave).Word(index).List(outputs).End();
-    code_.Patch(taken);
-    code_.Patch(matched);
     segment.end = code_.here();
-    for (ValueId output : range.outputs) BindShape(output, false);
+    std::vector<ValueId> unproven;
+    for (ValueId output : range.outputs)
+      if (facts_.is_unproven(function_index_, output) && !definitions_.Defines(function_index_, output))
+        unproven.push_back(output);
+    if (unproven.empty()) {
+      code_.Patch(taken);
+      code_.Patch(matched);
+      for (ValueId output : range.outputs) BindShape(output, false);
+    } else {
+      const size_t computed = EmitJump();
+      code_.Patch(taken);
+      EmitAfterPlan(range, unproven);
+      const size_t past = EmitJump();
+      code_.Patch(computed);
+      code_.Patch(matched);
+      for (ValueId output : range.outputs) BindShape(output, false);
+      code_.Patch(past);
+    }
     for (ValueId output : range.outputs)
       if (live_.last_use[static_cast<size_t>(output)] == Liveness::kUnused) Free(output);
     for (int i = range.first_node; i < range.end_node; ++i) FreeDying(range.region, i);
+  }
+
+  // Where a plan goes on: what it made is held to the sizes that nothing proves. The variant form has done so where the
+  // nodes are, the static form when it was made. Symbols that only the inside of the segment shows say nothing here.
+  void EmitAfterPlan(const SegmentRange& range, std::span<const ValueId> unproven) {
+    const std::set<ValueId> leaves(range.outputs.begin(), range.outputs.end());
+    std::set<SymbolId> inside;
+    for (int i = range.first_node; i < range.end_node; ++i)
+      for (ValueId output : NodeAt(range.region, i).outputs)
+        if (output != kNoValue && !leaves.contains(output)) AddDefined(output, &inside);
+    for (ValueId output : range.outputs) BindShape(output, false);
+    for (ValueId output : unproven) {
+      BindShape(output, true);
+      ShapeBinding& binding = out_.bindings.back();
+      const std::vector<Dim>& dims = *function_.values[static_cast<size_t>(output)].desc.dims;
+      binding.unbound.resize(dims.size());
+      for (size_t d = 0; d < dims.size(); ++d)
+        for (SymbolId id : program_.symbols.SymbolsOf(dims[d]))
+          if (inside.contains(id)) binding.unbound[d] = true;
+    }
+  }
+
+  void AddDefined(ValueId value, std::set<SymbolId>* symbols) const {
+    const std::vector<bool>& defines =
+        definitions_.defines[static_cast<size_t>(function_index_)][static_cast<size_t>(value)];
+    for (size_t i = 0; i < defines.size(); ++i)
+      if (defines[i]) symbols->insert((*function_.values[static_cast<size_t>(value)].desc.dims)[i].symbol());
   }
 
   // The segment's nodes one by one. Values that enter or leave the segment stay; everything else is free again at the
@@ -234,7 +282,7 @@ class Emitter {
     if (OpInfo(node.op).family == OpFamily::kView) {
       code_.Begin(ViewOpcode(node.op)).List(inputs).List(outputs).Word(where).End();
     } else {
-      const bool is_static = is_static_({function_index_, region, index});
+      const bool is_static = facts_.is_static({function_index_, region, index});
       code_.Begin(is_static ? Opcode::kAllocStatic : Opcode::kAllocDynamic)
           .List(inputs)
           .List(outputs)
@@ -246,7 +294,8 @@ class Emitter {
           .Word(where)
           .End();
     }
-    for (ValueId output : node.outputs) BindShape(output, false);
+    for (ValueId output : node.outputs)
+      if (output != kNoValue) BindShape(output, facts_.is_unproven(function_index_, output));
   }
 
   // A node outside segments.
@@ -284,9 +333,7 @@ class Emitter {
     const size_t to_then = code_.Target();
     code_.End();
     EmitBranch(node.regions[1], outputs);
-    code_.Begin(Opcode::kJump);
-    const size_t to_end = code_.Target();
-    code_.End();
+    const size_t to_end = EmitJump();
     code_.Patch(to_then);
     EmitBranch(node.regions[0], outputs);
     code_.Patch(to_end);
@@ -335,10 +382,11 @@ class Emitter {
     for (ValueId output : node.outputs) BindShape(output, true);
   }
 
+  const Program& program_;
   const Function& function_;
   const int function_index_;
   std::map<std::pair<RegionId, int>, std::pair<uint32_t, const SegmentRange*>> segment_at_;  // by first node
-  const IsStaticNode& is_static_;
+  const ShapeFacts& facts_;
   const SymbolDefinitions& definitions_;
   const Liveness live_;
   CompactProgram& out_;
@@ -354,13 +402,12 @@ bool IsRematerialised(TensorOp op) {
   return op == TensorOp::kConstant || op == TensorOp::kShapeVector;
 }
 
-CompactProgram EmitCompact(const Program& program, std::span<const SegmentRange> segments,
-                           const IsStaticNode& is_static) {
+CompactProgram EmitCompact(const Program& program, const SymbolDefinitions& definitions,
+                           std::span<const SegmentRange> segments, const ShapeFacts& facts) {
   CompactProgram out;
-  const SymbolDefinitions definitions = FindSymbolDefinitions(program);
   out.segments.resize(segments.size());
   for (size_t f = 0; f < program.functions.size(); ++f)
-    Emitter(program, static_cast<int>(f), segments, is_static, definitions, &out).Run();
+    Emitter(program, static_cast<int>(f), segments, facts, definitions, &out).Run();
   return out;
 }
 

@@ -7,6 +7,7 @@
 
 #include "common/bytecode/compact.h"
 #include "common/bytecode/program.h"
+#include "common/bytecode/symbol_definitions.h"
 
 namespace kiln {
 
@@ -21,8 +22,14 @@ struct SegmentRange {
   std::span<const ValueId> outputs;
 };
 
-// Whether the node's output sizes are constants that follow from its inputs' descriptions.
-using IsStaticNode = std::function<bool(const NodePlace&)>;
+// What was found out about the program's nodes and values before emission.
+struct ShapeFacts {
+  // Whether the node's output sizes are constants that follow from its inputs' descriptions.
+  std::function<bool(const NodePlace&)> is_static;
+  // Whether the sizes that the program states for a value of the function, a node's output, have to be checked when it
+  // runs: the node's shape rule does not prove them.
+  std::function<bool(int function, ValueId value)> is_unproven;
+};
 
 // Whether the node's value is made again wherever it is needed (Constant, ShapeVector) and so never crosses a segment's
 // border.
@@ -30,7 +37,7 @@ bool IsRematerialised(TensorOp op);
 
 // Precondition: the program was verified, ranges do not overlap. Segment i of the result is `segments[i]`. Registers
 // are reused after the last use of what they held; every register is free again at RET.
-CompactProgram EmitCompact(const Program& program, std::span<const SegmentRange> segments,
-                           const IsStaticNode& is_static);
+CompactProgram EmitCompact(const Program& program, const SymbolDefinitions& definitions,
+                           std::span<const SegmentRange> segments, const ShapeFacts& facts);
 
 }  // namespace kiln

@@ -8,12 +8,16 @@ namespace {
 
 class Walk {
  public:
-  Walk(const Program& program, int function, SymbolDefinitions* definitions)
-      : function_(program.functions[static_cast<size_t>(function)]),
+  Walk(const Program& program, std::span<const SymbolId> given, int function, SymbolDefinitions* definitions)
+      : program_(program),
+        function_(program.functions[static_cast<size_t>(function)]),
         defines_(definitions->defines[static_cast<size_t>(function)]),
+        unbound_(definitions->unbound[static_cast<size_t>(function)]),
         constraints_(definitions->constraints[static_cast<size_t>(function)]) {
     bound_.assign(program.symbols.symbol_count(), false);
+    for (SymbolId id : given) bound_[static_cast<size_t>(id)] = true;
     defines_.resize(function_.values.size());
+    unbound_.resize(function_.values.size());
     constraints_.resize(function_.values.size());
     for (const Constraint& constraint : program.symbols.constraints()) {
       std::vector<SymbolId>& symbols = symbols_.emplace_back(program.symbols.SymbolsOf(constraint.left));
@@ -25,6 +29,10 @@ class Walk {
     const kiln::Region& region = function_.regions[static_cast<size_t>(id)];
     const size_t scope = order_.size();
     for (ValueId input : region.inputs) Value(input);
+    // The inputs of a function are bound together, before any of their dims is checked.
+    if (id == 0)
+      for (ValueId input : region.inputs)
+        if (function_.values[static_cast<size_t>(input)].desc.has_rank()) FindUnbound(input);
     for (const Node& node : region.nodes) {
       for (RegionId nested : node.regions) Region(nested);
       for (ValueId output : node.outputs)
@@ -48,6 +56,18 @@ class Walk {
       flags[i] = true;
     }
     if (order_.size() > known) PlaceConstraints(id, std::span(order_).subspan(known));
+    FindUnbound(id);
+  }
+
+  void FindUnbound(ValueId id) {
+    const std::vector<Dim>& dims = *function_.values[static_cast<size_t>(id)].desc.dims;
+    std::vector<bool> flags(dims.size());
+    for (size_t i = 0; i < dims.size(); ++i)
+      if (dims[i].kind() == Dim::Kind::kExpr)
+        flags[i] = !std::ranges::all_of(program_.symbols.SymbolsOf(dims[i]),
+                                        [&](SymbolId s) { return bound_[static_cast<size_t>(s)]; });
+    if (std::ranges::find(flags, true) == flags.end()) flags.clear();
+    unbound_[static_cast<size_t>(id)] = std::move(flags);
   }
 
   void PlaceConstraints(ValueId id, std::span<const SymbolId> defined) {
@@ -59,8 +79,10 @@ class Walk {
     }
   }
 
+  const Program& program_;
   const Function& function_;
   std::vector<std::vector<bool>>& defines_;
+  std::vector<std::vector<bool>>& unbound_;
   std::vector<std::vector<uint32_t>>& constraints_;
   std::vector<std::vector<SymbolId>> symbols_;  // of every constraint
   std::vector<bool> bound_;
@@ -69,11 +91,13 @@ class Walk {
 
 }  // namespace
 
-SymbolDefinitions FindSymbolDefinitions(const Program& program) {
+SymbolDefinitions FindSymbolDefinitions(const Program& program, std::span<const SymbolId> given) {
   SymbolDefinitions definitions;
   definitions.defines.resize(program.functions.size());
+  definitions.unbound.resize(program.functions.size());
   definitions.constraints.resize(program.functions.size());
-  for (size_t i = 0; i < program.functions.size(); ++i) Walk(program, static_cast<int>(i), &definitions).Region(0);
+  for (size_t i = 0; i < program.functions.size(); ++i)
+    Walk(program, given, static_cast<int>(i), &definitions).Region(0);
   return definitions;
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "common/bytecode/program.h"
@@ -15,14 +16,21 @@ namespace kiln {
 struct SymbolDefinitions {
   // [function][value][dim]; empty for values that define nothing.
   std::vector<std::vector<std::vector<bool>>> defines;
+  // [function][value][dim]: whether the dim mentions a symbol that has no value yet once the value exists; empty where
+  // none does. Nothing can be said of such a dim when the program runs.
+  std::vector<std::vector<std::vector<bool>>> unbound;
   // [function][value]: constraints of the program of which every symbol has its value once this one's have.
   std::vector<std::vector<std::vector<uint32_t>>> constraints;
 
   bool Defines(int function, ValueId value) const {
     return !defines[static_cast<size_t>(function)][static_cast<size_t>(value)].empty();
   }
+  bool HasUnbound(int function, ValueId value) const {
+    return !unbound[static_cast<size_t>(function)][static_cast<size_t>(value)].empty();
+  }
 };
 
-SymbolDefinitions FindSymbolDefinitions(const Program& program);
+// `given`: symbols that the caller of the program gives values to (a segment's parameters); nothing defines them.
+SymbolDefinitions FindSymbolDefinitions(const Program& program, std::span<const SymbolId> given = {});
 
 }  // namespace kiln

@@ -155,6 +155,7 @@ Result<std::unique_ptr<CacheClient>> CacheClient::Connect(Loop& loop, CacheClien
     RpcClientOptions rpc;
     rpc.endpoint = endpoint;
     rpc.security = options.security;
+    rpc.refused_at_once = options.refused_at_once;
     rpc.breaker = options.breaker;
     rpc.clock = options.clock;
     return RpcClient::Connect(loop, std::move(rpc));

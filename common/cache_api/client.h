@@ -27,6 +27,7 @@ struct CacheClientOptions {
   std::string hint_endpoint;  // empty: no hints
   ClientSecurity security;
   CircuitBreakerOptions breaker;
+  bool refused_at_once = false;  // see RpcClientOptions
   const Clock* clock = &SystemClock();
   // Called on the loop thread when a reply or hint shows another change-log head than the one before. May be empty.
   std::function<void(uint64_t head)> on_new_head;

@@ -62,9 +62,9 @@ inline Status DecodeDigestList(const Message& message, std::vector<Digest>& out,
 
 // A number from the wire as an enumerator of a closed set, whose name function knows all members.
 template <class Enum>
-Status ReadKind(uint8_t wire, Enum& out, std::string_view (*name)(Enum), const char* what) {
+Status ReadKind(uint8_t wire, Enum& out, std::optional<std::string_view> (*name)(Enum), const char* what) {
   out = static_cast<Enum>(wire);
-  if (name(out) == "unknown")
+  if (!name(out))
     return Fail(ErrorCode::kUnsupported, std::string(what) + ": kind " + std::to_string(wire) + " is unknown");
   return {};
 }

@@ -24,7 +24,18 @@ Admission MethodAdmission(Method method) {
   return Admission::kQueued;
 }
 
-std::string_view ClaimKindName(ClaimKind value) {
+std::string_view MethodText(Method method) {
+  switch (method) {
+#define KILN_CACHE_METHOD(value, name, roles, admission, doc) \
+  case Method::k##name:                                       \
+    return #name " (" doc ")";
+#include "common/cache_api/methods.def"
+#undef KILN_CACHE_METHOD
+  }
+  return "";
+}
+
+std::optional<std::string_view> ClaimKindName(ClaimKind value) {
   switch (value) {
 #define KILN_CLAIM_KIND(value, name, text) \
   case ClaimKind::k##name:                 \
@@ -32,10 +43,10 @@ std::string_view ClaimKindName(ClaimKind value) {
 #include "common/cache_api/kinds.def"
 #undef KILN_CLAIM_KIND
   }
-  return "unknown";
+  return std::nullopt;
 }
 
-std::string_view ClaimStateName(ClaimState value) {
+std::optional<std::string_view> ClaimStateName(ClaimState value) {
   switch (value) {
 #define KILN_CLAIM_STATE(value, name, text) \
   case ClaimState::k##name:                 \
@@ -43,10 +54,10 @@ std::string_view ClaimStateName(ClaimState value) {
 #include "common/cache_api/kinds.def"
 #undef KILN_CLAIM_STATE
   }
-  return "unknown";
+  return std::nullopt;
 }
 
-std::string_view ReportKindName(ReportKind value) {
+std::optional<std::string_view> ReportKindName(ReportKind value) {
   switch (value) {
 #define KILN_REPORT_KIND(value, name, text) \
   case ReportKind::k##name:                 \
@@ -54,10 +65,10 @@ std::string_view ReportKindName(ReportKind value) {
 #include "common/cache_api/kinds.def"
 #undef KILN_REPORT_KIND
   }
-  return "unknown";
+  return std::nullopt;
 }
 
-std::string_view ChangeKindName(ChangeKind value) {
+std::optional<std::string_view> ChangeKindName(ChangeKind value) {
   switch (value) {
 #define KILN_CHANGE_KIND(value, name, text) \
   case ChangeKind::k##name:                 \
@@ -65,10 +76,10 @@ std::string_view ChangeKindName(ChangeKind value) {
 #include "common/cache_api/kinds.def"
 #undef KILN_CHANGE_KIND
   }
-  return "unknown";
+  return std::nullopt;
 }
 
-std::string_view PurgeKindName(PurgeKind value) {
+std::optional<std::string_view> PurgeKindName(PurgeKind value) {
   switch (value) {
 #define KILN_PURGE_KIND(value, name, text) \
   case PurgeKind::k##name:                 \
@@ -76,7 +87,7 @@ std::string_view PurgeKindName(PurgeKind value) {
 #include "common/cache_api/kinds.def"
 #undef KILN_PURGE_KIND
   }
-  return "unknown";
+  return std::nullopt;
 }
 
 }  // namespace kiln::cache

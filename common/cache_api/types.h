@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,41 +22,42 @@ enum class Method : uint16_t {
 };
 RoleSet MethodRoles(Method method);
 Admission MethodAdmission(Method method);
+std::string_view MethodText(Method method);  // for people
 
 enum class ClaimKind : uint8_t {
 #define KILN_CLAIM_KIND(value, name, text) k##name = value,
 #include "common/cache_api/kinds.def"
 #undef KILN_CLAIM_KIND
 };
-std::string_view ClaimKindName(ClaimKind value);
+std::optional<std::string_view> ClaimKindName(ClaimKind value);
 
 enum class ClaimState : uint8_t {
 #define KILN_CLAIM_STATE(value, name, text) k##name = value,
 #include "common/cache_api/kinds.def"
 #undef KILN_CLAIM_STATE
 };
-std::string_view ClaimStateName(ClaimState value);
+std::optional<std::string_view> ClaimStateName(ClaimState value);
 
 enum class ReportKind : uint8_t {
 #define KILN_REPORT_KIND(value, name, text) k##name = value,
 #include "common/cache_api/kinds.def"
 #undef KILN_REPORT_KIND
 };
-std::string_view ReportKindName(ReportKind value);
+std::optional<std::string_view> ReportKindName(ReportKind value);
 
 enum class ChangeKind : uint8_t {
 #define KILN_CHANGE_KIND(value, name, text) k##name = value,
 #include "common/cache_api/kinds.def"
 #undef KILN_CHANGE_KIND
 };
-std::string_view ChangeKindName(ChangeKind value);
+std::optional<std::string_view> ChangeKindName(ChangeKind value);
 
 enum class PurgeKind : uint8_t {
 #define KILN_PURGE_KIND(value, name, text) k##name = value,
 #include "common/cache_api/kinds.def"
 #undef KILN_PURGE_KIND
 };
-std::string_view PurgeKindName(PurgeKind value);
+std::optional<std::string_view> PurgeKindName(PurgeKind value);
 
 struct VariantsRequest {
   Digest segment;

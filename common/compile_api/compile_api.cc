@@ -35,6 +35,17 @@ Admission MethodAdmission(CompileMethod method) {
   return Admission::kQueued;
 }
 
+std::string_view MethodText(CompileMethod method) {
+  switch (method) {
+#define KILN_COMPILE_METHOD(value, name, roles, admission, doc) \
+  case CompileMethod::k##name:                                  \
+    return #name " (" doc ")";
+#include "common/compile_api/compile_methods.def"
+#undef KILN_COMPILE_METHOD
+  }
+  return "";
+}
+
 Digest CompileRequest::Key() const {
   FieldHasher hasher("kiln.compile-request.v1");
   hasher.Bytes(segment)

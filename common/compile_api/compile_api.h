@@ -23,6 +23,7 @@ enum class CompileMethod : uint16_t {
 };
 RoleSet MethodRoles(CompileMethod method);
 Admission MethodAdmission(CompileMethod method);
+std::string_view MethodText(CompileMethod method);  // for people
 
 // "Bake this segment." Self-contained: any replica can answer it without asking back.
 struct CompileRequest {

@@ -8,6 +8,7 @@
 
 #include "common/base/caught.h"
 #include "common/base/check.h"
+#include "common/base/printable.h"
 #include "common/messaging/loop_impl.h"
 
 namespace kiln {
@@ -29,7 +30,7 @@ Result<std::unique_ptr<Loop>> Loop::Start(const std::string& name) {
     for (;;) {
       const Status ended = Caught(run);
       if (ended.has_value()) return;
-      std::fprintf(stderr, "%s: a task was given up: %s\n", name.c_str(), ended.error().message.c_str());
+      std::fprintf(stderr, "%s: a task was given up: %s\n", name.c_str(), Printable(ended.error().message).c_str());
     }
   });
   return loop;

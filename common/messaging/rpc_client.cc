@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kMonitoredEvents = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED |
                                  ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
-                                 ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL;
+                                 ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_CONNECT_RETRIED;
 
 uint64_t RandomSeed() {
   std::random_device device;
@@ -52,6 +52,8 @@ struct RpcClient::Core : std::enable_shared_from_this<RpcClient::Core> {
   void OnDeadline(uint64_t id, int64_t deadline_ms);
   void OnConnectWait(uint64_t id);
   void LoseConnection();
+  void OnRefused();
+  RpcFailure Refusal() const;
   // Takes the call out and reports. The callback may start new calls.
   void Complete(uint64_t id, std::expected<RpcReply, RpcFailure> outcome);
 
@@ -67,6 +69,8 @@ struct RpcClient::Core : std::enable_shared_from_this<RpcClient::Core> {
   const bool reports_connections;  // the monitor does; not within a process
   std::string last_trouble;        // why the handshake failed, if it did
   bool closed = false;
+  bool was_connected = false;
+  bool refused = false;  // the last attempt to connect
   std::atomic<uint64_t> calls{0}, replies{0}, deadlines{0}, lost_connections{0}, malformed{0}, rejected{0};
   std::atomic<size_t> pending_count{0};
   std::atomic<bool> connected{false};
@@ -117,6 +121,10 @@ void RpcClient::Core::Start(uint16_t method, Message request, int64_t deadline_m
                   std::to_string(pending.size()) + " calls to " + options.endpoint + " are pending already", 50);
   if (const Status fits = socket->CheckBounds(request.payload, request.blobs); !fits)
     return reject(ErrorCode::kLimitExceeded, "the request to " + options.endpoint + ": " + fits.error().message, 0);
+  if (refused && !was_connected) {
+    const RpcFailure refusal = Refusal();
+    return reject(refusal.error.code, refusal.error.message, 0);
+  }
   const int64_t now = options.clock->NowNs();
   if (!breaker.Allow(now)) {
     rejected.fetch_add(1);
@@ -216,15 +224,33 @@ void RpcClient::Core::OnMonitor(const SocketMessage& message) {
   std::memcpy(&event, message.frames[0].data(), sizeof event);
   if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
     connected.store(true);
+    was_connected = true;
     last_trouble.clear();
     FlushWaiting();
   } else if (event == ZMQ_EVENT_DISCONNECTED) {
     if (connected.exchange(false)) LoseConnection();
+  } else if (event == ZMQ_EVENT_CONNECT_RETRIED) {
+    if (options.refused_at_once && !was_connected) OnRefused();
   } else if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
     last_trouble = "it refuses our key";
   } else {
     last_trouble = "the handshake failed; check that both sides use keys, and the server's public key";
   }
+}
+
+// Nothing was sent yet: every call still waits for the first connection. Where a handshake failed, somebody listens.
+void RpcClient::Core::OnRefused() {
+  refused = true;
+  std::vector<uint64_t> calls;
+  for (const auto& [id, call] : pending) calls.push_back(id);
+  for (uint64_t id : calls) Complete(id, std::unexpected(Refusal()));
+}
+
+RpcFailure RpcClient::Core::Refusal() const {
+  return {{ErrorCode::kUnavailable,
+           last_trouble.empty() ? "nobody listens at " + options.endpoint
+                                : "no connection to " + options.endpoint + " (" + last_trouble + ")",
+           std::source_location::current()}};
 }
 
 // What was sent over the lost connection will not be answered; what waits goes out over the next one.

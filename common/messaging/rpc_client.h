@@ -27,6 +27,9 @@ struct RpcClientOptions {
   CircuitBreakerOptions breaker;
   // A call that found no connection for this long ends with Unavailable; 0: it waits for one until its deadline.
   int64_t connect_wait_ms = 0;
+  // Before the first connection a call ends with Unavailable as soon as an attempt to connect fails: nobody listens
+  // there. For tools, whose user would else wait for a service that is not there.
+  bool refused_at_once = false;
   int reconnect_min_ms = 50;
   int reconnect_max_ms = 5000;
   TablePrefix table;

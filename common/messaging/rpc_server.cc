@@ -31,6 +31,10 @@ std::string HexText(const Bytes& bytes) {
   return text;
 }
 
+std::string TextOf(uint16_t number, std::string_view text) {
+  return text.empty() ? "method " + std::to_string(number) : std::string(text);
+}
+
 }  // namespace
 
 // All state is the loop thread's, except the counters.
@@ -39,6 +43,7 @@ struct RpcServer::Core : std::enable_shared_from_this<RpcServer::Core> {
     RoleSet roles;
     RpcHandler handler;
     Admission admission;
+    std::string_view text;
   };
   enum class Phase : uint8_t { kStarting, kServing, kDraining };
 
@@ -164,8 +169,9 @@ Result<const RpcServer::Core::Method*> RpcServer::Core::Admit(const Envelope& re
   if (method == methods.end())
     return kiln::Fail(ErrorCode::kUnsupported, "method " + std::to_string(request.method) + " is unknown here");
   if ((method->second.roles & RoleBit(peer->role)) == 0)
-    return kiln::Fail(ErrorCode::kPermissionDenied, "role " + std::string(RoleName(peer->role)) +
-                                                        " may not call method " + std::to_string(request.method));
+    return kiln::Fail(ErrorCode::kPermissionDenied, "role " + std::string(RoleName(peer->role)) + " may not call " +
+                                                        TextOf(request.method, method->second.text) +
+                                                        "; it takes a key of " + RolesText(method->second.roles));
   if (request.table.rows != 0 && options.table_compatible && !options.table_compatible(request.table))
     return kiln::Fail(ErrorCode::kUnsupported, "the caller's op table (" + std::to_string(request.table.rows) +
                                                    " rows) contradicts this service's (" +
@@ -296,9 +302,11 @@ RpcServer::~RpcServer() {
   });
 }
 
-void RpcServer::Register(uint16_t method, RoleSet roles, RpcHandler handler, Admission admission) {
+void RpcServer::Register(uint16_t method, RoleSet roles, RpcHandler handler, Admission admission,
+                         std::string_view text) {
   core_->loop.RunSync([&] {
-    const bool inserted = core_->methods.emplace(method, Core::Method{roles, std::move(handler), admission}).second;
+    const bool inserted =
+        core_->methods.emplace(method, Core::Method{roles, std::move(handler), admission, text}).second;
     KILN_CHECK(inserted && core_->phase == Core::Phase::kStarting);
   });
 }

@@ -84,7 +84,9 @@ class RpcServer {
   ~RpcServer();
 
   // Before Serve(). `roles` is the set of roles that may call the method.
-  void Register(uint16_t method, RoleSet roles, RpcHandler handler, Admission admission = Admission::kQueued);
+  // `text`: what people are told that it is; static.
+  void Register(uint16_t method, RoleSet roles, RpcHandler handler, Admission admission = Admission::kQueued,
+                std::string_view text = {});
   void Serve();
   // New requests are answered with Unavailable; those in work still get their replies.
   void Drain();

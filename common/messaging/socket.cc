@@ -11,6 +11,7 @@
 #include "common/base/caught.h"
 #include "common/base/check.h"
 #include "common/base/limits.h"
+#include "common/base/printable.h"
 #include "common/messaging/ipc_path.h"
 #include "common/messaging/loop_impl.h"
 #include "common/security/address.h"
@@ -124,7 +125,8 @@ struct Socket::Impl : std::enable_shared_from_this<Socket::Impl> {
       work();
       return {};
     });
-    if (!done.has_value()) std::fprintf(stderr, "a message was given up: %s\n", done.error().message.c_str());
+    if (!done.has_value())
+      std::fprintf(stderr, "a message was given up: %s\n", Printable(done.error().message).c_str());
   }
 
   // False when there is no memory for the frame. The frames after it are read all the same: they belong to it.

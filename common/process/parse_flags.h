@@ -4,7 +4,9 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <optional>
+#include <sstream>
 
+#include "common/base/printable.h"
 #include "common/base/result.h"
 
 namespace kiln {
@@ -16,7 +18,11 @@ inline std::optional<int> ParseFlags(CLI::App& app, int argc, char** argv) {
     app.parse(argc, argv);
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    std::ostringstream out, errors;
+    const int status = app.exit(error, out, errors);
+    std::fputs(PrintableLines(out.str()).c_str(), stdout);
+    std::fputs(PrintableLines(errors.str()).c_str(), stderr);
+    return status == 0 ? 0 : 2;
   }
 }
 
@@ -26,7 +32,7 @@ int RunService(const char* name, CLI::App& app, int argc, char** argv, const Ser
   if (const auto status = ParseFlags(app, argc, argv)) return *status;
   const Status status = serve();
   if (status.has_value()) return 0;
-  std::fprintf(stderr, "%s: %s\n", name, ToString(status.error()).c_str());
+  std::fprintf(stderr, "%s: %s\n", name, Printable(ToString(status.error())).c_str());
   return ErrorExitCode(status.error().code);
 }
 

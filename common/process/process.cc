@@ -3,6 +3,7 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
+#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/prctl.h>
@@ -10,6 +11,9 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <memory>
+
+#include "common/base/printable.h"
 
 namespace kiln {
 namespace {
@@ -25,6 +29,16 @@ sigset_t StopSignals() {
   for (int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, number);
   return signals;
 }
+
+// A message, in one line whatever names it holds.
+class HarmlessText : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {
+    const std::string text = Printable({message.payload.data(), message.payload.size()});
+    out.append(text.data(), text.data() + text.size());
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<HarmlessText>(); }
+};
 
 }  // namespace
 
@@ -46,7 +60,9 @@ Status InitProcess(const ProcessOptions& options) {
                 "log level '" + options.log_level + "' is unknown; use trace, debug, info, warn, error or off");
   auto logger = std::make_shared<spdlog::logger>(options.name, std::make_shared<spdlog::sinks::stderr_sink_mt>());
   logger->set_level(level);
-  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %L %n: %v");
+  auto formatter = std::make_unique<spdlog::pattern_formatter>();
+  formatter->add_flag<HarmlessText>('*').set_pattern("%Y-%m-%dT%H:%M:%S.%e %L %n: %*");
+  logger->set_formatter(std::move(formatter));
   logger->flush_on(spdlog::level::info);
   spdlog::set_default_logger(std::move(logger));
   return {};

@@ -15,6 +15,15 @@ std::string_view RoleName(Role role) {
   return "unknown";
 }
 
+std::string RolesText(RoleSet roles) {
+  std::string text;
+#define KILN_ROLE(value, role, name, doc) \
+  if ((roles & RoleBit(Role::k##role)) != 0) text += (text.empty() ? "role " : " or ") + std::string(name);
+#include "common/security/roles.def"
+#undef KILN_ROLE
+  return text;
+}
+
 Result<Role> RoleFromName(std::string_view name) {
 #define KILN_ROLE(value, role, text, doc) \
   if (name == text) return Role::k##role;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "common/base/result.h"
@@ -30,5 +31,6 @@ constexpr RoleSet kAdminOnly = RoleBit(Role::kAdmin);
 
 std::string_view RoleName(Role role);
 Result<Role> RoleFromName(std::string_view name);
+std::string RolesText(RoleSet roles);  // "role operator or admin"
 
 }  // namespace kiln

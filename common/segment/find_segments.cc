@@ -50,7 +50,7 @@ class Finder {
         definitions_(definitions),
         live_(FindLiveness(function_)),
         mentions_(program.symbols),
-        walk_(program, function),
+        walk_(program, definitions, function),
         out_(*out) {
     for (const Region& region : function_.regions) {
       for (ValueId input : region.inputs) mentions_.Add(function_, input);
@@ -69,6 +69,7 @@ class Finder {
       while (end < count && computing < static_cast<int>(limits::kSegmentNodesMax)) {
         reason = walk_.Step(nodes[static_cast<size_t>(end)]);
         if (walk_.last_is_static()) out_.static_nodes.push_back({function_index_, id, end});
+        NoteClaims(id, nodes[static_cast<size_t>(end)]);
         if (reason) break;
         computing += !IsRematerialised(nodes[static_cast<size_t>(end)].op);
         ++end;
@@ -85,6 +86,28 @@ class Finder {
   }
 
  private:
+  // What the walk said of the sizes that the program states for the node's outputs. A branch that is not taken may
+  // contradict itself.
+  void NoteClaims(RegionId region, const Node& node) {
+    if (region == 0 && function_index_ == 0 && walk_.last_refuted() && !out_.refuted) {
+      const std::string name = node.name.empty() ? "" : " \"" + node.name.substr(0, 200) + "\"";
+      out_.refuted =
+          FailIn("function \"" + function_.name.substr(0, 200) + "\", node " + std::string(OpInfo(node.op).name) + name,
+                 *walk_.last_refuted())
+              .error();
+    }
+    if (IsRematerialised(node.op)) return;
+    for (ValueId output : node.outputs)
+      if (output != kNoValue && HasVaryingDim(output) && !walk_.IsProven(output))
+        out_.unproven.emplace_back(function_index_, output);
+  }
+
+  // Sizes that are stated as constants are checked wherever they are not proven.
+  bool HasVaryingDim(ValueId value) const {
+    const TensorDesc& desc = function_.values[static_cast<size_t>(value)].desc;
+    return desc.has_rank() && !desc.is_static();
+  }
+
   // The border in the second half of [first, end) that the fewest values cross.
   int NarrowestCut(RegionId region, int first, int end) const {
     const std::vector<Node>& nodes = function_.regions[static_cast<size_t>(region)].nodes;
@@ -125,10 +148,14 @@ class Finder {
     out_.sites.push_back(std::move(site));
   }
 
+  // What the plan of a segment needs itself. A rematerialised node whose value is read behind the segment runs there.
   Mentions MentionsInside(RegionId region, int first, int end) const {
     Mentions inside(program_.symbols);
-    for (int i = first; i < end; ++i)
-      inside.Add(function_, function_.regions[static_cast<size_t>(region)].nodes[static_cast<size_t>(i)]);
+    for (int i = first; i < end; ++i) {
+      const Node& node = function_.regions[static_cast<size_t>(region)].nodes[static_cast<size_t>(i)];
+      const bool runs_behind = IsRematerialised(node.op) && live_.last_use[static_cast<size_t>(node.outputs[0])] >= end;
+      if (!runs_behind) inside.Add(function_, node);
+    }
     return inside;
   }
 
@@ -153,18 +180,29 @@ class Finder {
 
 }  // namespace
 
-SegmentedProgram SegmentProgram(const Program& program) {
+SegmentedProgram SegmentProgram(const Program& program, const SymbolDefinitions& definitions) {
   SegmentedProgram out;
-  const SymbolDefinitions definitions = FindSymbolDefinitions(program);
   for (size_t i = 0; i < program.functions.size(); ++i)
     Finder(program, static_cast<int>(i), definitions, &out).RegionSegments(0);
   std::ranges::sort(out.static_nodes);
   out.static_nodes.erase(std::ranges::unique(out.static_nodes).begin(), out.static_nodes.end());
+  std::ranges::sort(out.unproven);
+  out.unproven.erase(std::ranges::unique(out.unproven).begin(), out.unproven.end());
   return out;
 }
 
+ShapeFacts ShapeFactsOf(const SegmentedProgram& segmented) {
+  return {
+      .is_static =
+          [&segmented](const NodePlace& place) { return std::ranges::binary_search(segmented.static_nodes, place); },
+      .is_unproven =
+          [&segmented](int function, ValueId value) {
+            return std::ranges::binary_search(segmented.unproven, std::pair(function, value));
+          }};
+}
+
 std::vector<SegmentSite> FindSegments(const Program& program) {
-  return SegmentProgram(program).sites;
+  return SegmentProgram(program, FindSymbolDefinitions(program)).sites;
 }
 
 }  // namespace kiln

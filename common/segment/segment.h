@@ -7,13 +7,16 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/base/hash.h"
 #include "common/base/result.h"
 #include "common/bytecode/compact.h"
+#include "common/bytecode/emit.h"
 #include "common/bytecode/program.h"
 #include "common/bytecode/symbol_definitions.h"
 
@@ -69,12 +72,21 @@ struct SegmentSite {
 struct SegmentedProgram {
   std::vector<SegmentSite> sites;
   std::vector<NodePlace> static_nodes;  // sorted; output sizes proven to be constants
+  // Sorted (function, value): outputs of nodes whose stated sizes no shape rule proves. They have to be checked when
+  // the node has run; a symbol that gets its value there needs no proof.
+  std::vector<std::pair<int, ValueId>> unproven;
+  // A node that every run comes to and of which the program states sizes that no legal input gives: function, node, dim
+  // and both sizes.
+  std::optional<Error> refuted;
 };
+
+// For emission; reads `segmented`, which outlives it.
+ShapeFacts ShapeFactsOf(const SegmentedProgram& segmented);
 
 // Splits every region of every function. Constant and ShapeVector nodes never end a segment and never cross a border: a
 // segment that uses one holds its own copy. A run of such nodes alone is no segment; a run of nothing but views is one.
 // Deterministic.
-SegmentedProgram SegmentProgram(const Program& program);
+SegmentedProgram SegmentProgram(const Program& program, const SymbolDefinitions& definitions);
 std::vector<SegmentSite> FindSegments(const Program& program);  // its sites
 
 // The canonical form of a site, with its id. The second form saves finding the definitions again for each of many

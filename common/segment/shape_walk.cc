@@ -1,5 +1,7 @@
 #include "common/segment/shape_walk.h"
 
+#include <algorithm>
+
 #include "common/bytecode/emit.h"
 
 namespace kiln {
@@ -31,9 +33,14 @@ std::optional<std::vector<double>> ReadKnownFloats(const TensorRef& tensor, int6
   return values;
 }
 
-ShapeWalk::ShapeWalk(const Program& program, int function)
-    : program_(program), function_(program.functions[static_cast<size_t>(function)]), symbols_(program.symbols) {
+ShapeWalk::ShapeWalk(const Program& program, const SymbolDefinitions& definitions, int function)
+    : program_(program),
+      definitions_(definitions),
+      function_index_(function),
+      function_(program.functions[static_cast<size_t>(function)]),
+      symbols_(program.symbols) {
   known_.resize(function_.values.size());
+  proven_.resize(function_.values.size());
   maker_.resize(function_.values.size());
   for (const Region& region : function_.regions)
     for (const Node& node : region.nodes)
@@ -60,6 +67,7 @@ std::optional<KnownValues> ShapeWalk::Known(ValueId value) const {
 
 std::optional<SegmentEnd> ShapeWalk::Step(const Node& node) {
   last_is_static_ = false;
+  last_refuted_.reset();
   if (IsRematerialised(node.op)) return std::nullopt;
   const OpEffects effects = OpInfo(node.op).effects;
   if (effects == OpEffects::kControl || !node.regions.empty()) return SegmentEnd::kControlFlow;
@@ -96,7 +104,14 @@ std::optional<SegmentEnd> ShapeWalk::Infer(const Node& node) {
   };
   context.outputs.resize(node.outputs.size());
   // A rule that fails here fails again when the node runs, with a message.
-  if (!InferShapes(context) || context.data_dependent) return SegmentEnd::kDataDependentShape;
+  if (!InferShapes(context)) return SegmentEnd::kDataDependentShape;
+  // A dim that mentions a symbol without a value was not checked: nothing follows from it.
+  const bool inputs_bound = std::ranges::none_of(
+      node.inputs, [&](ValueId value) { return value != kNoValue && definitions_.HasUnbound(function_index_, value); });
+  shown_.clear();
+  for (size_t i = 0; i < node.outputs.size(); ++i)
+    if (node.outputs[i] != kNoValue) HoldClaim(node.outputs[i], context.outputs[i], inputs_bound);
+  if (context.data_dependent) return SegmentEnd::kDataDependentShape;
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     const ValueId output = node.outputs[i];
     if (output == kNoValue) continue;
@@ -104,13 +119,44 @@ std::optional<SegmentEnd> ShapeWalk::Infer(const Node& node) {
     const TensorDesc& claimed = function_.values[static_cast<size_t>(output)].desc;
     is_static &= context.outputs[i].dims == claimed.dims && context.outputs[i].dtype == claimed.dtype &&
                  context.outputs[i].is_static();
-    if (i < context.known_outputs.size() && context.known_outputs[i]) {
+    if (i < context.known_outputs.size() && context.known_outputs[i] && inputs_bound) {
       known_[static_cast<size_t>(output)] = std::move(context.known_outputs[i]);
       since_restart_.push_back(output);
     }
   }
   last_is_static_ = is_static;
   return std::nullopt;
+}
+
+void ShapeWalk::HoldClaim(ValueId value, const TensorDesc& inferred, bool inputs_bound) {
+  const TensorDesc& claimed = function_.values[static_cast<size_t>(value)].desc;
+  if (!claimed.has_rank() || !inferred.has_rank()) return;
+  const auto refute = [&](const std::string& what) {
+    const std::string& name = function_.values[static_cast<size_t>(value)].name;
+    last_refuted_ = Error{ErrorCode::kShapeMismatch,
+                          (name.empty() ? "value " + std::to_string(value) : "value \"" + name.substr(0, 200) + "\"") +
+                              " is stated as " + ToString(claimed, symbols_) + "; " + what,
+                          {}};
+  };
+  if (claimed.rank() != inferred.rank()) return refute("the op gives " + ToString(inferred, symbols_));
+  const std::vector<bool>& defines =
+      definitions_.defines[static_cast<size_t>(function_index_)][static_cast<size_t>(value)];
+  bool proven = inputs_bound && !definitions_.HasUnbound(function_index_, value);
+  for (size_t i = 0; i < claimed.dims->size(); ++i) {
+    const Dim is = (*inferred.dims)[i];
+    Dim said = (*claimed.dims)[i];
+    if (i < defines.size() && defines[i]) {
+      shown_.emplace_back(said, is);
+      continue;
+    }
+    const auto shown = std::ranges::find(shown_, said, &std::pair<Dim, Dim>::first);
+    if (shown != shown_.end()) said = shown->second;
+    proven = proven && symbols_.ProvenEqual(said, is);
+    if (symbols_.ProvenDifferent(said, is))
+      return refute("the op gives " + symbols_.ToString(is) + " for dim " + std::to_string(i) + ", never " +
+                    symbols_.ToString(said));
+  }
+  proven_[static_cast<size_t>(value)] = proven;
 }
 
 }  // namespace kiln

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "common/ops/infer.h"
@@ -17,7 +18,8 @@ std::optional<std::vector<double>> ReadKnownFloats(const TensorRef& tensor, int6
 // from the nodes since the last Restart.
 class ShapeWalk {
  public:
-  ShapeWalk(const Program& program, int function);
+  // `definitions` are the program's, and outlive this.
+  ShapeWalk(const Program& program, const SymbolDefinitions& definitions, int function);
 
   // Forgets what nodes computed: a segment begins.
   void Restart();
@@ -25,18 +27,29 @@ class ShapeWalk {
   std::optional<SegmentEnd> Step(const Node& node);
   // Whether the last node's output sizes were proven to be the constants that its values claim.
   bool last_is_static() const { return last_is_static_; }
+  // Whether the sizes that the program states for a value follow, dim by dim, from what it states of the inputs of the
+  // value's node, which was stepped over. Precondition of the conclusion: what it states of those inputs is true.
+  bool IsProven(ValueId value) const { return proven_[static_cast<size_t>(value)]; }
+  // What the last node's rule contradicts: value, dim, both sizes.
+  const std::optional<Error>& last_refuted() const { return last_refuted_; }
 
  private:
   std::optional<SegmentEnd> Infer(const Node& node);
   std::optional<KnownValues> Known(ValueId value) const;
+  void HoldClaim(ValueId value, const TensorDesc& inferred, bool inputs_bound);
 
   const Program& program_;
+  const SymbolDefinitions& definitions_;
+  const int function_index_;
   const Function& function_;
   SymbolTable symbols_;                            // a copy: rules add fresh symbols
   std::vector<std::optional<KnownValues>> known_;  // per value, of this run
   std::vector<ValueId> since_restart_;
-  std::vector<const Node*> maker_;  // Constant and ShapeVector nodes, per value
+  std::vector<const Node*> maker_;          // Constant and ShapeVector nodes, per value
+  std::vector<bool> proven_;                // per value
+  std::vector<std::pair<Dim, Dim>> shown_;  // symbols that outputs of the last node define, and what the rule gives
   bool last_is_static_ = false;
+  std::optional<Error> last_refuted_;
 };
 
 }  // namespace kiln

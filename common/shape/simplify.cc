@@ -28,7 +28,7 @@ Split SplitByDivisor(const Poly& poly, int64_t k) {
     } else if (term.atoms.empty()) {
       const int64_t quotient = FloorDiv(term.coefficient, k);
       if (quotient != 0) split.quotient.push_back({quotient, {}});
-      split.rest.push_back({term.coefficient - quotient * k, {}});
+      split.rest.push_back({FloorMod(term.coefficient, k), {}});
     } else {
       split.rest.push_back(term);
     }

@@ -5,6 +5,7 @@
 #include <prometheus/text_serializer.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <fstream>
 #include <limits>
 #include <mutex>
@@ -116,7 +117,10 @@ MetricsEndpoint::~MetricsEndpoint() = default;
 Result<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(MetricService service, const std::string& address,
                                                                 std::function<MetricsSnapshot()> collect) {
   const size_t colon = address.rfind(':');
-  if (colon == std::string::npos || colon == 0)
+  unsigned port = 0;
+  const char* const end = address.data() + address.size();
+  if (colon == std::string::npos || colon == 0 || std::from_chars(address.data() + colon + 1, end, port).ptr != end ||
+      colon + 1 == address.size() || port > 65535)
     return Fail(ErrorCode::kInvalidArgument, "--metrics takes HOST:PORT, not \"" + address + "\"");
   std::unique_ptr<MetricsEndpoint> endpoint(new MetricsEndpoint());
   try {

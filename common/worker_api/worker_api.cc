@@ -205,6 +205,17 @@ Admission MethodAdmission(WorkerMethod method) {
   return Admission::kQueued;
 }
 
+std::string_view MethodText(WorkerMethod method) {
+  switch (method) {
+#define KILN_WORKER_METHOD(value, name, roles, admission, doc) \
+  case WorkerMethod::k##name:                                  \
+    return #name " (" doc ")";
+#include "common/worker_api/worker_methods.def"
+#undef KILN_WORKER_METHOD
+  }
+  return "";
+}
+
 Result<LoadReply> CallLoad(RpcClient& client, const LoadRequest& request, int64_t deadline_ms) {
   return CallFor<LoadReply>(client, WorkerMethod::kLoad, request, deadline_ms);
 }

@@ -24,6 +24,7 @@ enum class WorkerMethod : uint16_t {
 };
 RoleSet MethodRoles(WorkerMethod method);
 Admission MethodAdmission(WorkerMethod method);
+std::string_view MethodText(WorkerMethod method);  // for people
 
 struct NamedTensor {
   std::string name;

@@ -96,6 +96,12 @@ Scalar Evaluator::Node(const ScalarProgram& program, int32_t at, const Point& po
     }
     return values_[i];
   };
+  if (node.op == ScalarOp::kLoadAt) {
+    const Access& access = (*point.accesses)[static_cast<size_t>(node.index)];
+    const int64_t position = std::min(std::max<int64_t>(value(node.a).integer, 0), value(node.b).integer - 1);
+    return LoadElement(access.storage, node.type, pointers_[static_cast<size_t>(access.pointer)],
+                       Offset(access, point.coordinates) + position * value(node.c).integer);
+  }
   const int32_t last = node.c >= 0 ? node.c : node.b >= 0 ? node.b : node.a;
   const DType type = last >= 0 ? program[static_cast<size_t>(last)].type : node.type;
   return Applied(node, type, value(node.a), value(node.b), value(node.c));

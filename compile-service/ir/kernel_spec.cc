@@ -127,6 +127,8 @@ class Verifier {
     switch (node.op) {
       case ScalarOp::kLoad:
         return require(node.index >= 0 && static_cast<size_t>(node.index) < around.accesses->size(), "no such access");
+      case ScalarOp::kLoadAt:
+        return CheckLoadAt(program, node, around);
       case ScalarOp::kConstant:
         return {};
       case ScalarOp::kStageResult:
@@ -190,6 +192,26 @@ class Verifier {
       case ScalarOp::kConvert:
         return {};
     }
+    return {};
+  }
+
+  static Status CheckLoadAt(const ScalarProgram& program, const ScalarNode& node, const Surroundings& around) {
+    if (around.nest == nullptr) return Invalid("only loop nests load from positions");
+    if (node.index < 0 || static_cast<size_t>(node.index) >= around.accesses->size()) return Invalid("no such access");
+    for (int32_t operand : {node.a, node.b, node.c})
+      if (program[static_cast<size_t>(operand)].type != DType::kI64)
+        return Invalid("position, extent and stride are i64");
+    for (int32_t operand : {node.b, node.c}) {
+      const ScalarNode& fixed = program[static_cast<size_t>(operand)];
+      if (fixed.op == ScalarOp::kConstant && fixed.integer >= 0 && fixed.integer <= limits::kSpecIntMax) continue;
+      if (fixed.op != ScalarOp::kArgument) return Invalid("extent and stride are constants of [0, 2^40] or arguments");
+    }
+    for (const Stage& stage : around.nest->stages)
+      for (const Store& store : stage.stores)
+        if (store.access >= 0 && static_cast<size_t>(store.access) < around.accesses->size() &&
+            (*around.accesses)[static_cast<size_t>(store.access)].pointer ==
+                (*around.accesses)[static_cast<size_t>(node.index)].pointer)
+          return Invalid("reads memory that the kernel stores to");
     return {};
   }
 

@@ -92,9 +92,9 @@ struct Stage {
 // for outer…: for each stage: (for reduce…: for inner: …). Access strides are ordered outer…, reduce…, inner.
 // Range: the product of the outer extents; with no outer dims and not reduce_inner and no reduce dims, the inner extent
 // (so that a flat chain can be split); else 1.
-// Memory: different pointers never overlap; a pointer that is stored to may also be loaded, through an access of the
-// same storage and strides only (in place). An element may be loaded once where strides say it does not change (a
-// stride of Const(0)).
+// Memory: different pointers never overlap, but a result may lie where an operand lies that in_place.h names for it; a
+// pointer that is stored to may also be loaded, through an access of the same storage and strides only. An element may
+// be loaded once where strides say it does not change (a stride of Const(0)).
 struct LoopNestSpec {
   std::vector<SpecInt> outer;
   std::vector<SpecInt> reduce;

@@ -76,7 +76,8 @@ std::string Text(const ScalarNode& node) {
     if (operand >= 0) text += fmt::format(" %{}", operand);
   if (node.op == ScalarOp::kConstant)
     return text + (IsFloat(node.type) ? fmt::format(" {}", node.number) : fmt::format(" {}", node.integer));
-  const bool indexed = IsLeaf(node.op) && (node.op != ScalarOp::kAccumulator || node.index != 0);
+  const bool indexed =
+      (IsLeaf(node.op) || node.op == ScalarOp::kLoadAt) && (node.op != ScalarOp::kAccumulator || node.index != 0);
   return indexed ? text + fmt::format(" #{}", node.index) : text;
 }
 

@@ -144,6 +144,7 @@ Scalar Applied(const ScalarNode& node, DType operand, const Scalar& a, const Sca
     case ScalarOp::kAccumulator:
     case ScalarOp::kCoordinate:
     case ScalarOp::kArgument:
+    case ScalarOp::kLoadAt:
       return {};
     case ScalarOp::kConstant:
       return IsFloat(type) ? floats(node.number) : Wrapped(type, static_cast<uint64_t>(node.integer));

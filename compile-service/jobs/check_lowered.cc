@@ -3,6 +3,7 @@
 #include "common/artifact/kernel_abi.h"
 #include "compile-service/codegen/llvm/codegen_id.h"
 #include "compile-service/ir/kernel_spec.h"
+#include "compile-service/lower/take_places.h"
 
 namespace kiln {
 namespace {
@@ -38,11 +39,14 @@ Status CheckLowered(const LowerAnswer& answer, const Plan& plan, const CompileRe
   if (answer.codegen_id != codegen::CodegenId())
     return Refuse("code of another generator, " + answer.codegen_id.ShortHex() +
                   "; front and children are to be of one build");
+  std::vector<ir::KernelSpec> specs;
   for (const LowerAnswer::Kernel& kernel : answer.kernels) {
-    ASSIGN_OR_RETURN(const ir::KernelSpec spec, ir::DecodeSpec(kernel.spec));
+    ASSIGN_OR_RETURN(ir::KernelSpec spec, ir::DecodeSpec(kernel.spec));
     if (kernel.key != ir::ComputeKernelKey(spec, request.target, codegen::CodegenId()))
       return Refuse("a kernel whose key " + kernel.key.ShortHex() + " is not that of its spec");
+    specs.push_back(std::move(spec));
   }
+  if (const Status places = lower::CheckPlaces(plan, specs); !places.has_value()) return Refuse(places.error().message);
   return {};
 }
 

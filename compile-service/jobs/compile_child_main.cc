@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 
+#include "common/base/printable.h"
 #include "common/compile_api/compile_api.h"
 #include "common/segment/segment.h"
 #include "compile-service/codegen/disassembler/disassembler.h"
@@ -115,7 +116,7 @@ int Replay(const char* path) {
     std::printf("done: %zu bytes of answer\n", answer->payload.size());
     return 0;
   }
-  std::fprintf(stderr, "%s\n", ToString(answer.error()).c_str());
+  std::fprintf(stderr, "%s\n", Printable(ToString(answer.error())).c_str());
   return ErrorExitCode(answer.error().code);
 }
 

@@ -223,9 +223,43 @@ class Binder {
       for (Dim dim : value.dims) value.prepack = value.prepack && dim.is_const();
       bound.outputs.push_back(id);
       BindValueDims(node.outputs[o], value.dims);
+      if (Status status = HoldClaim(node.outputs[o], *desc.dims); !status)
+        return FailIn("output " + std::to_string(o), status.error());
     }
     graph_.nodes.push_back(std::move(bound));
     return {};
+  }
+
+  // What the segment says of the value's sizes is part of it: a call for which that is false is the interpreter's to
+  // refuse.
+  Status HoldClaim(ValueId body_value, const std::vector<Dim>& dims) {
+    const TensorDesc& claimed = segment_.body.entry().values[static_cast<size_t>(body_value)].desc;
+    if (!claimed.has_rank()) return {};
+    const auto differ = [&](const std::string& said, const std::string& is) {
+      return Fail(ErrorCode::kShapeMismatch, "its size is stated as " + said + " and is " + is);
+    };
+    if (claimed.dims->size() != dims.size()) return differ(ToString(claimed, segment_.body.symbols), "of another rank");
+    for (size_t i = 0; i < dims.size(); ++i) {
+      const Dim said = (*claimed.dims)[i];
+      if (!IsBound(said)) continue;
+      const Dim translated = Translate(said);
+      if (graph_.symbols.ProvenEqual(translated, dims[i])) continue;
+      const Result<int64_t> left = graph_.symbols.Evaluate(translated, hints_);
+      const Result<int64_t> right = graph_.symbols.Evaluate(dims[i], hints_);
+      if (!left || !right || *left != *right)
+        return differ(graph_.symbols.ToString(translated), graph_.symbols.ToString(dims[i]));
+      Assume({ConstraintKind::kEqual, dims[i], translated});
+    }
+    return {};
+  }
+
+  // Whether every symbol of a dim of the body has its meaning by now.
+  bool IsBound(Dim dim) const {
+    for (SymbolId id : segment_.body.symbols.SymbolsOf(dim)) {
+      const bool value_dim = segment_.symbols[static_cast<size_t>(id)].kind == SymbolSource::Kind::kValueDim;
+      if (value_dim && mapping_[static_cast<size_t>(id)] == graph_.symbols.SymbolDim(id)) return false;
+    }
+    return true;
   }
 
   void BindValueDims(ValueId body_value, const std::vector<Dim>& dims) {

@@ -7,6 +7,8 @@
 #include "compile-service/ir/attention_pattern.h"
 #include "compile-service/lower/byte_product.h"
 #include "compile-service/lower/convolution.h"
+#include "compile-service/lower/lookup.h"
+#include "compile-service/lower/positional.h"
 #include "compile-service/lower/scalar_program.h"
 
 namespace kiln::lower {
@@ -68,7 +70,19 @@ class Fuser {
       for (size_t i = 1; i < nodes.size(); ++i) Join(static_cast<int32_t>(groups_.size()) - 1, nodes[i]);
       return;
     }
+    if (IsLookup(graph_, node)) return Start(GroupKind::kElementwise, n, dims);
+    if (IsPositional(graph_, node)) {
+      if (node.op == TensorOp::kOneHot || !JoinScalar(n)) Start(GroupKind::kElementwise, n, dims);
+      return;
+    }
+    if (IsArgReduction(graph_, node)) {
+      const GraphValue& x = graph_.value(node.inputs[0]);
+      Start(GroupKind::kRow, n, x.dims);
+      groups_.back().axes = {ir::NormalAxis(node.attributes.Int("axis", 0), x.rank())};
+      return;
+    }
     if (IsScalarNode(graph_, node)) {
+      if (!Broadcasts(node, dims)) return Start(GroupKind::kReference, n, dims);
       if (!JoinScalar(n)) Start(GroupKind::kElementwise, n, dims);
       return;
     }
@@ -93,6 +107,20 @@ class Fuser {
     if (IsCopies(node)) return Start(GroupKind::kCopies, n, dims);
     if (OpInfo(node.op).family == OpFamily::kRecurrent) return Start(GroupKind::kRecurrent, n, dims);
     Start(GroupKind::kReference, n, dims);
+  }
+
+  // Whether every input is known to be read along every dim of the output, or to be 1 there. A node that is not would
+  // take the kernel of its group with it.
+  bool Broadcasts(const GraphNode& node, const std::vector<Dim>& out) const {
+    return std::ranges::all_of(node.inputs, [&](GraphValueId input) {
+      if (input < 0) return true;
+      const std::vector<Dim>& dims = graph_.value(input).dims;
+      if (dims.size() > out.size()) return false;
+      for (size_t i = 0; i < dims.size(); ++i)
+        if (!graph_.IsOne(dims[i]) && !graph_.symbols.ProvenEqual(dims[i], out[out.size() - dims.size() + i]))
+          return false;
+      return true;
+    });
   }
 
   bool IsCopies(const GraphNode& node) const {
@@ -176,9 +204,26 @@ class Fuser {
     return all || none;
   }
 
+  // Whether the node's inputs are memory: it reads them at other places than its own, or more than once and bit for
+  // bit.
+  bool ReadsMemory(const GraphNode& node) const {
+    return IsLookup(graph_, node) || node.op == TensorOp::kOneHot || IsArgReduction(graph_, node);
+  }
+
+  // Whether an input of the node is memory that the group makes.
+  bool ReadsFrom(const GraphNode& node, int32_t index) const {
+    return std::ranges::any_of(node.inputs, [&](GraphValueId input) { return input >= 0 && GroupOf(input) == index; });
+  }
+
   bool CanHold(const Group& g, int32_t index, const GraphNode& node) const {
     const std::vector<Dim>& out = graph_.value(node.outputs[0]).dims;
     if (g.nodes.size() >= kGroupNodesMax) return false;
+    // What two dims are both known to equal need not make them known to be equal.
+    if (IsScalarNode(graph_, node) && !Broadcasts(node, g.dims)) return false;
+    if (ReadsMemory(node) || IsPositional(graph_, node)) {
+      const bool loops = g.kind == GroupKind::kElementwise || g.kind == GroupKind::kRow;
+      return loops && graph_.SameDims(g.dims, out) && !(ReadsMemory(node) && ReadsFrom(node, index));
+    }
     switch (g.kind) {
       case GroupKind::kElementwise:
       case GroupKind::kProduct:
@@ -217,6 +262,7 @@ class Fuser {
     }
     for (auto [from, to] : {std::pair(g, h), std::pair(h, g)}) {
       for (int32_t n : group(from).nodes) {
+        if (ReadsMemory(node(n)) && ReadsFrom(node(n), to)) return false;
         for (GraphValueId input : node(n).inputs) {
           if (input < 0) continue;
           const int32_t direct = DirectGroupOf(input), root = GroupOf(input);

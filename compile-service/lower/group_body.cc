@@ -78,9 +78,14 @@ int32_t GroupBody::AddOperand(Operand operand) {
   return static_cast<int32_t>(operands_.size() - 1);
 }
 
+int32_t GroupBody::Position(size_t dim) {
+  if (std::ranges::find(positions_, dim) == positions_.end()) positions_.push_back(dim);
+  return scalars_.Add({ir::ScalarOp::kCoordinate, DType::kI64, -1, -1, -1, static_cast<int32_t>(dim)});
+}
+
 Result<Order> GroupBody::PreferredOrder() {
   for (const Operand& operand : operands_) {
-    if (operand.dims.size() == space_.size() && builder_.graph().SameDims(operand.dims, space_)) {
+    if (!operand.lookup && operand.dims.size() == space_.size() && builder_.graph().SameDims(operand.dims, space_)) {
       return builder_.MemoryOrder(space_, operand.strides);
     }
   }

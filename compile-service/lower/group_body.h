@@ -27,6 +27,10 @@ class GroupBody {
   // An access for storing or loading; returns its index.
   int32_t AddOperand(Operand operand);
   std::vector<Operand>& operands() { return operands_; }
+  // Scalar node of an element's place along a dim of the space. Loop nests only: its Coordinate names the dim until the
+  // nest's loops are known.
+  int32_t Position(size_t dim);
+  const std::vector<size_t>& positions() const { return positions_; }  // dims that were asked for
 
   // Memory order that a full-size operand has; row-major when there is none.
   Result<Order> PreferredOrder();
@@ -47,6 +51,7 @@ class GroupBody {
   std::map<ir::GraphValueId, int32_t> scalar_of_;
   std::map<ir::GraphValueId, int32_t> load_of_;
   std::vector<Operand> operands_;
+  std::vector<size_t> positions_;
   std::vector<int32_t> pointers_;
   std::vector<ir::GraphValueId> escaping_;
 };

@@ -2,7 +2,9 @@
 #include <algorithm>
 
 #include "compile-service/lower/emit.h"
+#include "compile-service/lower/lookup.h"
 #include "compile-service/lower/loop_dims.h"
+#include "compile-service/lower/positional.h"
 
 namespace kiln::lower {
 
@@ -38,7 +40,13 @@ struct NestLoops {
 };
 
 NestLoops ShapeNest(PlanBuilder& builder, const std::vector<Dim>& space, const std::vector<int>& axes,
-                    const Order& order, const std::vector<Operand>& operands) {
+                    const Order& order, GroupBody& body) {
+  // A dim that an element's place is asked for stays a loop of its own, as if an operand had only that dim.
+  std::vector<Operand> operands = body.operands();
+  for (size_t dim : body.positions()) {
+    operands.emplace_back().strides.assign(space.size(), kZero);
+    operands.back().strides[dim] = kOne;
+  }
   NestLoops loops;
   for (int dim : order) {
     if (builder.graph().IsOne(space[static_cast<size_t>(dim)])) continue;
@@ -75,6 +83,27 @@ void FillNest(const NestLoops& loops, GroupBody& body, KernelArguments& argument
   }
 }
 
+// The body's program, with loops where it names dims of the space.
+ir::ScalarProgram TakeProgram(const NestLoops& loops, GroupBody& body) {
+  ir::ScalarProgram program = body.scalars().Take();
+  std::vector<const LoopDim*> dims;
+  for (const LoopDim& dim : loops.outer) dims.push_back(&dim);
+  for (const LoopDim& dim : loops.reduce) dims.push_back(&dim);
+  dims.push_back(&loops.inner);
+  for (ir::ScalarNode& node : program) {
+    if (node.op != ir::ScalarOp::kCoordinate) continue;
+    const auto asked = std::ranges::find(body.positions(), static_cast<size_t>(node.index));
+    const auto column = body.operands().size() + static_cast<size_t>(asked - body.positions().begin());
+    const auto loop = std::ranges::find_if(dims, [&](const LoopDim* dim) { return dim->strides[column] != kZero; });
+    if (loop == dims.end()) {  // one place only
+      node = {ir::ScalarOp::kConstant, DType::kI64};
+    } else {
+      node.index = static_cast<int32_t>(loop - dims.begin());
+    }
+  }
+  return program;
+}
+
 Dim RangeOfNest(PlanBuilder& builder, const NestLoops& loops) {
   if (loops.outer.empty() && loops.reduce.empty() && !loops.reduce_inner) return loops.inner.extent;
   Dim range = kOne;
@@ -91,8 +120,16 @@ class RowStages {
   Status AddNodes() {
     for (int32_t n : group_.nodes) {
       const GraphNode node = builder_.graph().nodes[static_cast<size_t>(n)];
-      if (IsReduction(node)) {
+      if (IsArgReduction(builder_.graph(), node)) {
+        ASSIGN_OR_RETURN(const int32_t x, body_.Scalar(node.inputs[0]));
+        AddArgReduction(body_, builder_.graph(), node, x, stages_);
+      } else if (IsReduction(node)) {
         RETURN_IF_ERROR(AddReduction(node));
+      } else if (IsLookup(builder_.graph(), node)) {
+        const DType type = ComputeType(builder_.graph().value(node.outputs[0]).dtype);
+        RETURN_IF_ERROR(AddLookup(builder_, body_, arguments_, node, type));
+      } else if (IsPositional(builder_.graph(), node)) {
+        RETURN_IF_ERROR(AddPositional(builder_, body_, arguments_, node));
       } else {
         RETURN_IF_ERROR(body_.AddNode(node));
       }
@@ -191,18 +228,58 @@ Result<Operand> RowOperand(PlanBuilder& builder, const Group& group, const Place
   return operand;
 }
 
+// How bits of a width are moved: the integer that is loaded and stored, and what it is in between.
+struct BitsType {
+  DType storage, type;
+};
+BitsType BitsOf(DType dtype) {
+  switch (DTypeBytes(dtype)) {
+    case 1:
+      return {DType::kI8, DType::kI32};
+    case 2:
+      return {DType::kI16, DType::kI32};
+    case 4:
+      return {DType::kI32, DType::kI32};
+    default:
+      return {DType::kI64, DType::kI64};
+  }
+}
+
+// The data of a lookup and what is stored of it as bits.
+void MoveBits(DType dtype, const std::vector<ir::Store>& stores, LoopNestSpec& spec) {
+  const DType storage = BitsOf(dtype).storage;
+  for (const ir::ScalarNode& node : spec.body)
+    if (node.op == ir::ScalarOp::kLoadAt) spec.accesses[static_cast<size_t>(node.index)].storage = storage;
+  for (const ir::Store& store : stores) spec.accesses[static_cast<size_t>(store.access)].storage = storage;
+}
+
 }  // namespace
 
 Status EmitElementwise(PlanBuilder& builder, const Group& group) {
   GroupBody body(builder, group, group.dims);
-  for (int32_t n : group.nodes) RETURN_IF_ERROR(body.AddNode(builder.graph().nodes[static_cast<size_t>(n)]));
+  KernelArguments arguments;
+  bool moves = false;  // one lookup and nothing else: bits of any dtype
+  for (int32_t n : group.nodes) {
+    const GraphNode node = builder.graph().nodes[static_cast<size_t>(n)];
+    if (IsPositional(builder.graph(), node)) {
+      RETURN_IF_ERROR(AddPositional(builder, body, arguments, node));
+      continue;
+    }
+    if (!IsLookup(builder.graph(), node)) {
+      RETURN_IF_ERROR(body.AddNode(node));
+      continue;
+    }
+    const DType dtype = builder.graph().value(node.outputs[0]).dtype;
+    moves = group.nodes.size() == 1;
+    RETURN_IF_ERROR(AddLookup(builder, body, arguments, node, moves ? BitsOf(dtype).type : ComputeType(dtype)));
+  }
   ASSIGN_OR_RETURN(const Order order, body.PreferredOrder());
   ASSIGN_OR_RETURN(const std::vector<ir::Store> stores, body.StoreEscaping(order));
-  const NestLoops loops = ShapeNest(builder, group.dims, {}, order, body.operands());
-  KernelArguments arguments;
+  const NestLoops loops = ShapeNest(builder, group.dims, {}, order, body);
   LoopNestSpec spec;
   FillNest(loops, body, arguments, spec);
-  spec.body = body.scalars().Take();
+  spec.body = TakeProgram(loops, body);
+  if (moves) MoveBits(builder.graph().value(body.escaping().front()).dtype, stores, spec);
   spec.stages.push_back({Stage::Kind::kStore, ir::Combine::kSum, 0, Stage::Domain::kFull, stores});
   return builder.AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), RangeOfNest(builder, loops),
                            body.Cost(), body.Text());
@@ -230,7 +307,7 @@ Status EmitRow(PlanBuilder& builder, const Group& group) {
   }
   RETURN_IF_ERROR(stages.AddNodes());
 
-  const NestLoops loops = ShapeNest(builder, group.dims, group.axes, order, body.operands());
+  const NestLoops loops = ShapeNest(builder, group.dims, group.axes, order, body);
   LoopNestSpec spec;
   FillNest(loops, body, arguments, spec);
   spec.stages = stages.Take();
@@ -243,31 +320,10 @@ Status EmitRow(PlanBuilder& builder, const Group& group) {
   }
   if (!rows.stores.empty()) spec.stages.push_back(std::move(rows));
   if (!full.stores.empty()) spec.stages.push_back(std::move(full));
-  spec.body = body.scalars().Take();
+  spec.body = TakeProgram(loops, body);
   return builder.AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), RangeOfNest(builder, loops),
                            body.Cost(), body.Text());
 }
-
-namespace {
-
-// How bits of a width are moved: the integer that is loaded and stored, and what it is in between.
-struct BitsType {
-  DType storage, type;
-};
-BitsType BitsOf(DType dtype) {
-  switch (DTypeBytes(dtype)) {
-    case 1:
-      return {DType::kI8, DType::kI32};
-    case 2:
-      return {DType::kI16, DType::kI32};
-    case 4:
-      return {DType::kI32, DType::kI32};
-    default:
-      return {DType::kI64, DType::kI64};
-  }
-}
-
-}  // namespace
 
 Status PlanBuilder::AddBitCast(const Place& from, DType from_dtype, const Place& to, DType to_dtype,
                                const std::vector<Dim>& dims, StepText text) {
@@ -276,14 +332,14 @@ Status PlanBuilder::AddBitCast(const Place& from, DType from_dtype, const Place&
   body.AddOperand({from, from_dtype, dims, from.strides});
   body.AddOperand({to, to_dtype, dims, to.strides});
   const Order order = MemoryOrder(dims, to.strides);
-  const NestLoops loops = ShapeNest(*this, dims, {}, order, body.operands());
+  const NestLoops loops = ShapeNest(*this, dims, {}, order, body);
   KernelArguments arguments;
   LoopNestSpec spec;
   FillNest(loops, body, arguments, spec);
   const BitsType bits = BitsOf(from_dtype);
   for (ir::Access& access : spec.accesses) access.storage = bits.storage;
   const int32_t element = body.scalars().Load(bits.type, 0);
-  spec.body = body.scalars().Take();
+  spec.body = TakeProgram(loops, body);
   spec.stages.push_back({Stage::Kind::kStore, ir::Combine::kSum, 0, Stage::Domain::kFull, {{1, element}}});
   return AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), RangeOfNest(*this, loops), body.Cost(),
                    std::move(text));

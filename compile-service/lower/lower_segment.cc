@@ -91,6 +91,8 @@ void CountNodes(const Plan& plan, size_t body_nodes, Coverage& coverage) {
   std::vector<char> how(body_nodes, 'f');
   for (const PlanStep& step : plan.steps) {
     const bool kernel = std::holds_alternative<KernelStep>(step.step);
+    const auto* reference = std::get_if<ReferenceStep>(&step.step);
+    if (reference != nullptr && reference->op == TensorOp::kCheckIndices) continue;  // the nodes' kernel computes them
     if (!kernel) coverage.reference_ops.push_back(step.label);
     for (int32_t node : step.nodes) {
       if (how[static_cast<size_t>(node)] != 'r') how[static_cast<size_t>(node)] = kernel ? 'k' : 'r';

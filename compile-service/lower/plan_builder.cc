@@ -6,6 +6,7 @@
 
 #include "compile-service/ir/spec_form.h"
 #include "compile-service/lower/emit.h"
+#include "compile-service/lower/take_places.h"
 
 namespace kiln::lower {
 
@@ -279,6 +280,7 @@ Status PlanBuilder::Finish() {
   group_ = -1;
   for (size_t o = 0; o < graph_.outputs.size(); ++o) RETURN_IF_ERROR(PlaceOutput(o));
   SetLifetimes();
+  TakePlaces(plan_, specs_);
   plan_.symbols = graph_.symbols;
   return {};
 }

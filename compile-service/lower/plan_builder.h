@@ -37,6 +37,7 @@ struct Operand {
   DType dtype{};
   std::vector<Dim> dims;     // of the value
   std::vector<Dim> strides;  // over the iteration space of the kernel, 0 where it is broadcast
+  bool lookup = false;       // data that is read at positions, or the positions: its dims are not those of the space
 };
 
 // The `dims` arguments of a kernel, by position.
@@ -123,6 +124,10 @@ class PlanBuilder {
   Status AddKernel(ir::KernelSpec spec, std::vector<int32_t> pointers, KernelArguments arguments, Dim range, Dim cost,
                    StepText text);
   void AddReference(ReferenceStep step, StepText text);
+  // The step that ends a run of the plan when `indices` are not all of `axis` of the data (with `tuple`, tuples of that
+  // axis and those after it): once per indices and sizes, and never where they are known to be.
+  Status AddIndexCheck(ir::GraphValueId indices, ir::GraphValueId data, size_t axis, bool tuple,
+                       const std::vector<int32_t>& nodes);
   // Copies move bits, whatever they mean: NaNs keep theirs. The two dtypes of a bit cast are of one width.
   Status AddCopy(const Place& from, const Place& to, DType dtype, const std::vector<Dim>& dims, StepText text);
   Status AddBitCast(const Place& from, DType from_dtype, const Place& to, DType to_dtype, const std::vector<Dim>& dims,
@@ -170,6 +175,12 @@ class PlanBuilder {
   std::vector<std::pair<std::vector<int64_t>, ir::GraphValueId>> integers_;
   ir::GraphValueId smallest_normal_ = -1, zero_ = -1;  // scalars of WithoutDenormals
   ir::GraphValueId zeros_ = -1;
+  struct IndexCheck {
+    ir::GraphValueId indices;
+    bool tuple;
+    std::vector<Dim> sizes;
+  };
+  std::vector<IndexCheck> index_checks_;
   std::vector<int> output_of_;  // per value: the first segment output it is, or -1
   std::vector<bool> output_written_;
   std::vector<std::vector<int32_t>> readers_;  // per value: nodes

@@ -70,7 +70,8 @@ void CompileService::Stop(int64_t grace_ms) {
 
 void CompileService::RegisterOn(RpcServer& server) {
   const auto on = [&server](CompileMethod method, RpcHandler handler) {
-    server.Register(static_cast<uint16_t>(method), MethodRoles(method), std::move(handler), MethodAdmission(method));
+    server.Register(static_cast<uint16_t>(method), MethodRoles(method), std::move(handler), MethodAdmission(method),
+                    MethodText(method));
   };
   on(CompileMethod::kCompile, [this](const RequestContext& context, Message message, Replier reply) {
     Result<CompileRequest> request = DecodeCompileRequest(message);

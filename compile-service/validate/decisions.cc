@@ -22,6 +22,7 @@ Decisions FindDecisions(const ir::ScalarProgram& program, const ReadsInexact& lo
       case ScalarOp::kIsNaN:
         break;
       case ScalarOp::kLoad:
+      case ScalarOp::kLoadAt:  // positions come from memory, and floats become integers by a conversion that leans
         made = load(node.index, found.inexact);
         break;
       case ScalarOp::kStageResult:

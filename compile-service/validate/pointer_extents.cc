@@ -77,6 +77,40 @@ class ExtentBuilder {
   std::vector<bool> seen_;
 };
 
+// Where the positions of a LoadAt are read: what its first operand is made of by sums and choices.
+void MarkPositions(const ir::LoopNestSpec& spec, int32_t position, int64_t entries, ExtentBuilder& builder) {
+  std::vector<int32_t> nodes{position};
+  while (!nodes.empty()) {
+    const ir::ScalarNode& node = spec.body[static_cast<size_t>(nodes.back())];
+    nodes.pop_back();
+    if (node.op == ir::ScalarOp::kLoad)
+      builder.at(spec.accesses[static_cast<size_t>(node.index)].pointer).entries = entries;
+    const bool passes = node.op == ir::ScalarOp::kAdd || node.op == ir::ScalarOp::kSelect ||
+                        node.op == ir::ScalarOp::kConvert || node.op == ir::ScalarOp::kMin ||
+                        node.op == ir::ScalarOp::kMax;
+    for (int32_t operand : {node.a, node.b, node.c})
+      if (passes && operand >= 0) nodes.push_back(operand);
+  }
+}
+
+// A LoadAt reaches as far as its positions, beside the loops.
+Status AddLoadsAt(const ir::LoopNestSpec& spec, std::span<const int64_t> trips, ExtentBuilder& builder) {
+  const auto number = [&](int32_t operand) {
+    const ir::ScalarNode& node = spec.body[static_cast<size_t>(operand)];
+    return node.op == ir::ScalarOp::kArgument ? SpecInt::Argument(node.index) : SpecInt::Const(node.integer);
+  };
+  for (const ir::ScalarNode& node : spec.body) {
+    if (node.op != ir::ScalarOp::kLoadAt) continue;
+    Access access = spec.accesses[static_cast<size_t>(node.index)];
+    std::vector<int64_t> box(trips.begin(), trips.end());
+    access.strides.push_back(number(node.c));
+    box.push_back(std::max<int64_t>(1, builder.Value(number(node.b))));
+    RETURN_IF_ERROR(builder.Add(access, box, false));
+    MarkPositions(spec, node.a, box.back(), builder);
+  }
+  return {};
+}
+
 Status AddLoopNest(const ir::LoopNestSpec& spec, ExtentBuilder& builder) {
   std::vector<int64_t> trips;
   for (SpecInt extent : spec.outer) trips.push_back(builder.Value(extent));
@@ -96,7 +130,7 @@ Status AddLoopNest(const ir::LoopNestSpec& spec, ExtentBuilder& builder) {
     }
   for (size_t i = 0; i < spec.accesses.size(); ++i)
     if (!is_store[i]) RETURN_IF_ERROR(builder.Add(spec.accesses[i], trips, false));
-  return {};
+  return AddLoadsAt(spec, trips, builder);
 }
 
 Status AddContraction(const ir::ContractionSpec& spec, ExtentBuilder& builder, int f32_lanes) {

@@ -18,6 +18,7 @@ struct PointerExtent {
   bool zeros = false;  // must hold zeros (the border row of convolutions)
   // Weights of a recurrence: of this size at most, or rounding errors would grow over time without bound.
   double size = 1;
+  int64_t entries = 0;  // more than 0: holds positions among so many entries, counted from either end
 };
 
 // Fails when an address overflows, or a pointer is used under two dtypes. Invariant operands (strides 0) count as read

@@ -278,12 +278,34 @@ void ScalarColumns::Load(const ScalarNode& node, void* out, std::span<const int6
   });
 }
 
+void ScalarColumns::LoadAt(const ScalarNode& node, void* out, std::span<const int64_t> coordinates, int64_t n) {
+  const auto index = static_cast<size_t>(node.index);
+  const ir::Access& access = accesses_[index];
+  const int64_t inner = strides_[index].empty() ? 0 : strides_[index].back();
+  const void* pointer = pointers_[static_cast<size_t>(access.pointer)];
+  const int64_t offset = Offset(index, coordinates);
+  const int64_t *position = values<int64_t>(node.a), *extent = values<int64_t>(node.b),
+                *stride = values<int64_t>(node.c);
+  DispatchDType(access.storage, [&]<class S>() {
+    const S* in = static_cast<const S*>(pointer) + offset;
+    DispatchCompute(node.type, [&]<class T>() {
+      T* to = static_cast<T*>(out);
+      for (int64_t i = 0; i < n; ++i) {
+        const int64_t at = std::min(std::max<int64_t>(position[i], 0), extent[i] - 1);
+        to[i] = ConvertTo<T>(in[i * inner + at * stride[i]]);
+      }
+    });
+  });
+}
+
 void ScalarColumns::Evaluate(std::span<const int32_t> order, std::span<const int64_t> coordinates, int64_t n) {
   for (int32_t at : order) {
     const ScalarNode& node = program_[static_cast<size_t>(at)];
     void* out = columns_[static_cast<size_t>(at)];
     if (node.op == ScalarOp::kLoad) {
       Load(node, out, coordinates, n);
+    } else if (node.op == ScalarOp::kLoadAt) {
+      LoadAt(node, out, coordinates, n);
     } else if (node.op == ScalarOp::kCoordinate) {
       const auto dim = static_cast<size_t>(node.index);
       const int64_t step = dim + 1 == coordinates.size() ? 1 : 0;
@@ -355,6 +377,7 @@ void ScalarColumns::Compute(const ScalarNode& node, void* out, int64_t n) {
     case ScalarOp::kAccumulator:
     case ScalarOp::kCoordinate:
     case ScalarOp::kArgument:
+    case ScalarOp::kLoadAt:
       return;
     case ScalarOp::kAdd:
       return loop.Binary([&]<class T>(T a, T b) { return Wrapping(a, b, plus); });

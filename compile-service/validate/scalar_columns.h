@@ -46,6 +46,7 @@ class ScalarColumns {
  private:
   int64_t Offset(size_t access, std::span<const int64_t> coordinates) const;
   void Load(const ir::ScalarNode& node, void* out, std::span<const int64_t> coordinates, int64_t n) const;
+  void LoadAt(const ir::ScalarNode& node, void* out, std::span<const int64_t> coordinates, int64_t n);
   void Compute(const ir::ScalarNode& node, void* out, int64_t n);
   void ComputeLeant(const ir::ScalarNode& node, void* out, int64_t n);
   template <class T>

@@ -8,6 +8,17 @@
 namespace kiln {
 namespace {
 
+// Positions among `entries`, from either end; some outside of them where `largest` is more than 0.
+template <class T>
+T RandomPosition(std::mt19937_64& random, int64_t entries, double largest) {
+  if constexpr (std::is_same_v<T, int32_t> || std::is_same_v<T, int64_t>) {
+    if (largest > 0 && random() % 16 == 0) return static_cast<T>(random());
+    return static_cast<T>(static_cast<int64_t>(random() % static_cast<uint64_t>(2 * entries)) - entries);
+  } else {
+    return T{};
+  }
+}
+
 // Special values are mixed in where `largest` is more than 0.
 template <class T>
 T RandomValue(std::mt19937_64& random, double largest) {
@@ -36,7 +47,10 @@ void FillRandom(const PointerExtent& extent, void* data, std::mt19937_64& random
   DispatchDType(extent.dtype, [&]<class T>() {
     T* values = static_cast<T*>(data);
     const int64_t drawn = std::min(extent.elements, kRandomPeriod);
-    for (int64_t i = 0; i < drawn; ++i) values[i] = extent.zeros ? static_cast<T>(0) : RandomValue<T>(random, largest);
+    const bool positions = extent.entries > 0 && (extent.dtype == DType::kI32 || extent.dtype == DType::kI64);
+    for (int64_t i = 0; i < drawn && positions; ++i) values[i] = RandomPosition<T>(random, extent.entries, largest);
+    for (int64_t i = 0; i < drawn && !positions; ++i)
+      values[i] = extent.zeros ? static_cast<T>(0) : RandomValue<T>(random, largest);
     if constexpr (std::is_same_v<T, float>) {
       for (int64_t i = 0; i < drawn; ++i) values[i] *= static_cast<float>(extent.size);
     }

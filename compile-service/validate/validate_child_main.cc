@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "common/base/printable.h"
 #include "compile-service/jobs/job_codec.h"
 #include "compile-service/jobs/replay_files.h"
 #include "compile-service/validate/idle_core.h"
@@ -112,7 +113,7 @@ int Replay(const char* path) {
     std::printf("the kernel passed %u trials\n", answer->trials);
     return 0;
   }
-  std::fprintf(stderr, "%s\n", ToString(answer.error()).c_str());
+  std::fprintf(stderr, "%s\n", Printable(ToString(answer.error())).c_str());
   return ErrorExitCode(answer.error().code);
 }
 

@@ -9,6 +9,7 @@
 #include "common/base/limits.h"
 #include "common/native/code_mapping.h"
 #include "common/native/guarded_memory.h"
+#include "compile-service/ir/in_place.h"
 #include "compile-service/validate/column_evaluator.h"
 #include "compile-service/validate/differences.h"
 #include "compile-service/validate/edge_trials.h"
@@ -21,6 +22,8 @@ namespace {
 constexpr int64_t kTrialBytesMax = int64_t{256} << 20;
 constexpr int64_t kFirstTrialOperationsMax = 4'000'000;  // the observed call is tried more than those around it
 constexpr int64_t kTrialOperationsMax = 1'000'000;
+constexpr int64_t kTableElementsMax = 1 << 20, kTableEntriesMin = 64;  // of tables that are read at positions
+constexpr int64_t kInPlaceOperationsMax = 200'000;                     // the same calls once more
 constexpr int kSampledParts = 3;
 // Products of a recurrence are evaluated faster than other arithmetic; its errors show after a few steps.
 constexpr int64_t kRecurrenceFactor = 8, kRecurrenceStepsMin = 5;
@@ -49,7 +52,7 @@ double LargestOf(const ir::KernelSpec& spec, size_t pointer) {
 
 using Parts = std::vector<std::pair<int64_t, int64_t>>;  // [begin, end) each
 
-// Parts of the range to try; none of an empty one.
+// Parts of the range to try, disjoint: in place no element can be made twice. None of an empty range.
 Parts PartsOf(int64_t range, int64_t unit_cost, int64_t operations_max, std::mt19937_64& random) {
   if (range <= 0) return {};
   if (range <= operations_max / unit_cost) return {{0, range}};
@@ -59,6 +62,13 @@ Parts PartsOf(int64_t range, int64_t unit_cost, int64_t operations_max, std::mt1
     const auto begin = static_cast<int64_t>(random() % static_cast<uint64_t>(range));
     parts.emplace_back(begin, std::min(begin + length, range));
   }
+  std::ranges::sort(parts);
+  int64_t done = 0;
+  for (auto& [begin, end] : parts) {
+    begin = std::max(begin, done);
+    done = std::max(done, end);
+  }
+  std::erase_if(parts, [](const auto& part) { return part.first >= part.second; });
   return parts;
 }
 
@@ -78,7 +88,8 @@ struct TrialBuffer {
   // Inputs of an unchanged size are kept: weights are filled once.
   bool Holds(const PointerExtent& wanted, double want_largest) const {
     return expected != nullptr && !extent.written && !wanted.written && largest == 0 && want_largest == 0 &&
-           extent.dtype == wanted.dtype && extent.elements == wanted.elements && extent.before == wanted.before;
+           extent.dtype == wanted.dtype && extent.elements == wanted.elements && extent.before == wanted.before &&
+           extent.entries == wanted.entries;
   }
   // False when there is no memory.
   bool Fill(const PointerExtent& wanted, double want_largest, std::mt19937_64& random) {
@@ -102,8 +113,45 @@ struct TrialBuffer {
   }
 };
 
+// Whether an argument is an extent or a stride of the nest itself.
+bool ShapesNest(const ir::LoopNestSpec& nest, int32_t argument) {
+  const ir::SpecInt wanted = ir::SpecInt::Argument(argument);
+  const auto has = [&](const std::vector<ir::SpecInt>& list) { return std::ranges::count(list, wanted) > 0; };
+  return has(nest.outer) || has(nest.reduce) || nest.inner == wanted ||
+         std::ranges::any_of(nest.accesses, [&](const ir::Access& access) { return has(access.strides); });
+}
+
+// A table that is read at positions needs no more entries than make them differ.
+std::vector<int64_t> WithSmallTables(const ir::LoopNestSpec& nest, std::vector<int64_t> dims) {
+  for (const ir::ScalarNode& node : nest.body) {
+    if (node.op != ir::ScalarOp::kLoadAt) continue;
+    const ir::ScalarNode& extent = nest.body[static_cast<size_t>(node.b)];
+    const ir::ScalarNode& stride = nest.body[static_cast<size_t>(node.c)];
+    if (extent.op != ir::ScalarOp::kArgument || ShapesNest(nest, extent.index)) continue;
+    const int64_t step =
+        stride.op == ir::ScalarOp::kArgument ? dims[static_cast<size_t>(stride.index)] : stride.integer;
+    int64_t& entries = dims[static_cast<size_t>(extent.index)];
+    entries = std::min(entries, std::max(kTableEntriesMin, kTableElementsMax / std::max<int64_t>(1, std::abs(step))));
+  }
+  return dims;
+}
+
+// `result` begins with what `operand` holds, and the kernel finds both in one place. False when they do not fit.
+bool ShareMemory(const TrialBuffer& operand, TrialBuffer& result) {
+  const PointerExtent &from = operand.extent, &to = result.extent;
+  if (operand.actual != nullptr || result.actual == nullptr) return false;
+  if (from.elements != to.elements || from.before != to.before || operand.bytes() != result.bytes()) return false;
+  const auto* bytes = static_cast<const uint8_t*>(operand.expected->data());
+  result.fill.assign(bytes, bytes + operand.bytes());
+  for (const auto& memory : {result.expected.get(), result.actual.get()})
+    std::ranges::copy(result.fill, static_cast<uint8_t*>(memory->data()));
+  return true;
+}
+
 // A recurrence too long for a trial is a recurrence of fewer steps.
 std::vector<int64_t> Affordable(const ir::KernelSpec& spec, std::vector<int64_t> dims, int lanes, int64_t operations) {
+  const auto* nest = std::get_if<ir::LoopNestSpec>(&spec.kernel);
+  if (nest != nullptr && dims.size() == static_cast<size_t>(spec.dims)) return WithSmallTables(*nest, std::move(dims));
   const auto* recurrent = std::get_if<ir::RecurrentSpec>(&spec.kernel);
   if (recurrent == nullptr || !recurrent->time.is_argument || dims.size() != static_cast<size_t>(spec.dims))
     return dims;
@@ -119,6 +167,7 @@ struct Trial {
   const std::vector<int64_t>& dims;
   int64_t operations_max;
   bool special;
+  bool in_place;  // results lie where in_place.h says that they may
   std::string name;
 };
 
@@ -127,7 +176,8 @@ class KernelTrials {
   KernelTrials(const ir::KernelSpec& spec, KilnKernel entry, int lanes, uint64_t seed)
       : spec_(spec), entry_(entry), lanes_(lanes), random_(seed) {}
 
-  // Whether something was run and compared; false when it needs too much memory, or has nothing to do.
+  // Whether something was run and compared; false when it needs too much memory, or has nothing to do, or nothing can
+  // lie in place that should.
   Result<bool> Run(const Trial& trial) {
     const std::vector<int64_t> dims = Affordable(spec_, trial.dims, lanes_, trial.operations_max);
     ASSIGN_OR_RETURN(const std::vector<PointerExtent> extents, PointerExtents(spec_, dims, lanes_));
@@ -142,6 +192,7 @@ class KernelTrials {
       expected.push_back(buffer.pointer(buffer.expected->data()));
       actual.push_back(buffer.actual == nullptr ? expected.back() : buffer.pointer(buffer.actual->data()));
     }
+    if (trial.in_place && !ShareMemories(dims, actual)) return false;
     const Parts parts =
         PartsOf(ir::RangeOf(spec_, dims, lanes_), UnitCost(spec_, dims, lanes_), trial.operations_max, random_);
     RETURN_IF_ERROR(Evaluate(expected, dims, parts, Leaning::kNone));
@@ -152,6 +203,17 @@ class KernelTrials {
   }
 
  private:
+  bool ShareMemories(std::span<const int64_t> dims, std::vector<void*>& actual) {
+    bool any = false;
+    for (const ir::InPlaceOperand& pair : ir::InPlaceAt(spec_, dims)) {
+      const auto from = static_cast<size_t>(pair.loaded), to = static_cast<size_t>(pair.stored);
+      if (!ShareMemory(buffers_[from], buffers_[to])) continue;
+      actual[from] = actual[to];
+      any = true;
+    }
+    return any;
+  }
+
   Status Evaluate(std::span<void* const> pointers, std::span<const int64_t> dims, const Parts& parts,
                   Leaning leaning) const {
     for (const auto& [begin, end] : parts)
@@ -222,16 +284,18 @@ Result<uint32_t> ValidateKernel(const ir::KernelSpec& spec, std::span<const uint
         calls.push_back(std::move(edge));
   KernelTrials trials(spec, mapping->entry(0), lanes, seed);
   uint32_t compared = 0;
-  const auto run = [&](size_t t, int64_t operations_max, bool special) -> Status {
-    ASSIGN_OR_RETURN(const bool ran,
-                     trials.Run({calls[t], operations_max, special,
-                                 "trial " + std::to_string(t) + (special ? " with special values" : "")}));
+  const auto run = [&](Trial trial, size_t t) -> Status {
+    trial.name = "trial " + std::to_string(t) + trial.name;
+    ASSIGN_OR_RETURN(const bool ran, trials.Run(trial));
     compared += ran ? 1 : 0;
     return {};
   };
-  for (size_t t = 0; t < calls.size(); ++t)
-    RETURN_IF_ERROR(run(t, t == 0 ? kFirstTrialOperationsMax : kTrialOperationsMax, false));
-  if (!calls.empty()) RETURN_IF_ERROR(run(0, kTrialOperationsMax, true));
+  const bool in_place = !ir::InPlaceOperands(spec).empty();
+  for (size_t t = 0; t < calls.size(); ++t) {
+    RETURN_IF_ERROR(run({calls[t], t == 0 ? kFirstTrialOperationsMax : kTrialOperationsMax, false, false, ""}, t));
+    if (in_place) RETURN_IF_ERROR(run({calls[t], kInPlaceOperationsMax, false, true, " in place"}, t));
+  }
+  if (!calls.empty()) RETURN_IF_ERROR(run({calls[0], kTrialOperationsMax, true, false, " with special values"}, 0));
   return compared;
 }
 

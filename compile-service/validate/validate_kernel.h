@@ -12,7 +12,8 @@
 namespace kiln {
 
 // Calls the kernel with `trial_dims` and, as far as limits::kTrialsPerKernelMax allows, at the edges around the first
-// of them (edge_trials.h). Compares whole buffers after running the same parts of the range with both: every part when
+// of them (edge_trials.h), and each of those calls once more with results in the place of operands where in_place.h
+// allows it. Compares whole buffers after running the same parts of the range with both: every part when
 // the work is small, otherwise the first, the last and random ones. Every element that differs must be one where a
 // decision on inexact arithmetic may fall either way (decisions.h), and have a value that one of the ways gives. Inputs
 // are random, some with special values; each buffer ends at a guard page, so that a stray access kills the process

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/support/shell.h"
+#include "tests/support/temp_directory.h"
 #include "tests/vm-worker/onnx/model_builder.h"
 #include "vm-worker/onnx/tensor_proto.h"
 
@@ -39,8 +40,6 @@ inline std::string ReadAll(const fs::path& path) {
 class KilnCommand : public ::testing::Test {
  protected:
   void SetUp() override {
-    directory_ = fs::path(::testing::TempDir()) / "kiln_cli_test";
-    fs::remove_all(directory_);
     fs::create_directories(directory_ / "test_data_set_0");
     onnx::TestModel model(13);
     model.Input(onnx::Tensor32("x", {"n"})).Initializer(onnx::FloatTensor("w", {1}, {2}));
@@ -48,7 +47,6 @@ class KilnCommand : public ::testing::Test {
     std::ofstream(directory_ / "model.onnx", std::ios::binary) << model.Bytes();
     WriteVectors({2, 4});
   }
-  void TearDown() override { fs::remove_all(directory_); }
 
   void WriteVectors(std::vector<float> expected) {
     const std::vector<float> x = {1, 2};
@@ -61,7 +59,8 @@ class KilnCommand : public ::testing::Test {
   }
   std::string Path(const char* name) const { return (directory_ / name).string(); }
 
-  fs::path directory_;
+  const testing::TempDirectory temp_directory_;
+  const fs::path directory_ = temp_directory_.path();
 };
 
 }  // namespace kiln

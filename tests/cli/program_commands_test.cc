@@ -31,7 +31,12 @@ TEST_F(KilnCommand, DamagedFilesGiveStatusTwoAndTheirName) {
     EXPECT_THAT(run.output, HasSubstr("damaged"));
   }
   EXPECT_EQ(Kiln("verify " + Path("absent.onnx")).status, 2);
-  EXPECT_EQ(Kiln("frobnicate").status, 2);
+  for (const char* unknown : {"frobnicate", "frobnicate --help me", "Run x"}) {
+    const ShellRun run = Kiln(unknown);
+    EXPECT_EQ(run.status, 2);
+    EXPECT_THAT(run.output,
+                HasSubstr("no command \"" + std::string(unknown).substr(0, std::string(unknown).find(' '))));
+  }
 }
 
 TEST_F(KilnCommand, ProgramsThatNoSizesSatisfyAreRefusedWithTheirConstraint) {
@@ -188,22 +193,104 @@ TEST_F(KilnCommand, RunNamesWhatIsWrongAndLeavesNothingBehind) {
   EXPECT_THAT(run.output, HasSubstr("TMPDIR"));
 }
 
-// A worker's end is the end; the store and the compile service are started again while the workers answer.
-TEST_F(KilnCommand, UpTellsWhenAServiceEnds) {
+// What ends by itself is started again, a worker too.
+TEST_F(KilnCommand, UpStartsAgainWhatEnds) {
   for (const std::string service : {"kiln-cache", "kiln-compile", "kiln-worker"}) {
-    const bool worker = service == "kiln-worker";
     fs::remove(Path("out"));
-    const ShellRun run =
-        Kiln("up --store memory --directory " + Path("fleet") + " >" + Path("out") + " 2>" + Path("errors") +
-             " & pid=$!; until grep -qs Ctrl-C " + Path("out") +
-             "; do kill -0 $pid || exit 99; sleep 0.1; done; kill -KILL $(pgrep -P $pid -f " + service +
-             "' '); until grep -q 'by itself' " + Path("errors") + " || ! kill -0 $pid; do sleep 0.1; done; " +
-             (worker ? "" : "kill -TERM $pid; ") + "wait $pid; exit $?; true");
-    EXPECT_EQ(run.status, worker ? 3 : 0) << run.output;
-    EXPECT_THAT(ReadAll(Path("errors")), ::testing::AllOf(HasSubstr(service + " "), HasSubstr("ended by itself")));
-    EXPECT_EQ(ReadAll(Path("errors")).find("it runs again") == std::string::npos, worker);
+    const ShellRun run = Kiln("up --store memory --directory " + Path("fleet") + " >" + Path("out") + " 2>" +
+                              Path("errors") + " & pid=$!; until grep -qs Ctrl-C " + Path("out") +
+                              "; do kill -0 $pid || exit 99; sleep 0.1; done; kill -KILL $(pgrep -P $pid -f " +
+                              service + "' '); until grep -q 'it runs again' " + Path("errors") +
+                              " || ! kill -0 $pid; do sleep 0.1; done; kill -TERM $pid; wait $pid; exit $?; true");
+    EXPECT_EQ(run.status, 0) << run.output << ReadAll(Path("errors"));
+    EXPECT_THAT(ReadAll(Path("errors")), AllOf(HasSubstr(service + " "), HasSubstr("ended by itself (signal 9)"),
+                                               HasSubstr("restart 1 of 5"), HasSubstr("it runs again")));
     fs::remove_all(Path("fleet"));
   }
+}
+
+// Without its workers a fleet is none: one that cannot be started any more ends it.
+TEST_F(KilnCommand, UpEndsWhenAWorkerCannotBeStartedAgain) {
+  const ShellRun run = Kiln("up --store memory --directory " + Path("fleet") + " --model m=" + Path("model.onnx") +
+                            " >" + Path("out") + " 2>" + Path("errors") + " & pid=$!; until grep -qs Ctrl-C " +
+                            Path("out") + "; do kill -0 $pid || exit 99; sleep 0.1; done; rm " + Path("model.onnx") +
+                            "; kill -KILL $(pgrep -P $pid -f kiln-worker' '); wait $pid; exit $?; true");
+  EXPECT_EQ(run.status, 3) << run.output;
+  EXPECT_THAT(ReadAll(Path("errors")), AllOf(HasSubstr("could not be started again"), HasSubstr("restart 5 of 5"),
+                                             HasSubstr("after 5 restarts in a row"), HasSubstr("model.onnx")));
+}
+
+TEST_F(KilnCommand, UpRefusesWrongFlagsWithStatusTwo) {
+  struct Case {
+    std::string arguments, says;
+  };
+  const std::string directory = " --store memory --directory " + Path("fleet");
+  std::ofstream(Path("garbage.onnx")) << "no model";
+  for (const Case& c : std::initializer_list<Case>{
+           {"--model foo" + directory, "--model takes NAME=PATH, not \"foo\""},
+           {"--model m=" + Path("absent") + directory, "there is no file " + Path("absent")},
+           {"--model m=" + Path("garbage.onnx") + directory, "garbage.onnx"},
+           {"--model m=" + Path("model.onnx") + " --model m=" + Path("model.onnx") + directory, "given twice"},
+           {"--store memory --directory " + Path("model.onnx") + "/below", Path("model.onnx")},
+           {"--metrics 127.0.0.1:1" + directory, "--metrics"},
+           {"--workers 0" + directory, "--workers"}}) {
+    const ShellRun run = Kiln("up " + c.arguments);
+    EXPECT_EQ(run.status, 2) << c.arguments << "\n" << run.output;
+    EXPECT_THAT(run.output, HasSubstr(c.says)) << c.arguments;
+  }
+  setenv("KILN_MAX_TARGET", "pdp-11", 1);
+  const ShellRun run = Kiln("up" + directory);
+  unsetenv("KILN_MAX_TARGET");
+  EXPECT_EQ(run.status, 2) << run.output;
+  EXPECT_THAT(run.output, HasSubstr("pdp-11"));
+}
+
+TEST_F(KilnCommand, ToolsSayAtOnceThatNobodyListens) {
+  const std::string nobody = "ipc://" + Path("nobody");
+  for (const std::string& command :
+       {"cache --store " + nobody + " ls", "models --worker " + nobody + " ls",
+        "compile --compile " + nobody + " stats", "explain x --worker " + nobody, "ping worker " + nobody}) {
+    const ShellRun run = Kiln(command);
+    EXPECT_EQ(run.status, 3) << command;
+    EXPECT_THAT(run.output, HasSubstr("nobody listens at " + nobody)) << command;
+  }
+}
+
+// A flag takes one value, so that what follows it is still the model.
+TEST_F(KilnCommand, FlagsBeforeTheModelLeaveItAlone) {
+  const std::string model = Path("model.onnx");
+  EXPECT_EQ(Kiln("import --dim n=1..64 " + model + " -o " + Path("m.kp")).status, 0);
+  EXPECT_EQ(Kiln("run --dim x.0=3 " + model).status, 0);
+  EXPECT_EQ(Kiln("run --input x=" + Path("test_data_set_0/input_0.pb") + " " + model).status, 0);
+  const ShellRun twice = Kiln("import --dim n=1..64 --dim n=8 " + model + " -o " + Path("m.kp"));
+  EXPECT_EQ(twice.status, 2);
+  EXPECT_THAT(twice.output, AllOf(HasSubstr("\"n=1..64\""), HasSubstr("\"n=8\"")));
+  const ShellRun program = Kiln("import " + Path("m.kp") + " -o " + Path("n.kp"));
+  EXPECT_EQ(program.status, 2);
+  EXPECT_THAT(program.output, AllOf(HasSubstr("is a program of Kiln already"), HasSubstr("kiln dis")));
+}
+
+// Names that a model or a command line brings do not reach the terminal as commands to it.
+TEST_F(KilnCommand, NamesAreShownNotObeyed) {
+  const std::string evil = "x\x1b[2J\n\xc2\x9b", shown = "x\\x1b[2J\\n\\u009b";
+  onnx::TestModel model(13);
+  model.Input(onnx::Tensor32(evil.c_str(), {"n"}));
+  model.Node("Abs", {evil.c_str()}, {"y"}).Output("y");
+  std::ofstream(Path("evil.onnx"), std::ios::binary) << model.Bytes();
+  for (const std::string& command :
+       {"verify " + Path("evil.onnx"), "dis --compact " + Path("evil.onnx"), "dis " + Path("evil.onnx"),
+        "run " + Path("evil.onnx"), "verify '" + Path(evil.c_str()) + "'",
+        "import " + Path("evil.onnx") + " -o " + Path("e.kp"), "explain '" + Path(evil.c_str()) + "'",
+        "'" + evil + "'"}) {
+    const ShellRun run = Kiln(command);
+    for (const char control : {'\x1b', '\x9b'}) EXPECT_EQ(run.output.find(control), std::string::npos) << command;
+    if (command.starts_with("dis")) continue;  // in quotes, as they are in a program's text
+    EXPECT_THAT(run.output, HasSubstr(shown)) << command;
+  }
+  const ShellRun worker = Start("kiln-worker", "--insecure --listen ipc://" + Path("w") + " --model 'm=" + evil + "'");
+  EXPECT_EQ(worker.status, 2);
+  EXPECT_THAT(worker.output, HasSubstr(shown));
+  EXPECT_EQ(worker.output.find('\x1b'), std::string::npos);
 }
 
 TEST_F(KilnCommand, RunThatIsInterruptedLeavesNothingBehind) {

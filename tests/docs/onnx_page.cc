@@ -230,10 +230,11 @@ std::string OnnxPage(const std::string& case_file) {
          "node: strings,\n"
          "training, ai.onnx.ml, image decoding, element types below 8 bits and of 8-bit floats, sequences as inputs or "
          "outputs of a\n"
-         "model or of a length that only running tells. Initialisers that a model of format version 4 or later also "
-         "lists as inputs\n"
-         "are constants, which a run may replace by tensors of its own: then it runs a program in which they are "
-         "inputs.\n\n"
+         "model. A sequence whose length only running tells holds tensors of one rank that differ along one axis at "
+         "most; one whose\n"
+         "length is known holds any. Initialisers that a model of format version 4 or later also lists as inputs are "
+         "constants, which\n"
+         "a run may replace by tensors of its own: then it runs a program in which they are inputs.\n\n"
          "## Operators that are read\n"
          "`…`: by way of further ops. All forms become the newest form of an op of the next table.\n\n" +
          ImportTable() +

@@ -60,7 +60,7 @@ main_job() {
 
 wait_for() {   # wait_for SERVICE
   local tries
-  for tries in $(seq 150); do
+  for tries in $(seq 600); do
     fleet_answers "$1" && return
     sleep 0.2
   done

@@ -11,9 +11,9 @@
 namespace kiln::fuzz {
 namespace {
 
-// Programs that are correct and still cannot be run.
+// Programs that are well formed and still cannot be run, or whose ops give other sizes than they state.
 bool MayFailToLoad(ErrorCode code) {
-  return code == ErrorCode::kUnsupported || code == ErrorCode::kLimitExceeded;
+  return code == ErrorCode::kUnsupported || code == ErrorCode::kLimitExceeded || code == ErrorCode::kShapeMismatch;
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "cli/fleet/service_process.h"
 #include "common/bytecode/program_text.h"
 #include "tests/support/shell.h"
+#include "tests/support/temp_directory.h"
 #include "vm-worker/interp/interpreter.h"
 
 namespace kiln {
@@ -77,6 +78,18 @@ TEST(IncludeDirection, EveryFolderOfSourcesSaysWhatItIsFor) {
   for (const fs::path& folder : folders) EXPECT_TRUE(fs::exists(folder / "README.md")) << folder;
 }
 
+// What the command prints goes through cli/say.h, which makes names harmless.
+TEST(Output, TheCommandSpeaksThroughOnePlace) {
+  for (const fs::path& path : SourcesBelow("cli")) {
+    if (path.filename() == "say.h") continue;
+    std::ifstream file(path);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    for (const char* way :
+         {"fmt::print(", "std::printf(", "std::fprintf(", "std::puts(", "std::fputs(", "std::cout", "std::cerr"})
+      EXPECT_EQ(text.find(way), std::string::npos) << path << " uses " << way;
+  }
+}
+
 TEST(LinkContents, EachBinaryLinksOnlyWhatItsRoleNeeds) {
   const std::map<std::string, std::vector<std::string>> forbidden = {
       {"kiln-worker", {"libLLVM", "librocksdb", "libcuda"}},
@@ -114,17 +127,14 @@ TEST(WorkerSize, BinaryAndItsOwnLibrariesAreSmall) {
 }
 
 TEST(WorkerSize, IdleResidentMemoryIsSmall) {
-  const fs::path directory = fs::temp_directory_path() / ("kiln-size-" + std::to_string(getpid()));
-  fs::create_directories(directory);
-  fs::permissions(directory, fs::perms::owner_all);
-  const std::string path = directory.string();
+  const testing::TempDirectory directory;
+  const std::string& path = directory.path();
   auto worker = cli::ServiceProcess::Start(
       KILN_BIN_DIR "/kiln-worker", {"--insecure", "--keys", path + "/keys", "--listen", "ipc://" + path + "/w.sock"},
       path + "/worker.log", 20'000);
   ASSERT_TRUE(worker.has_value()) << ToString(worker.error());
   const std::string output = OutputOf("grep VmRSS /proc/" + std::to_string((*worker)->pid()) + "/status");
   (*worker)->Stop();
-  fs::remove_all(directory);
   const size_t at = output.find_first_of("0123456789");
   ASSERT_NE(at, std::string::npos) << output;
   const int64_t kilobytes = std::stoll(output.substr(at));

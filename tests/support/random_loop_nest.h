@@ -124,7 +124,33 @@ class RandomLoopNest {
     inputs_.push_back(static_cast<int32_t>(nest_.accesses.size()) - 1);
   }
 
+  // An element of a table at a position that is read or follows from the loops; some positions are outside of it.
+  Value TableEntry(DType type) {
+    static constexpr DType kStorages[] = {DType::kF32, DType::kF32, DType::kF16, DType::kI64, DType::kU8, DType::kI32};
+    const DType storage = kStorages[Pick(6)];
+    std::vector<bool> used(extents_.size());
+    for (size_t i = 0; i < used.size(); ++i) used[i] = Chance(2);
+    nest_.accesses.push_back(MakeAccess(storage, used, true));
+    PointerMemory& memory = memory_.back();
+    const int64_t elements = static_cast<int64_t>(memory.bytes.size()) / DTypeBytes(storage);
+    const int64_t entries = 1 + Pick(9), stride = Chance(3) ? 1 : Chance(2) ? elements : 0;
+    memory.bytes.resize(static_cast<size_t>((elements + (entries - 1) * stride) * DTypeBytes(storage)));
+    Fill(memory);
+    const auto fixed = [&](int64_t value) {
+      const ir::SpecInt number = Int(value);
+      return number.is_argument ? program_.Argument(static_cast<int32_t>(number.value)) : program_.Integer(value);
+    };
+    const int32_t extent = fixed(entries), step = fixed(stride);
+    const auto access = static_cast<int32_t>(nest_.accesses.size()) - 1;
+    int32_t position = Leaf(DType::kI64).node;
+    if (Chance(2))
+      position = program_.Op(ir::ScalarOp::kDiv, position, program_.Integer(int64_t{1} << 59), -1, DType::kI64);
+    const int32_t node = program_.LoadAt(access, position, extent, step, type);
+    return {IsFloat(storage) || !IsFloat(type) ? node : Tame(node, type), type, true};
+  }
+
   Value Leaf(DType type) {
+    if (type != DType::kBool && nest_.accesses.size() < 12 && Chance(10)) return TableEntry(type);
     const int32_t access = inputs_[static_cast<size_t>(Pick(static_cast<int>(inputs_.size())))];
     const DType storage = nest_.accesses[static_cast<size_t>(access)].storage;
     if (IsFloat(type)) {

@@ -32,6 +32,9 @@ class ProgramBuilder {
   int32_t Op(ir::ScalarOp op, int32_t a, int32_t b = -1, int32_t c = -1, DType type = DType::kF32) {
     return Add({op, type, a, b, c});
   }
+  int32_t LoadAt(int32_t access, int32_t position, int32_t extent, int32_t stride, DType type = DType::kF32) {
+    return Add({ir::ScalarOp::kLoadAt, type, position, extent, stride, access});
+  }
   ir::ScalarProgram Take() { return std::move(program_); }
   const ir::ScalarProgram& program() const { return program_; }
 

@@ -6,6 +6,7 @@
 #include "common/base/checked_math.h"
 #include "common/base/stopwatch.h"
 #include "common/ops/empty_call.h"
+#include "vm-worker/dispatch/plan_blocks.h"
 #include "vm-worker/dispatch/step_shapes.h"
 #include "vm-worker/interp/shape_rule.h"
 
@@ -66,39 +67,10 @@ Status CheckInside(const TensorRef& view, int64_t offset, int64_t storage_bytes,
 
 }  // namespace
 
-Result<ArenaPacking> PackArena(std::span<const ArenaBlock> blocks) {
-  ArenaPacking packing;
-  packing.offsets.assign(blocks.size(), 0);
-  std::vector<size_t> order(blocks.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return blocks[a].bytes > blocks[b].bytes; });
-  std::vector<size_t> placed;  // by offset
-  for (size_t i : order) {
-    const ArenaBlock& block = blocks[i];
-    if (block.bytes < 0 || block.bytes > limits::kTensorBytesMax)
-      return Fail(ErrorCode::kLimitExceeded, "temporary of " + std::to_string(block.bytes) + " bytes; the limit is " +
-                                                 std::to_string(limits::kTensorBytesMax));
-    int64_t offset = 0;
-    for (size_t other : placed) {
-      const ArenaBlock& neighbour = blocks[other];
-      if (neighbour.last_step < block.first_step || block.last_step < neighbour.first_step) continue;
-      if (packing.offsets[other] >= offset + block.bytes) break;  // the gap before it fits
-      offset = std::max(offset, RoundUp(packing.offsets[other] + neighbour.bytes, kArenaAlignment));
-    }
-    packing.offsets[i] = offset;
-    packing.bytes = std::max(packing.bytes, RoundUp(offset + block.bytes, kArenaAlignment));
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), offset,
-                                   [&](int64_t value, size_t index) { return value < packing.offsets[index]; }),
-                  i);
-  }
-  return packing;
-}
-
 struct PlanInstance::Places {
   // The base table: inputs, outputs, weights, packed weights, arena.
   size_t first_output, first_weight, first_packed, arena;
-  std::vector<ArenaBlock> blocks;  // per buffer of the plan
-  ArenaPacking packing;
+  BufferPlaces buffers;
 };
 
 Result<std::unique_ptr<PlanInstance>> PlanInstance::Instantiate(std::shared_ptr<const LinkedPlan> linked,
@@ -108,11 +80,7 @@ Result<std::unique_ptr<PlanInstance>> PlanInstance::Instantiate(std::shared_ptr<
   instance->linked_ = linked;
 
   Places places;
-  for (const PlanBuffer& buffer : plan.buffers) {
-    ASSIGN_OR_RETURN(int64_t bytes, plan.symbols.Evaluate(buffer.bytes, symbol_values));
-    places.blocks.push_back({bytes, buffer.first_step, buffer.last_step});
-  }
-  ASSIGN_OR_RETURN(places.packing, PackArena(places.blocks));
+  ASSIGN_OR_RETURN(places.buffers, PlaceBuffers(plan, symbol_values));
   places.first_output = static_cast<size_t>(linked->segment().runtime_inputs);
   places.first_weight = places.first_output + plan.outputs.size();
   places.first_packed = places.first_weight + linked->weights().size();
@@ -143,8 +111,8 @@ Result<std::unique_ptr<PlanInstance>> PlanInstance::Instantiate(std::shared_ptr<
     views.push_back(view);
     addresses.push_back(address);
   }
-  instance->scratch_offset_ = places.packing.bytes;
-  instance->arena_bytes_ = places.packing.bytes;
+  instance->scratch_offset_ = places.buffers.arena_bytes;
+  instance->arena_bytes_ = places.buffers.arena_bytes;
   RETURN_IF_ERROR(instance->BuildSteps(symbol_values, views, addresses));
   return instance;
 }
@@ -167,7 +135,7 @@ Result<PlanInstance::Storage> PlanInstance::StorageOf(const PlanValue& value, co
     case StorageKind::kPrepacked:
       return Storage{static_cast<int32_t>(places.first_packed + index), 0, linked_->packed(index).ref.bytes()};
     case StorageKind::kArena:
-      return Storage{static_cast<int32_t>(places.arena), places.packing.offsets[index], places.blocks[index].bytes};
+      return Storage{static_cast<int32_t>(places.arena), places.buffers.offsets[index], places.buffers.bytes[index]};
   }
   return Fail(ErrorCode::kInternal, "a plan value lies in no storage");
 }

@@ -12,19 +12,6 @@
 
 namespace kiln {
 
-// Byte ranges of the temporaries in the arena: one deterministic greedy function (largest first, lowest fitting offset
-// among the blocks alive at the same time). Offsets are multiples of 64.
-struct ArenaBlock {
-  int64_t bytes;
-  int32_t first_step;
-  int32_t last_step;
-};
-struct ArenaPacking {
-  std::vector<int64_t> offsets;
-  int64_t bytes = 0;
-};
-Result<ArenaPacking> PackArena(std::span<const ArenaBlock> blocks);
-
 // Where time went in one run; filled when asked.
 struct StepTiming {
   std::vector<int64_t> step_ns;

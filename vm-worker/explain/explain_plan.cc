@@ -118,15 +118,11 @@ ExplainedStep ExplainStep(const Plan& plan, const PlanStep& step, const SegmentN
 
 PlanTier TierOf(const Plan& plan, const Segment& segment) {
   if (plan.tuned) return PlanTier::kTuned;
-  bool exact = true, bounded = false;
-  for (size_t i = 0; i < plan.guard.symbols.size(); ++i) {
-    if (segment.symbols[i].kind == SymbolSource::Kind::kValueDim) continue;
-    const SymbolGuard& symbol = plan.guard.symbols[i];
-    const Symbol& declared = segment.body.symbols.symbol(static_cast<SymbolId>(i));
-    exact &= symbol.min == symbol.max;
-    bounded |= symbol.min > declared.range.min || symbol.max < declared.range.max || symbol.divisor != declared.divisor;
-  }
-  return exact ? PlanTier::kExact : bounded ? PlanTier::kRange : PlanTier::kGeneric;
+  bool exact = true;
+  for (size_t i = 0; i < plan.guard.symbols.size(); ++i)
+    if (segment.symbols[i].kind != SymbolSource::Kind::kValueDim)
+      exact &= plan.guard.symbols[i].min == plan.guard.symbols[i].max;
+  return exact ? PlanTier::kExact : IsBounded(plan.guard, segment) ? PlanTier::kRange : PlanTier::kGeneric;
 }
 
 // "tile 8x3 412.0 us, tile 6x4 380.2 us (taken) [ea7bd91f]", a line per kernel.

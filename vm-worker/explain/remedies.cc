@@ -5,6 +5,7 @@
 #include <set>
 
 #include "common/artifact/target_text.h"
+#include "common/ops/tensor_op.h"
 
 namespace kiln {
 namespace {
@@ -111,7 +112,7 @@ std::vector<std::string> Remedies(const SegmentStatus& status, const TierOptions
   std::set<std::string> ops;
   for (const ExplainedPlan& plan : explained.plans)
     for (const ExplainedStep& step : plan.steps)
-      if (!step.op.empty()) ops.insert(step.op);
+      if (!step.op.empty() && step.op != OpInfo(TensorOp::kCheckIndices).name) ops.insert(step.op);
   std::string list;
   for (const std::string& op : ops) list += (list.empty() ? "" : ", ") + op;
   if (!list.empty())

@@ -50,9 +50,10 @@ Result<std::shared_ptr<const LoadedProgram>> LoadedProgram::Load(Program program
     if (!constant.tensor.ref.data) constant.tensor = Tensor::Allocate(constant.tensor.dtype(), constant.tensor.dims());
   const Program& owned = loaded->program_;
 
-  SegmentedProgram segmented = SegmentProgram(owned);
+  const SymbolDefinitions definitions = FindSymbolDefinitions(owned, options.given);
+  SegmentedProgram segmented = SegmentProgram(owned, definitions);
+  if (segmented.refuted) return std::unexpected(*segmented.refuted);
   loaded->sites_ = std::move(segmented.sites);
-  const SymbolDefinitions definitions = FindSymbolDefinitions(owned);
   std::vector<SegmentRange> ranges;
   for (const SegmentSite& site : loaded->sites_) {
     ASSIGN_OR_RETURN(Segment segment, CanonicalSegment(owned, definitions, site));
@@ -61,8 +62,7 @@ Result<std::shared_ptr<const LoadedProgram>> LoadedProgram::Load(Program program
     for (ConstantId id : site.weights) weights.push_back(owned.constants[static_cast<size_t>(id)].tensor.ref);
     ranges.push_back({site.function, site.region, site.first_node, site.end_node, site.inputs, site.outputs});
   }
-  loaded->code_ = EmitCompact(
-      owned, ranges, [&](const NodePlace& place) { return std::ranges::binary_search(segmented.static_nodes, place); });
+  loaded->code_ = EmitCompact(owned, definitions, ranges, ShapeFactsOf(segmented));
   if (options.verify_code) RETURN_IF_ERROR(VerifyCompact(loaded->code_, owned));
   RETURN_IF_ERROR(loaded->ChooseKernels());
   return std::shared_ptr<const LoadedProgram>(loaded);
@@ -90,7 +90,10 @@ size_t LoadedProgram::overhead_bytes() const {
 }
 
 Result<std::shared_ptr<const LoadedProgram>> LoadSegmentBody(const Segment& segment, const LoadOptions& options) {
-  return LoadedProgram::Load(segment.body, options);
+  LoadOptions with_given = options;
+  for (size_t i = 0; i < segment.symbols.size(); ++i)
+    if (segment.symbols[i].kind == SymbolSource::Kind::kParameter) with_given.given.push_back(static_cast<SymbolId>(i));
+  return LoadedProgram::Load(segment.body, with_given);
 }
 
 }  // namespace kiln

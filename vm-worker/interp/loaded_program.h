@@ -22,6 +22,7 @@ struct LoadOptions {
 #else
   bool verify_code = true;
 #endif
+  std::vector<SymbolId> given;  // symbols whose values callers pass (RunOptions::symbols) and no input shows
 };
 
 // The reference kernel of a node, with its attributes parsed. `run` is null for nodes that have none (views, control).

@@ -147,6 +147,7 @@ Status BindShape(const Program& program, const ShapeBinding& binding, const Dims
       frame[static_cast<size_t>(id)] = actual;
       continue;
     }
+    if (i < binding.unbound.size() && binding.unbound[i]) continue;
     ASSIGN_OR_RETURN(const std::optional<int64_t> expected, EvaluateInFrame(program.symbols, wanted[i], frame));
     if (expected && *expected != actual)
       return Fail(ErrorCode::kShapeMismatch, fmt::format("dim {} of {} is {}; {} is {} here", i, name(), actual,

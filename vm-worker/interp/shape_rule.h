@@ -67,7 +67,8 @@ class LastShapes {
 Result<std::optional<int64_t>> EvaluateInFrame(const SymbolTable& symbols, Dim dim, std::span<const int64_t> frame);
 
 // The dtype that the program states must be so, since kernels are chosen by it, and so must sizes that it states as
-// constants: static instructions rest on them. `dtype` and `dims` are those that the output has in this call.
+// constants: static instructions rest on them. Other sizes are held to BIND_SHAPE where no rule proves them. `dtype`
+// and `dims` are those that the output has in this call.
 Status CheckClaim(const Program& program, const NodePlace& place, size_t output, DType dtype, const Dims& dims);
 
 // Whether a constraint of the program holds, where every symbol of it has a value. The error names each with its value,
@@ -75,7 +76,7 @@ Status CheckClaim(const Program& program, const NodePlace& place, size_t output,
 Status CheckConstraint(const Program& program, const Constraint& constraint, std::span<const int64_t> frame);
 
 // BIND_SHAPE: checks dims against the description of `value` and writes the symbols that it defines into the frame;
-// then the constraints that these complete.
+// then the constraints that these complete. The error names value, dim, and both sizes.
 Status BindShape(const Program& program, const ShapeBinding& binding, const Dims& dims, std::span<int64_t> frame);
 
 }  // namespace kiln

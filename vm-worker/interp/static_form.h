@@ -49,6 +49,7 @@ struct StaticForm {
   std::vector<TensorRef> tensors;
   std::vector<Patch> patches;
   size_t temporary_bytes = 0;
+  size_t alive_bytes = 0;        // of temporaries, the most at one step: no packing needs less
   std::vector<size_t> escaping;  // bytes of each block that outlives the segment
   std::vector<Output> outputs;
   std::vector<Tensor> literals;  // contents that follow from shapes

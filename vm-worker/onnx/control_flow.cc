@@ -3,7 +3,9 @@
 
 #include "schemas/onnx.pb.h"
 #include "vm-worker/onnx/graph_importer.h"
+#include "vm-worker/onnx/loop_state.h"
 #include "vm-worker/onnx/rewrite.h"
+#include "vm-worker/onnx/run_time_sequence.h"
 #include "vm-worker/onnx/sequences.h"
 
 namespace kiln::onnx {
@@ -15,105 +17,107 @@ Result<GraphProto*> GraphAttribute(NodeContext& node, std::string_view name) {
   return attribute->mutable_g();
 }
 
-// Symbols made inside a region mean nothing outside it.
-bool VisibleOutside(const SymbolTable& symbols, Dim dim, size_t outer_symbols) {
-  if (dim.is_const()) return true;
-  const std::vector<SymbolId> used = symbols.SymbolsOf(dim);
-  return used.empty() || static_cast<size_t>(used.back()) < outer_symbols;
-}
-
-TensorDesc SeenFromOutside(SymbolTable& symbols, TensorDesc desc, size_t outer_symbols) {
-  if (!desc.dims) return desc;
-  for (Dim& dim : *desc.dims) {
-    if (!VisibleOutside(symbols, dim, outer_symbols)) dim = symbols.FreshSymbol();
-  }
-  return desc;
-}
+// An output of a branch: a tensor, or a sequence in a form, or (`length` is not negative) one known element by element.
+struct BranchOutput {
+  bool is_sequence = false;
+  int64_t length = -1;
+  SequenceForm form = {};
+  size_t first = 0, count = 1;  // the region's outputs that it is made of
+};
 
 struct Branch {
   RegionId region;
-  ValueList outputs;  // sequences element by element
-  // Per output of the branch: the length of a sequence, or -1 for a tensor; and what the sequence holds.
-  std::vector<int64_t> lengths;
-  std::vector<DType> dtypes;
+  ValueList outputs;
+  std::vector<BranchOutput> made;
 };
 
-Result<Branch> ImportBranch(NodeContext& node, std::string_view name) {
+using Forms = std::vector<std::optional<KeptForm>>;  // per output of a branch, where one is wanted
+
+// Puts a sequence that a branch gives among its outputs.
+Status AddSequenceOutput(ProgramBuilder& b, ValueId handle, const std::optional<KeptForm>& wanted, size_t outer_symbols,
+                         BranchOutput& made, ValueList& outputs) {
+  const ImportedSequence& sequence = b.Sequence(handle);
+  made.is_sequence = true;
+  made.form = {.dtype = sequence.dtype};
+  ValueList parts = sequence.elements;
+  if (!wanted && !sequence.run_time) {
+    made.length = static_cast<int64_t>(parts.size());
+  } else {
+    ASSIGN_OR_RETURN(made.form, wanted ? wanted->Of(b.symbols()) : FormOf(b, sequence, outer_symbols));
+    ASSIGN_OR_RETURN(parts, PartsIn(b, sequence, made.form));
+  }
+  made.count = parts.size();
+  outputs.insert(outputs.end(), parts.begin(), parts.end());
+  return {};
+}
+
+Result<Branch> ImportBranch(NodeContext& node, std::string_view name, const Forms& wanted, size_t outer_symbols) {
   ASSIGN_OR_RETURN(GraphProto* const graph, GraphAttribute(node, name));
   const RegionId region = node.b.OpenRegion();
   ASSIGN_OR_RETURN(const ValueList outputs, node.importer.ImportBody(*graph, node.scope, {}));
   Branch branch{.region = region};
-  for (ValueId output : outputs) {
-    if (!IsSequence(output)) {
-      branch.outputs.push_back(output);
-      branch.lengths.push_back(-1);
-      branch.dtypes.push_back(node.DTypeOf(output));
-      continue;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    BranchOutput made{.first = branch.outputs.size()};
+    if (IsSequence(outputs[i])) {
+      RETURN_IF_ERROR(AddSequenceOutput(node.b, outputs[i], i < wanted.size() ? wanted[i] : std::nullopt, outer_symbols,
+                                        made, branch.outputs));
+    } else {
+      branch.outputs.push_back(outputs[i]);
     }
-    const ImportedSequence& sequence = node.b.Sequence(output);
-    branch.outputs.insert(branch.outputs.end(), sequence.elements.begin(), sequence.elements.end());
-    branch.lengths.push_back(static_cast<int64_t>(sequence.elements.size()));
-    branch.dtypes.push_back(sequence.dtype);
+    branch.made.push_back(std::move(made));
   }
   ASSIGN_OR_RETURN(branch.outputs, node.b.CloseRegion(std::move(branch.outputs)));
   return branch;
 }
 
-// What the node's outputs are when its elements are `values`.
+// The form that output `made` of a branch has or, known element by element, would have.
+Result<SequenceForm> FormOfOutput(const ProgramBuilder& b, const Branch& branch, const BranchOutput& made,
+                                  size_t outer_symbols) {
+  if (made.length < 0) return made.form;
+  const auto first = branch.outputs.begin() + static_cast<std::ptrdiff_t>(made.first);
+  const ImportedSequence sequence{.elements = ValueList(first, first + made.length), .dtype = made.form.dtype};
+  return FormOf(b, sequence, outer_symbols);
+}
+
+// Forms that both branches' sequences fit in, where they do not agree; empty when all do.
+Result<Forms> CommonForms(const ProgramBuilder& b, const Branch& one, const Branch& other, size_t outer_symbols) {
+  if (one.made.size() != other.made.size()) {
+    return Fail(ErrorCode::kMalformed, "the branches give " + std::to_string(one.made.size()) + " and " +
+                                           std::to_string(other.made.size()) + " outputs");
+  }
+  Forms forms(one.made.size());
+  bool agree = true;
+  for (size_t i = 0; i < forms.size(); ++i) {
+    const BranchOutput& x = one.made[i];
+    const BranchOutput& y = other.made[i];
+    if (x.is_sequence != y.is_sequence) {
+      return Fail(ErrorCode::kMalformed, "one branch gives a sequence, the other a tensor");
+    }
+    if (x.length == y.length && x.form == y.form) continue;
+    agree = false;
+    ASSIGN_OR_RETURN(const SequenceForm a, FormOfOutput(b, one, x, outer_symbols));
+    ASSIGN_OR_RETURN(const SequenceForm c, FormOfOutput(b, other, y, outer_symbols));
+    ASSIGN_OR_RETURN(const SequenceForm form, Join(a, c));
+    forms[i].emplace(b.symbols(), form);
+  }
+  return agree ? Forms() : forms;
+}
+
+// What the node's outputs are when the region's are `values`.
 ValueList Gathered(ProgramBuilder& b, const Branch& branch, const ValueList& values) {
   ValueList outputs;
-  size_t next = 0;
-  for (size_t i = 0; i < branch.lengths.size(); ++i) {
-    if (branch.lengths[i] < 0) {
-      outputs.push_back(values[next++]);
-      continue;
+  for (const BranchOutput& made : branch.made) {
+    const std::span<const ValueId> parts = std::span(values).subspan(made.first, made.count);
+    if (!made.is_sequence) {
+      outputs.push_back(parts[0]);
+    } else if (made.length < 0) {
+      outputs.push_back(FromParts(b, made.form, parts));
+    } else {
+      outputs.push_back(b.AddSequence({.elements = ValueList(parts.begin(), parts.end()), .dtype = made.form.dtype}));
     }
-    ImportedSequence sequence{.elements = {}, .dtype = branch.dtypes[i]};
-    for (int64_t k = 0; k < branch.lengths[i]; ++k) sequence.elements.push_back(values[next++]);
-    outputs.push_back(b.AddSequence(std::move(sequence)));
   }
   return outputs;
 }
-
-// The state of a loop as its body sees it. `open` marks dims (and whole ranks) that change from trip to trip.
-struct StateShape {
-  TensorDesc desc;
-  bool rank_open = false;
-  std::vector<bool> open;
-
-  explicit StateShape(TensorDesc initial) : desc(std::move(initial)) {
-    desc.alignment = AlignmentClass::k64;
-    rank_open = !desc.has_rank();
-    if (desc.has_rank()) open.resize(desc.dims->size(), false);
-  }
-  // Opens what `next`, the body's output, does not keep. Returns whether anything was opened.
-  Result<bool> Widen(const SymbolTable& symbols, const TensorDesc& next, size_t outer_symbols) {
-    if (next.dtype != desc.dtype) {
-      return Fail(ErrorCode::kShapeMismatch, "a loop state begins as " + std::string(DTypeName(desc.dtype)) +
-                                                 " and its body gives " + std::string(DTypeName(next.dtype)));
-    }
-    if (rank_open) return false;
-    if (!next.has_rank() || next.rank() != desc.rank()) {
-      rank_open = true;
-      desc.dims.reset();
-      return true;
-    }
-    bool opened = false;
-    for (size_t i = 0; i < open.size(); ++i) {
-      const bool kept = (*next.dims)[i] == (*desc.dims)[i] && VisibleOutside(symbols, (*next.dims)[i], outer_symbols);
-      if (open[i] || kept) continue;
-      open[i] = opened = true;
-    }
-    return opened;
-  }
-  TensorDesc Now(SymbolTable& symbols) const {
-    TensorDesc now = desc;
-    for (size_t i = 0; now.dims && i < open.size(); ++i) {
-      if (open[i]) (*now.dims)[i] = symbols.FreshSymbol();
-    }
-    return now;
-  }
-};
 
 struct LoopBody {
   RegionId region;
@@ -220,16 +224,16 @@ Result<ValueList> IfNode(NodeContext& node) {
   }
   SymbolTable& symbols = node.b.symbols();
   const size_t outer_symbols = symbols.symbol_count();
-  ASSIGN_OR_RETURN(const Branch then_branch, ImportBranch(node, "then_branch"));
-  ASSIGN_OR_RETURN(const Branch else_branch, ImportBranch(node, "else_branch"));
-  if (then_branch.lengths.size() != else_branch.lengths.size()) {
-    return Fail(ErrorCode::kMalformed, "the branches give " + std::to_string(then_branch.lengths.size()) + " and " +
-                                           std::to_string(else_branch.lengths.size()) + " outputs");
+  ProgramBuilder::Snapshot before = node.b.Save();
+  ASSIGN_OR_RETURN(Branch then_branch, ImportBranch(node, "then_branch", {}, outer_symbols));
+  ASSIGN_OR_RETURN(Branch else_branch, ImportBranch(node, "else_branch", {}, outer_symbols));
+  ASSIGN_OR_RETURN(const Forms forms, CommonForms(node.b, then_branch, else_branch, outer_symbols));
+  if (!forms.empty()) {
+    node.b.Restore(std::move(before));
+    ASSIGN_OR_RETURN(then_branch, ImportBranch(node, "then_branch", forms, outer_symbols));
+    ASSIGN_OR_RETURN(else_branch, ImportBranch(node, "else_branch", forms, outer_symbols));
   }
-  if (then_branch.lengths != else_branch.lengths) {
-    return Fail(ErrorCode::kUnsupported, "the branches give sequences of different lengths");
-  }
-  RETURN_IF_ERROR(CheckOutputCount(node, then_branch.lengths.size()));
+  RETURN_IF_ERROR(CheckOutputCount(node, then_branch.made.size()));
   std::vector<TensorDesc> descs;
   for (size_t i = 0; i < then_branch.outputs.size(); ++i) {
     ASSIGN_OR_RETURN(TensorDesc merged, MergeBranches(symbols, node.b.Desc(then_branch.outputs[i]),
@@ -248,7 +252,11 @@ Result<ValueList> LoopNode(NodeContext& node) {
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     if (!IsSequence(node.inputs[i])) continue;
     if (i < 2) return Fail(ErrorCode::kMalformed, "the trip count and the condition must be tensors");
-    return UnrolledLoop(node, *graph);
+    ProgramBuilder::Snapshot snapshot = node.b.Save();
+    ASSIGN_OR_RETURN(std::optional<ValueList> unrolled, UnrolledLoop(node, *graph));
+    if (unrolled) return *std::move(unrolled);
+    node.b.Restore(std::move(snapshot));
+    return LoopOverSequences(node, *graph);
   }
   std::vector<StateShape> states;
   for (size_t i = 2; i < node.inputs.size(); ++i) {

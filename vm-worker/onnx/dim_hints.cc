@@ -48,6 +48,19 @@ Result<DimHint> ParseDimHint(std::string_view text) {
   return hint;
 }
 
+Result<std::vector<DimHint>> ParseDimHints(std::span<const std::string> texts) {
+  std::vector<DimHint> hints;
+  for (const std::string& text : texts) {
+    ASSIGN_OR_RETURN(DimHint hint, ParseDimHint(text));
+    for (size_t i = 0; i < hints.size(); ++i)
+      if (hints[i].name == hint.name)
+        return Fail(ErrorCode::kInvalidArgument, "\"" + texts[i] + "\" and \"" + text + "\": the size of " + hint.name +
+                                                     " is given twice; give one of them");
+    hints.push_back(std::move(hint));
+  }
+  return hints;
+}
+
 std::string ToString(const DimHint& hint) {
   std::string text = std::to_string(hint.range.min) + "..";
   if (hint.range.max != Interval::kNoBound) text += std::to_string(hint.range.max);

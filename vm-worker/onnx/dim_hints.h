@@ -1,6 +1,7 @@
 // What a user knows about a model's dims and the model does not say: `batch=1..32`, `seq=1..2048:8`, `x.3=320`.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,8 @@ struct DimHint {
 // NAME=SIZE, NAME=LOW..HIGH or NAME=LOW..HIGH:DIVISOR; HIGH may be missing ("1..", "1..:8"). InvalidArgument names the
 // text and what is wrong with it, an empty range and a range without a multiple of the divisor included.
 Result<DimHint> ParseDimHint(std::string_view text);
+// Several, each for a name of its own; the error names both texts for one.
+Result<std::vector<DimHint>> ParseDimHints(std::span<const std::string> texts);
 // "1..2048 in steps of 8"
 std::string ToString(const DimHint& hint);
 

@@ -19,10 +19,27 @@ namespace kiln::onnx {
 
 using ValueList = std::vector<ValueId>;
 
-// A sequence of tensors, known element by element. Its handle is a ValueId below kNoValue.
+// How tensors hold a sequence whose length only running tells: run_time_sequence.h.
+struct SequenceForm {
+  DType dtype = DType::kF32;
+  bool seen = false;         // whether an element was; else nothing is known of them
+  std::vector<Dim> element;  // dims that all elements have
+  int open = -1;             // the axis along which elements differ (`element` has 0 there), or -1
+
+  bool is_joined() const { return open >= 0; }
+  bool operator==(const SequenceForm&) const = default;
+};
+struct RunTimeSequence {
+  SequenceForm form;
+  ValueId data = kNoValue;
+  ValueId sizes = kNoValue;  // where the form is joined
+};
+
+// A sequence of tensors: known element by element, or held by tensors. Its handle is a ValueId below kNoValue.
 struct ImportedSequence {
   ValueList elements;
   DType dtype = DType::kF32;
+  std::optional<RunTimeSequence> run_time = std::nullopt;  // then there are no elements
 };
 inline bool IsSequence(ValueId value) {
   return value < kNoValue;
@@ -34,6 +51,7 @@ class ProgramBuilder {
 
   Program& program() { return program_; }
   SymbolTable& symbols() { return program_.symbols; }
+  const SymbolTable& symbols() const { return program_.symbols; }
   const TensorDesc& Desc(ValueId value) const { return function().values[static_cast<size_t>(value)].desc; }
   // Precondition: the value is no constant; its desc is what a caller knows better (a declared input, a joined state).
   void Rename(ValueId value, std::string_view name) { function().values[static_cast<size_t>(value)].name = name; }
@@ -64,6 +82,7 @@ class ProgramBuilder {
   ConstantId AddConstant(Tensor tensor, std::string_view name);
   // Name of the source node, given to the nodes and values that follow.
   void SetNodeName(std::string_view name) { node_name_ = name; }
+  const std::string& node_name() const { return node_name_; }
 
   // --- regions ---
   RegionId OpenRegion();

@@ -1,5 +1,6 @@
-// Sequences of tensors and optionals. A sequence is a list of values while a model is imported, so its length must be
-// known then; what runs are its elements. A Loop that carries one is unrolled.
+// Sequences of tensors and optionals. A sequence whose length is known is a list of values while a model is imported:
+// what runs are its elements, and a Loop that carries one is unrolled where its trips are known too. What only running
+// tells is held by tensors: run_time_sequence.h.
 #include "vm-worker/onnx/sequences.h"
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include "schemas/onnx.pb.h"
 #include "vm-worker/onnx/chain.h"
 #include "vm-worker/onnx/graph_importer.h"
+#include "vm-worker/onnx/run_time_sequence.h"
 #include "vm-worker/onnx/tensor_proto.h"
 
 namespace kiln::onnx {
@@ -31,30 +33,39 @@ Status RequireTensor(const NodeContext& node, size_t i) {
   return Fail(ErrorCode::kMalformed, "input " + std::to_string(i) + " must be a tensor");
 }
 
-// Position input `i` in a sequence of `size` elements, or `fallback` when it is absent.
+// Input `i`, where it is present, must be a position or sizes.
+Status RequireIntegers(const NodeContext& node, size_t i) {
+  if (!node.Has(i)) return {};
+  RETURN_IF_ERROR(RequireTensor(node, i));
+  const DType dtype = node.DTypeOf(node.In(i));
+  if (dtype == DType::kI64 || dtype == DType::kI32) return {};
+  return Fail(ErrorCode::kShapeMismatch,
+              "input " + std::to_string(i) + " must be i64 or i32, not " + std::string(DTypeName(dtype)));
+}
+
+// Whether the operator's operands are known: the elements one by one, and the position, input `i`, where there is one.
+bool AllKnown(const NodeContext& node, const ImportedSequence& sequence, size_t i) {
+  if (sequence.run_time) return false;
+  const auto known = node.b.KnownInts(node.In(i));
+  return !node.Has(i) || (known && known->size() == 1);
+}
+
+// Position input `i`, which is known, in a sequence of `size` elements, or `fallback` when it is absent.
 Result<size_t> PositionIn(NodeContext& node, size_t i, size_t size, size_t last, size_t fallback) {
   if (!node.Has(i)) return fallback;
-  RETURN_IF_ERROR(RequireTensor(node, i));
-  const auto known = node.b.KnownInts(node.In(i));
-  if (!known || known->size() != 1) {
-    return Fail(ErrorCode::kUnsupported,
-                "a position in a sequence that only running tells is not supported here; make it a constant");
-  }
+  const int64_t given = (*node.b.KnownInts(node.In(i)))[0];
   const int64_t count = static_cast<int64_t>(size);
-  const int64_t position = (*known)[0] < 0 ? (*known)[0] + count : (*known)[0];
+  const int64_t position = given < 0 ? given + count : given;
   if (position < 0 || position > static_cast<int64_t>(last)) {
-    return Fail(ErrorCode::kOutOfRange, "position " + std::to_string((*known)[0]) + " is outside a sequence of " +
-                                            std::to_string(size) + " tensors");
+    return Fail(ErrorCode::kOutOfRange,
+                "position " + std::to_string(given) + " is outside a sequence of " + std::to_string(size) + " tensors");
   }
   return static_cast<size_t>(position);
 }
 
-// Whether all elements have one known shape, so that they can be stacked.
-bool SameShapes(const NodeContext& node, const ValueList& elements) {
-  return std::ranges::all_of(elements, [&](ValueId element) {
-    const TensorDesc& desc = node.b.Desc(element);
-    return desc.has_rank() && desc.dims == node.b.Desc(elements[0]).dims;
-  });
+Result<ValueList> OneOf(Result<ValueId> value) {
+  if (!value.has_value()) return std::unexpected(value.error());
+  return ValueList{*value};
 }
 
 Result<ValueList> Stack(NodeContext& node, const ValueList& elements, int64_t axis) {
@@ -100,12 +111,10 @@ Result<ValueList> SequenceConstructNode(NodeContext& node) {
 
 Result<ValueList> SequenceAtNode(NodeContext& node) {
   ASSIGN_OR_RETURN(const ImportedSequence* sequence, SequenceIn(node, 0));
-  RETURN_IF_ERROR(RequireTensor(node, 1));
+  RETURN_IF_ERROR(node.Require(2));
+  RETURN_IF_ERROR(RequireIntegers(node, 1));
+  if (!AllKnown(node, *sequence, 1)) return OneOf(RunTimeAt(node.b, *sequence, node.In(1)));
   const ValueList& elements = sequence->elements;
-  if (!node.b.KnownInts(node.In(1)) && !elements.empty() && SameShapes(node, elements)) {
-    ASSIGN_OR_RETURN(const ValueList stacked, Stack(node, elements, 0));
-    return node.b.Emit(TensorOp::kGather, {stacked[0], node.In(1)});
-  }
   if (elements.empty()) return Fail(ErrorCode::kOutOfRange, "the sequence is empty");
   ASSIGN_OR_RETURN(const size_t position, PositionIn(node, 1, elements.size(), elements.size() - 1, 0));
   return ValueList{elements[position]};
@@ -114,12 +123,14 @@ Result<ValueList> SequenceAtNode(NodeContext& node) {
 Result<ValueList> SequenceInsertNode(NodeContext& node) {
   ASSIGN_OR_RETURN(const ImportedSequence* sequence, SequenceIn(node, 0));
   RETURN_IF_ERROR(RequireTensor(node, 1));
+  RETURN_IF_ERROR(RequireIntegers(node, 2));
   ValueList elements = sequence->elements;
   const DType dtype = sequence->dtype;
   if (node.DTypeOf(node.In(1)) != dtype) {
     return Fail(ErrorCode::kShapeMismatch, "the tensor is " + std::string(DTypeName(node.DTypeOf(node.In(1)))) +
                                                ", the sequence holds " + std::string(DTypeName(dtype)));
   }
+  if (!AllKnown(node, *sequence, 2)) return OneOf(RunTimeInsert(node.b, *sequence, node.In(1), node.In(2)));
   ASSIGN_OR_RETURN(const size_t position, PositionIn(node, 2, elements.size(), elements.size(), elements.size()));
   elements.insert(elements.begin() + static_cast<std::ptrdiff_t>(position), node.In(1));
   return MakeSequence(node, std::move(elements), dtype);
@@ -127,6 +138,8 @@ Result<ValueList> SequenceInsertNode(NodeContext& node) {
 
 Result<ValueList> SequenceEraseNode(NodeContext& node) {
   ASSIGN_OR_RETURN(const ImportedSequence* sequence, SequenceIn(node, 0));
+  RETURN_IF_ERROR(RequireIntegers(node, 1));
+  if (!AllKnown(node, *sequence, 1)) return OneOf(RunTimeErase(node.b, *sequence, node.In(1)));
   ValueList elements = sequence->elements;
   if (elements.empty()) return Fail(ErrorCode::kOutOfRange, "the sequence is empty");
   ASSIGN_OR_RETURN(const size_t position,
@@ -137,46 +150,32 @@ Result<ValueList> SequenceEraseNode(NodeContext& node) {
 
 Result<ValueList> SequenceLengthNode(NodeContext& node) {
   ASSIGN_OR_RETURN(const ImportedSequence* sequence, SequenceIn(node, 0));
+  if (sequence->run_time) return OneOf(RunTimeLength(node.b, *sequence));
   return ValueList{node.b.EmitInt(static_cast<int64_t>(sequence->elements.size()))};
 }
 
 namespace {
 
 // Sizes of the pieces along `axis`: a length each, or -1 for "run time decides" (then `split` is the operand itself).
-Result<std::vector<int64_t>> PieceSizes(NodeContext& node, Dim dim) {
+// nullopt: their number is not known.
+Result<std::optional<std::vector<int64_t>>> PieceSizes(const NodeContext& node, Dim dim) {
+  using Sizes = std::optional<std::vector<int64_t>>;
+  const auto known = node.Has(1) ? node.b.KnownInts(node.In(1)) : std::optional(std::vector<int64_t>{1});
   if (node.Has(1) && node.RankOf(node.In(1)) == 1) {
-    const auto known = node.b.KnownInts(node.In(1));
-    if (known) return *known;
+    if (known) return Sizes(*known);
     const Dim count = (*node.b.Desc(node.In(1)).dims)[0];
     if (count.is_const() && count.value() >= 0 && count.value() <= static_cast<int64_t>(limits::kSequenceLengthMax)) {
-      return std::vector<int64_t>(static_cast<size_t>(count.value()), -1);
+      return Sizes(std::vector<int64_t>(static_cast<size_t>(count.value()), -1));
     }
-    return Fail(
-        ErrorCode::kUnsupported,
-        "sequences of a length that only running tells are not supported; give `split` a fixed number of pieces");
+    return Sizes();
   }
-  int64_t size = 1;
-  if (node.Has(1)) {
-    const auto known = node.b.KnownInts(node.In(1));
-    if (!known || known->size() != 1) {
-      return Fail(ErrorCode::kUnsupported,
-                  "pieces of a size that only running tells are not supported; make `split` a constant");
-    }
-    size = (*known)[0];
-  }
+  if (!known || known->size() != 1) return Sizes();
+  const int64_t size = (*known)[0];
   if (size < 1) return Fail(ErrorCode::kInvalidArgument, "the size of a piece is " + std::to_string(size));
-  if (!dim.is_const()) {
-    return Fail(
-        ErrorCode::kUnsupported,
-        "sequences of a length that only running tells are not supported; give the dim that is split a fixed size");
-  }
-  if (dim.value() / size >= static_cast<int64_t>(limits::kSequenceLengthMax)) {
-    return Fail(ErrorCode::kLimitExceeded,
-                "the sequence would hold more than " + std::to_string(limits::kSequenceLengthMax) + " tensors");
-  }
+  if (!dim.is_const() || dim.value() / size >= static_cast<int64_t>(limits::kSequenceLengthMax)) return Sizes();
   std::vector<int64_t> sizes;
   for (int64_t at = 0; at < dim.value(); at += size) sizes.push_back(std::min(size, dim.value() - at));
-  return sizes;
+  return Sizes(std::move(sizes));
 }
 
 }  // namespace
@@ -191,14 +190,23 @@ Result<ValueList> SplitToSequenceNode(NodeContext& node) {
     return Fail(ErrorCode::kShapeMismatch, "axis " + std::to_string(axis) + " is outside rank " + std::to_string(rank));
   }
   if (axis < 0) axis += rank;
-  ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, PieceSizes(node, (*desc.dims)[static_cast<size_t>(axis)]));
-  if (sizes.empty()) return MakeSequence(node, {}, desc.dtype);
+  RETURN_IF_ERROR(RequireIntegers(node, 1));
+  if (node.Has(1) && (node.RankOf(node.In(1)) < 0 || node.RankOf(node.In(1)) > 1)) {
+    return Fail(ErrorCode::kShapeMismatch, "`split` must be a scalar or a vector");
+  }
+  ASSIGN_OR_RETURN(const auto sizes, PieceSizes(node, (*desc.dims)[static_cast<size_t>(axis)]));
+  const bool keepdims = node.Has(1) || node.attributes.Int("keepdims", 1) != 0;
+  if (!sizes) {
+    if (rank >= limits::kRankMax) return Fail(ErrorCode::kLimitExceeded, "the tensor has too high a rank");
+    return OneOf(RunTimeSplit(node.b, node.In(0), axis, node.In(1), keepdims));
+  }
+  if (sizes->empty()) return MakeSequence(node, {}, desc.dtype);
   Attributes attributes;
   attributes.Set("axis", axis);
-  const ValueId split = sizes[0] < 0 ? node.In(1) : node.b.EmitInts(sizes);
+  const ValueId split = (*sizes)[0] < 0 ? node.In(1) : node.b.EmitInts(*sizes);
   ASSIGN_OR_RETURN(ValueList pieces, node.b.Emit(TensorOp::kSplit, {node.In(0), split}, std::move(attributes),
-                                                 static_cast<int>(sizes.size())));
-  if (!node.Has(1) && node.attributes.Int("keepdims", 1) == 0) {
+                                                 static_cast<int>(sizes->size())));
+  if (!keepdims) {
     Chain chain(node.b);
     for (ValueId& piece : pieces) piece = chain.Squeeze(piece, {axis});
     ASSIGN_OR_RETURN(pieces, chain.Done(std::move(pieces)));
@@ -209,10 +217,12 @@ Result<ValueList> SplitToSequenceNode(NodeContext& node) {
 Result<ValueList> ConcatFromSequenceNode(NodeContext& node) {
   ASSIGN_OR_RETURN(const ImportedSequence* sequence, SequenceIn(node, 0));
   if (!node.attributes.Has("axis")) return Fail(ErrorCode::kMalformed, "the node lacks its attribute axis");
-  if (sequence->elements.empty()) return Fail(ErrorCode::kShapeMismatch, "the sequence is empty");
   const int64_t axis = node.attributes.Int("axis", 0);
+  const bool new_axis = node.attributes.Int("new_axis", 0) != 0;
+  if (sequence->run_time) return OneOf(RunTimeConcat(node.b, *sequence, axis, new_axis));
+  if (sequence->elements.empty()) return Fail(ErrorCode::kShapeMismatch, "the sequence is empty");
   const ValueList elements = sequence->elements;
-  if (node.attributes.Int("new_axis", 0) != 0) return Stack(node, elements, axis);
+  if (new_axis) return Stack(node, elements, axis);
   Attributes attributes;
   attributes.Set("axis", axis);
   return node.b.Emit(TensorOp::kConcat, elements, std::move(attributes));
@@ -223,6 +233,8 @@ Result<ValueList> SequenceMapNode(NodeContext& node) {
   AttributeProto* const attribute = node.attributes.Find("body");
   if (attribute == nullptr) return Fail(ErrorCode::kMalformed, "the node lacks its graph 'body'");
   ASSIGN_OR_RETURN(const ImportedSequence* first, SequenceIn(node, 0));
+  const auto is_held = [&](ValueId input) { return IsSequence(input) && node.b.Sequence(input).run_time; };
+  if (std::ranges::any_of(node.inputs, is_held)) return MappedAtRunTime(node, *attribute->mutable_g());
   const size_t length = first->elements.size();
   std::vector<ImportedSequence> outputs(static_cast<size_t>(node.outputs));
   for (size_t at = 0; at < length; ++at) {
@@ -273,21 +285,12 @@ Result<ValueList> OptionalHasElementNode(NodeContext& node) {
 // --- control flow ---
 
 // Loop whose trip count and conditions are known at load: one copy of the body per trip.
-Result<ValueList> UnrolledLoop(NodeContext& node, GraphProto& body) {
+Result<std::optional<ValueList>> UnrolledLoop(NodeContext& node, GraphProto& body) {
   const auto trips = node.Has(0) ? node.b.KnownInts(node.In(0)) : std::nullopt;
   const auto condition = node.Has(1) ? node.b.KnownInts(node.In(1)) : std::optional(std::vector<int64_t>{1});
-  const auto unknown = [] {
-    return Fail(
-        ErrorCode::kUnsupported,
-        "a Loop that carries a sequence is supported where its trip count and conditions are known when the model "
-        "is loaded; give the dims they come from fixed sizes, or collect a scan output instead");
-  };
-  if (!trips || trips->size() != 1 || !condition || condition->size() != 1) return unknown();
-  if ((*trips)[0] > static_cast<int64_t>(limits::kSequenceLengthMax)) {
-    return Fail(ErrorCode::kLimitExceeded, "a Loop that carries a sequence has " + std::to_string((*trips)[0]) +
-                                               " trips; at most " + std::to_string(limits::kSequenceLengthMax) +
-                                               " are supported");
-  }
+  const std::optional<ValueList> unknown;
+  if (!trips || trips->size() != 1 || !condition || condition->size() != 1) return unknown;
+  if ((*trips)[0] > static_cast<int64_t>(limits::kSequenceLengthMax)) return unknown;
   ValueList states(node.inputs.begin() + 2, node.inputs.end());
   std::vector<ValueList> stacked;
   bool goes_on = (*condition)[0] != 0;
@@ -298,7 +301,7 @@ Result<ValueList> UnrolledLoop(NodeContext& node, GraphProto& body) {
     if (outputs.size() < 1 + states.size()) return Fail(ErrorCode::kMalformed, "the body has too few outputs");
     if (IsSequence(outputs[0])) return Fail(ErrorCode::kMalformed, "the condition must be a tensor");
     const auto next = node.b.KnownInts(outputs[0]);
-    if (!next || next->size() != 1) return unknown();
+    if (!next || next->size() != 1) return unknown;
     goes_on = (*next)[0] != 0;
     std::copy_n(outputs.begin() + 1, states.size(), states.begin());
     stacked.resize(outputs.size() - 1 - states.size());
@@ -314,7 +317,7 @@ Result<ValueList> UnrolledLoop(NodeContext& node, GraphProto& body) {
   if (static_cast<size_t>(node.outputs) > states.size()) {
     return Fail(ErrorCode::kUnsupported, "scan outputs of a Loop without trips that carries a sequence");
   }
-  return states;
+  return std::optional(std::move(states));
 }
 
 }  // namespace kiln::onnx

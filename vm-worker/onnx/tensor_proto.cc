@@ -230,6 +230,13 @@ Result<Tensor> ReadSparseTensor(SparseTensorProto& proto, WeightFiles& files) {
 
 Result<NamedTensor> ReadTensorFile(const std::filesystem::path& path) {
   ASSIGN_OR_RETURN(const std::shared_ptr<const MappedFile> file, MappedFile::Open(path));
+  const std::string_view begin(reinterpret_cast<const char*>(file->bytes().data()),
+                               std::min<size_t>(file->bytes().size(), 16));
+  if (begin.starts_with("\x93NUMPY") || begin.starts_with("PK\x03\x04"))
+    return Fail(ErrorCode::kInvalidArgument,
+                path.string() +
+                    " is a file of NumPy; a tensor is given as ONNX TensorProto: in Python "
+                    "onnx.numpy_helper.from_array(numpy.load(FILE)).SerializeToString()");
   TensorProto proto;
   RETURN_IF_ERROR(ParseMessage(file->bytes(), path.string(), proto));
   WeightFiles none;

@@ -43,6 +43,7 @@ struct Flags {
   uint64_t hot_ms = TierPolicy{}.hot_ns / 1'000'000;
   size_t plans_max = TierPolicy{}.plans_max;
   bool tuned = TierPolicy{}.tuned;
+  bool range_plans = TierPolicy{}.range;
   int64_t horizon_s = TierPolicy{}.horizon_ns / 1'000'000'000;
   std::string metrics;
   std::string log_level = "info";
@@ -77,6 +78,7 @@ TierOptions TierOptionsFrom(const Flags& flags) {
   options.policy.hot_ns = flags.hot_ms * 1'000'000;
   options.policy.plans_max = flags.plans_max;
   options.policy.tuned = flags.tuned;
+  options.policy.range = flags.range_plans;
   options.policy.horizon_ns = flags.horizon_s * 1'000'000'000;
   options.targets = HostTargets();
   options.shadow_runs = flags.shadow_runs;
@@ -314,6 +316,8 @@ void AddPlanFlags(CLI::App& app, Flags& flags) {
       ->check(CLI::Range(0, 3'600'000))
       ->capture_default_str();
   app.add_flag("--tuned", flags.tuned, "ask for plans whose tiles are measured, where much time is spent");
+  app.add_flag("--range-plans", flags.range_plans,
+               "ask for plans within bounds and divisors, where many shapes have them in common");
   app.add_option("--horizon-s", flags.horizon_s,
                  "seconds of calls at their present rate that a better plan is made for")
       ->check(CLI::Range(1, 100'000'000))

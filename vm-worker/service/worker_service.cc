@@ -97,7 +97,8 @@ WorkerService::~WorkerService() {
 
 void WorkerService::RegisterOn(RpcServer& server) {
   const auto on = [&server](WorkerMethod method, RpcHandler handler) {
-    server.Register(static_cast<uint16_t>(method), MethodRoles(method), std::move(handler), MethodAdmission(method));
+    server.Register(static_cast<uint16_t>(method), MethodRoles(method), std::move(handler), MethodAdmission(method),
+                    MethodText(method));
   };
   on(WorkerMethod::kRun, HandlerInto(queue_, nullptr));
   on(WorkerMethod::kOpenStream, HandlerInto(queue_, &WorkerService::OpenStream));

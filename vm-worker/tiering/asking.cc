@@ -41,6 +41,8 @@ void TierController::Consider(ModelState& state, Group& group) {
   plans.request_pending = group.request.has_value();
   for (const auto& [values, until_ns] : group.exact_asked)
     if (Now() < until_ns) plans.exact.push_back(values);
+  plans.range_pending = group.range.request.has_value() || Now() < group.range.retry_ns;
+  plans.ranges = group.range.asked;
   plans.tuned_pending = group.tuned.request.has_value() || Now() < group.tuned.retry_ns;
   plans.tuned_general = group.tuned.general;
   plans.tuned_exact.assign(group.tuned.exact.begin(), group.tuned.exact.end());
@@ -48,6 +50,9 @@ void TierController::Consider(ModelState& state, Group& group) {
     const bool exact = entry.linked.front()->exact();
     plans.tuned_general |= entry.tuned() && !exact;
     plans.published += entry.published && !group.IsReplaced(entry) ? 1 : 0;
+    const Guard& guard = entry.linked.front()->plan().guard;
+    if (!exact && IsBounded(guard, *group.segment) && std::ranges::count(plans.ranges, guard.symbols) == 0)
+      plans.ranges.push_back(guard.symbols);
     if (!exact) continue;
     plans.exact.push_back(ExactValues(*entry.linked.front()));
     if (entry.published) plans.exact_published.push_back(plans.exact.back());
@@ -76,6 +81,7 @@ void TierController::SendRequest(ModelState& state, Group& group, const PlanWish
   request.priority = wish.priority;
   request.symbols = wish.symbols;
   request.hints = wish.hints;
+  if (wish.tier == PlanTier::kRange) return SendRangeRequest(state, group, std::move(request));
   if (wish.tier == PlanTier::kTuned) return SendTunedRequest(state, group, wish, std::move(request));
   const bool beside_others = wish.tier == PlanTier::kExact && !group.segment->symbols.empty();
   group.exact_wish = beside_others ? wish.hints : std::vector<int64_t>();
@@ -86,10 +92,35 @@ void TierController::SendRequest(ModelState& state, Group& group, const PlanWish
     spdlog::info("model {}: segment {}: asking for an exact plan: {}", state.model->name(), group.id.ShortHex(),
                  ForecastText(wish.forecast));
   else
-    spdlog::info("model {}: segment {} is hot ({} runs, {:.1f} ms interpreted); asking for a {} plan",
+    spdlog::info("model {}: segment {} is hot ({} runs, {:.1f} ms interpreted); asking for {} {} plan",
                  state.model->name(), group.id.ShortHex(), group.profile.interpreted_calls,
-                 static_cast<double>(group.profile.interpreted_ns) / 1e6, PlanTierName(wish.tier));
+                 static_cast<double>(group.profile.interpreted_ns) / 1e6, wish.tier == PlanTier::kExact ? "an" : "a",
+                 PlanTierName(wish.tier));
   services_->Compile(request, ToGroup(state, group, &TierController::OnCompiled));
+}
+
+void TierController::SendRangeRequest(ModelState& state, Group& group, CompileRequest request) {
+  group.range.request = request.Key();
+  group.range.asked.push_back(request.symbols);
+  ++stats_.compile_requests;
+  spdlog::info("model {}: segment {}: many shapes have bounds or divisors in common; asking for a range plan",
+               state.model->name(), group.id.ShortHex());
+  services_->Compile(request, ToGroup(state, group, &TierController::OnRange));
+}
+
+// As a tuned plan's: what is refused changes nothing, and is not asked for again.
+void TierController::OnRange(ModelState& state, Group& group, const Result<CompileReply>& reply) {
+  group.range.request.reset();
+  if (reply.has_value()) {
+    stats_.compiled += reply->already_there ? 0 : 1;
+    Want(state, group, reply->plan_key, {});
+    return;
+  }
+  ++stats_.compile_failures;
+  spdlog::info("segment {}: no range plan: {}", group.id.ShortHex(), ToString(reply.error()));
+  if (!IsTransient(reply.error().code)) return;
+  group.range.asked.pop_back();
+  group.range.retry_ns = Now() + kBackoffMaxMs * 1'000'000;
 }
 
 void TierController::SendTunedRequest(ModelState& state, Group& group, const PlanWish& wish, CompileRequest request) {
@@ -109,11 +140,15 @@ void TierController::OnTuned(ModelState& state, Group& group, const Result<Compi
     ++stats_.compile_failures;
     group.tuned.refusal = ToString(reply.error());
     spdlog::info("segment {}: no tuned plan: {}", group.id.ShortHex(), group.tuned.refusal);
-    if (IsTransient(reply.error().code)) {
+    // Of replicas on several targets one refuses what another does: whoever answers the second time is believed.
+    const bool elsewhere = reply.error().code == ErrorCode::kTargetMismatch && !group.tuned.elsewhere;
+    if (IsTransient(reply.error().code) || elsewhere) {
+      group.tuned.elsewhere |= elsewhere;
       group.tuned.retry_ns = Now() + kBackoffMaxMs * 1'000'000;
       return;
     }
   }
+  group.tuned.elsewhere = false;
   if (group.tuned.request_general) {
     group.tuned.general = true;
   } else {

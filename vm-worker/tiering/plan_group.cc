@@ -14,7 +14,7 @@ using TakenShapes = std::unordered_map<int, std::vector<ShapeHistogram::Entry>>;
 bool Group::HasGeneric(std::string_view target) const {
   return std::any_of(plans.begin(), plans.end(), [&](const auto& plan) {
     const LinkedPlan& linked = *plan.second.linked.front();
-    return (target.empty() || linked.plan().target == target) && (segment->symbols.empty() || !linked.exact());
+    return (target.empty() || linked.plan().target == target) && !IsBounded(linked.plan().guard, *segment);
   });
 }
 

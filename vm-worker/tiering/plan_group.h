@@ -43,8 +43,16 @@ struct TunedRequests {
   std::vector<int64_t> request_values;
   bool general = false;  // asked, whatever became of it
   std::set<std::vector<int64_t>> exact;
-  int64_t retry_ns = 0;  // after a compile service that was busy or away
-  std::string refusal;   // the last reason, for explain
+  int64_t retry_ns = 0;    // after a compile service that was busy or away
+  bool elsewhere = false;  // the last answer came from a replica on another target: another one may take it
+  std::string refusal;     // the last reason, for explain
+};
+
+// What this worker has asked for of the range tier.
+struct RangeRequests {
+  std::optional<Digest> request;                // not answered yet
+  std::vector<std::vector<SymbolGuard>> asked;  // whatever became of them
+  int64_t retry_ns = 0;                         // after a compile service that was busy or away
 };
 
 // A plan under way. What was announced of its key, or of its signer, since it was asked for may be missing from what
@@ -74,6 +82,7 @@ struct Group {
   std::map<std::vector<int64_t>, int64_t> exact_asked;
   std::optional<Digest> request;    // to the compile service, not answered yet…
   std::vector<int64_t> exact_wish;  // …and whose plan it is for, where that is an exact one beside others
+  RangeRequests range;
   TunedRequests tuned;
   bool variants_known = false, variants_pending = false;
   bool variants_overtaken = false;  // the answer under way may be older than what was announced
@@ -88,8 +97,8 @@ struct Group {
   double use = 0;  // calls by plan, the older the less
   uint64_t counted_calls = 0, counted_not_run = 0;
 
-  // Whether a plan stands in for all shapes: one that is not exact, or the only kind that a segment without symbols
-  // has. `target` empty: of any rung of the ladder.
+  // Whether a plan stands in for all shapes: one that holds for all that the segment declares, which is the only kind
+  // that a segment without symbols has. `target` empty: of any rung of the ladder.
   bool HasGeneric(std::string_view target = {}) const;
   // Why calls are interpreted now, when they are.
   MissReason Reason() const;

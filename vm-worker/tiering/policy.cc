@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <numeric>
+#include <utility>
 
 namespace kiln {
 namespace {
@@ -64,6 +67,80 @@ std::optional<PlanWish> NextExact(const TierPolicy& policy, const Segment& segme
                   PriorityOf(forecast.saved_ns), forecast};
 }
 
+// What shapes have in common in one symbol.
+struct Cluster {
+  int64_t min = INT64_MAX, max = 0, divisor = 0;  // the divisor of all of them
+  void Add(int64_t value) {
+    min = std::min(min, value);
+    max = std::max(max, value);
+    divisor = std::gcd(divisor, value);
+  }
+};
+
+// Divisors that vectors and tiles gain from.
+constexpr int64_t kRangeDivisorMin = 8, kRangeDivisorMax = 64;
+
+// Bounds that the next shape is likely to meet as well: powers of two around those that were seen, multiples of a power
+// of two that divides all of them.
+SymbolGuard Around(const Cluster& seen, const SymbolGuard& declared) {
+  SymbolGuard guard = declared;
+  const int64_t divisor = std::min(seen.divisor & -seen.divisor, kRangeDivisorMax);
+  if (divisor >= kRangeDivisorMin && divisor % declared.divisor == 0) guard.divisor = divisor;
+  const auto least = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(seen.min)));
+  const auto most = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(seen.max)));
+  guard.min = std::max(declared.min, least);
+  guard.max = std::min(declared.max, most);
+  return guard;
+}
+
+bool Admits(const std::vector<SymbolGuard>& symbols, const std::vector<int64_t>& values) {
+  for (size_t i = 0; i < symbols.size(); ++i)
+    if (values[i] >= 0 &&
+        (values[i] < symbols[i].min || values[i] > symbols[i].max || values[i] % symbols[i].divisor != 0))
+      return false;
+  return true;
+}
+
+// The range plan for the shapes that a general plan answers, when they share something and none has most of the calls.
+std::optional<PlanWish> NextRange(const TierPolicy& policy, const Segment& segment, const SegmentProfile& profile,
+                                  const SegmentPlans& plans) {
+  if (!policy.range || plans.range_pending || plans.ranges.size() >= policy.ranges_max) return std::nullopt;
+  std::vector<Cluster> seen(segment.symbols.size());
+  CallTime general;
+  uint64_t most = 0;
+  size_t shapes = 0;
+  for (const ShapeCount& shape : profile.shapes) {
+    const auto admits = [&](const auto& range) { return Admits(range, shape.symbol_values); };
+    if (shape.times.general.calls == 0 || Holds(plans.exact_published, shape.symbol_values) ||
+        std::ranges::any_of(plans.ranges, admits))
+      continue;
+    ++shapes;
+    most = std::max(most, shape.times.general.calls);
+    general.Add(shape.times.general);
+    for (size_t i = 0; i < seen.size(); ++i)
+      if (shape.symbol_values[i] > 0) seen[i].Add(shape.symbol_values[i]);
+  }
+  if (shapes < policy.range_shapes_min || general.calls < policy.exact_calls ||
+      static_cast<double>(most) > policy.range_shape_share_max * static_cast<double>(general.calls))
+    return std::nullopt;
+  const auto span = static_cast<double>(std::max(profile.span_ns, policy.rate_span_min_ns));
+  const double saved_ns =
+      policy.range_gain * static_cast<double>(general.ns) / span * static_cast<double>(policy.horizon_ns);
+  if (saved_ns <= static_cast<double>(profile.compile_ns > 0 ? profile.compile_ns : policy.compile_ns))
+    return std::nullopt;
+  std::vector<SymbolGuard> symbols = FreeSymbols(segment);
+  bool narrower = false;
+  for (size_t i = 0; i < symbols.size(); ++i) {
+    if (seen[i].max == 0) continue;
+    const SymbolGuard declared = std::exchange(symbols[i], Around(seen[i], symbols[i]));
+    narrower |= symbols[i].divisor > declared.divisor || symbols[i].max < declared.max;
+  }
+  const auto hint = std::ranges::find_if(profile.shapes,
+                                         [&](const ShapeCount& shape) { return Admits(symbols, shape.symbol_values); });
+  if (!narrower || hint == profile.shapes.end()) return std::nullopt;
+  return PlanWish{PlanTier::kRange, std::move(symbols), hint->symbol_values, PriorityOf(saved_ns), {}};
+}
+
 // The plan whose tiles are worth measuring most.
 std::optional<PlanWish> NextTuned(const TierPolicy& policy, const Segment& segment, const SegmentProfile& profile,
                                   const SegmentPlans& plans) {
@@ -93,6 +170,16 @@ std::optional<PlanWish> NextTuned(const TierPolicy& policy, const Segment& segme
 }
 
 }  // namespace
+
+bool IsBounded(const Guard& guard, const Segment& segment) {
+  for (size_t i = 0; i < std::min(guard.symbols.size(), segment.symbols.size()); ++i) {
+    if (segment.symbols[i].kind == SymbolSource::Kind::kValueDim) continue;
+    const SymbolGuard& held = guard.symbols[i];
+    const Symbol& declared = segment.body.symbols.symbol(static_cast<SymbolId>(i));
+    if (held.min > declared.range.min || held.max < declared.range.max || held.divisor > declared.divisor) return true;
+  }
+  return false;
+}
 
 ExactForecast ForecastExact(const TierPolicy& policy, const SegmentProfile& profile, const ShapeCount& shape) {
   ExactForecast forecast;
@@ -132,7 +219,8 @@ std::optional<PlanWish> NextPlan(const TierPolicy& policy, const Segment& segmen
   }
   if (plans.published == 0) return std::nullopt;
   if (!segment.symbols.empty() && plans.published < policy.plans_max)
-    if (auto wish = NextExact(policy, segment, profile, plans)) return wish;
+    for (const auto next : {NextExact, NextRange})
+      if (auto wish = next(policy, segment, profile, plans)) return wish;
   return NextTuned(policy, segment, profile, plans);
 }
 

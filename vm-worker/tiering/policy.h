@@ -33,6 +33,14 @@ struct TierPolicy {
   bool tuned = false;
   double tuned_gain = 0.01;
   int64_t tuning_ns = 5'000'000'000;
+  // Whether range plans are asked for, in the same way, where many shapes share bounds or divisors that the segment
+  // does not declare and none of them stands out. What they save of a general plan's time: nothing that was measured
+  // (docs/design.md); the figure is what a policy that is asked to try assumes.
+  bool range = false;
+  double range_gain = 0.01;
+  size_t range_shapes_min = 4;
+  double range_shape_share_max = 0.5;  // of the calls, that one shape may have
+  size_t ranges_max = 2;               // per segment
   // Counts of shapes halve after so long, and with them the time that they are of; a rate is never taken over less than
   // the second.
   int64_t half_life_ns = 300'000'000'000;
@@ -92,6 +100,9 @@ struct SegmentPlans {
   bool request_pending = false;
   std::vector<std::vector<int64_t>> exact;  // symbol values that have a plan, or were refused one
   std::vector<std::vector<int64_t>> exact_published;
+  // Range plans: one is asked for; those that are there or were refused.
+  bool range_pending = false;
+  std::vector<std::vector<SymbolGuard>> ranges;
   // Tuned plans: one is asked for; those that are there or were refused, for a shape or beside the general plan.
   bool tuned_pending = false;
   bool tuned_general = false;
@@ -124,9 +135,13 @@ struct PlanWish {
 
 // The next request to send, or nothing. The first plan is generic over the segment's symbols (declared ones free; with
 // no symbols it is exact); once one is published, shapes for which that pays follow with exact plans, most worth first.
-// What then still takes much time is asked for once more, tuned: an exact plan, or the general one for its most
+// Shapes that none of those stands out of get a range plan, where that is asked for. What then still takes much time is
+// asked for once more, tuned: an exact plan, or the general one for its most
 // frequent shape.
 std::optional<PlanWish> NextPlan(const TierPolicy& policy, const Segment& segment, const SegmentProfile& profile,
                                  const SegmentPlans& plans);
+
+// Whether a plan holds for fewer values than the segment declares: every plan but a generic one.
+bool IsBounded(const Guard& guard, const Segment& segment);
 
 }  // namespace kiln

@@ -150,7 +150,7 @@ void TierController::RemoveModel(const std::shared_ptr<Model>& model) {
   for (const ModelState& state : models_)
     if (state.model == model)
       for (const auto& [id, group] : state.groups)
-        for (const std::optional<Digest>& request : {group.request, group.tuned.request})
+        for (const std::optional<Digest>& request : {group.request, group.range.request, group.tuned.request})
           if (request.has_value()) requests.push_back(*request);
   std::erase_if(models_, [&](const ModelState& state) { return state.model == model; });
   for (const Digest& request : requests)
@@ -161,7 +161,8 @@ void TierController::RemoveModel(const std::shared_ptr<Model>& model) {
 bool TierController::IsAwaited(const Digest& request) const {
   return std::ranges::any_of(models_, [&](const ModelState& state) {
     return std::ranges::any_of(state.groups, [&](const auto& item) {
-      return item.second.request == request || item.second.tuned.request == request;
+      const Group& group = item.second;
+      return group.request == request || group.range.request == request || group.tuned.request == request;
     });
   });
 }

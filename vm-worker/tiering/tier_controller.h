@@ -140,6 +140,8 @@ class TierController {
   void Consider(ModelState& state, Group& group);
   void SendRequest(ModelState& state, Group& group, const PlanWish& wish);
   void OnCompiled(ModelState& state, Group& group, const Result<CompileReply>& reply);
+  void SendRangeRequest(ModelState& state, Group& group, CompileRequest request);
+  void OnRange(ModelState& state, Group& group, const Result<CompileReply>& reply);
   void SendTunedRequest(ModelState& state, Group& group, const PlanWish& wish, CompileRequest request);
   void OnTuned(ModelState& state, Group& group, const Result<CompileReply>& reply);
   void BackOff(Group& group, MissReason reason, const Error& error);

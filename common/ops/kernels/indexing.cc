@@ -135,6 +135,53 @@ Status RunGatherND(KernelCall& call) {
   return {};
 }
 
+// --- checks ---
+// Whether every `step`-th of `count` indices is one of an axis of `size` entries.
+template <class I>
+bool AllInside(const I* indices, int64_t count, int64_t step, int64_t size) {
+  const auto bound = static_cast<uint64_t>(size);
+  bool outside = false;
+  for (int64_t i = 0; i < count; ++i)
+    outside |= static_cast<uint64_t>(int64_t{indices[i * step]}) + bound >= 2 * bound;  // of [-size, size)
+  return !outside;
+}
+
+// How many; the error is that of the op which would have read them.
+Result<int64_t> CheckAxis(const TensorRef& indices, int64_t first, int64_t step, int64_t size, int axis) {
+  const int64_t count = indices.elements() / step;
+  const bool inside = indices.dtype == DType::kI64 ? AllInside(indices.as<int64_t>() + first, count, step, size)
+                                                   : AllInside(indices.as<int32_t>() + first, count, step, size);
+  for (int64_t i = 0; !inside && i < count; ++i)
+    RETURN_IF_ERROR(CheckedIndex(IndexAt(indices, first + i * step), size, axis));
+  return count;
+}
+
+Status RunCheckIndices(KernelCall& call) {
+  const TensorRef& indices = call.inputs[0];
+  const Dims& data = call.inputs[1].dims;
+  ASSIGN_OR_RETURN(const int axis, NormalizeAxis(call.attributes->Int("axis", 0), data.rank()));
+  const bool tuple = call.attributes->Int("tuple", 0) != 0;
+  const int64_t length = tuple ? indices.dims.back() : 1;
+  if (length > data.rank() - axis)
+    return Fail(ErrorCode::kShapeMismatch, "index tuples have " + std::to_string(length) + " entries; the data has " +
+                                               std::to_string(data.rank() - axis) + " axes from axis " +
+                                               std::to_string(axis) + " on");
+  TensorRef row_major = indices;
+  List<int64_t> gathered;
+  if (!indices.IsContiguous()) {
+    gathered = IntsOf(indices);
+    row_major = MakeRef(DType::kI64, indices.dims, gathered.data());
+  }
+  int64_t checked = 0;
+  for (int64_t j = 0; j < length; ++j) {
+    const int at = axis + static_cast<int>(j);
+    ASSIGN_OR_RETURN(const int64_t count, CheckAxis(row_major, j, length, data[at], at));
+    checked += count;
+  }
+  if (!call.outputs.empty() && call.outputs[0].data != nullptr) call.outputs[0].as<int64_t>()[0] = checked;
+  return {};
+}
+
 // --- scatter ---
 enum class Reduction : uint8_t { kNone, kAdd, kMul, kMin, kMax };
 
@@ -273,6 +320,9 @@ ReferenceKernel GatherElements(DType dtype) {
 }
 ReferenceKernel GatherND(DType) {
   return {&RunGatherND, false};
+}
+ReferenceKernel CheckIndices(DType) {
+  return {&RunCheckIndices, true};
 }
 ReferenceKernel ScatterElements(DType dtype) {
   return {DispatchDType(dtype, []<class T>() -> KernelFunction { return &RunScatterElements<T>; }), false};

@@ -153,4 +153,22 @@ Status OneHot(InferContext& context) {
   return {};
 }
 
+// The data's dims alone: a plan may ask about a tensor that is made by then.
+Status CheckIndices(InferContext& context) {
+  RETURN_IF_ERROR(RequireInteger(context, 0));
+  SetDims(context, {});
+  if (!Ranked(context, 1)) return {};
+  const int rank = In(context, 1).rank();
+  ASSIGN_OR_RETURN(const int axis, Axis(context.attributes.Int("axis", 0), rank));
+  if (context.attributes.Int("tuple", 0) == 0 || !Ranked(context, 0)) return {};
+  RETURN_IF_ERROR(RequireRank(context, 0, 1, limits::kRankMax));
+  const Dim entries = InDims(context, 0).back();
+  if (entries.is_const() && entries.value() > rank - axis) {
+    return Fail(ErrorCode::kShapeMismatch, "index tuples have " + std::to_string(entries.value()) +
+                                               " entries; the data has " + std::to_string(rank - axis) +
+                                               " axes from axis " + std::to_string(axis) + " on");
+  }
+  return {};
+}
+
 }  // namespace kiln::rules

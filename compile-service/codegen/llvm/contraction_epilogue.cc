@@ -18,6 +18,7 @@ size_t WeightOf(ScalarOp op) {
     case ScalarOp::kStageResult:
       return 0;
     case ScalarOp::kLoad:
+    case ScalarOp::kLoadAt:
     case ScalarOp::kCoordinate:
     case ScalarOp::kAdd:
     case ScalarOp::kSub:

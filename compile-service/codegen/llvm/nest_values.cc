@@ -1,6 +1,7 @@
 #include "compile-service/codegen/llvm/nest_values.h"
 
 #include <llvm/IR/Constants.h>
+#include <llvm/IR/Intrinsics.h>
 
 #include "compile-service/codegen/llvm/scalar_emitter.h"
 
@@ -15,6 +16,7 @@ NestValues::NestValues(KernelFrame& frame, const ir::LoopNestSpec& spec)
     : frame_(frame), e_(frame.emitter()), spec_(spec) {
   Analyse();
   values_.resize(spec_.body.size());
+  row_offsets_.assign(spec_.body.size(), nullptr);
   stage_results_.resize(spec_.stages.size());
   coordinates_.assign(inner_dim(), e_.I64(0));
   block_addresses_.assign(spec_.accesses.size(), nullptr);
@@ -35,7 +37,7 @@ Dependence NestValues::LeafDependence(const ScalarNode& node) const {
   if (node.op == ScalarOp::kCoordinate) return of_dim(static_cast<size_t>(node.index));
   if (node.op == ScalarOp::kStageResult)
     return kOuter | StageBit(static_cast<size_t>(node.index)) | (spec_.reduce_inner ? 0 : kInner);
-  if (node.op != ScalarOp::kLoad) return 0;
+  if (node.op != ScalarOp::kLoad && node.op != ScalarOp::kLoadAt) return 0;
   const ir::Access& access = spec_.accesses[static_cast<size_t>(node.index)];
   Dependence result = 0;
   for (size_t dim = 0; dim < access.strides.size(); ++dim)
@@ -75,6 +77,7 @@ void NestValues::InScope(Dependence bound, const std::vector<bool>& needed, cons
   const Dependence outside = bound_;
   std::vector<size_t>* const outside_emitted = emitted_;
   const std::vector<Value*> outside_pointers = pointers_, outside_addresses = block_addresses_;
+  const std::vector<Value*> outside_offsets = row_offsets_;
   std::vector<size_t> emitted;
   bound_ |= bound;
   emitted_ = &emitted;
@@ -88,6 +91,7 @@ void NestValues::InScope(Dependence bound, const std::vector<bool>& needed, cons
   emitted_ = outside_emitted;
   pointers_ = outside_pointers;
   block_addresses_ = outside_addresses;
+  row_offsets_ = outside_offsets;
 }
 
 Value* NestValues::ValueOf(int32_t node, size_t vector) const {
@@ -103,6 +107,12 @@ void NestValues::SetStageResult(size_t stage, std::vector<Value*> results) {
 void NestValues::EmitReady(const std::vector<bool>& needed) {
   for (size_t i = 0; i < needed.size(); ++i)
     if (needed[i] && values_[i].empty() && (dependence_[i] & ~bound_) == 0) EmitNode(i);
+  for (size_t i = 0; i < needed.size(); ++i) {
+    const ScalarNode& node = spec_.body[i];
+    if (!needed[i] || node.op != ScalarOp::kLoadAt || row_offsets_[i] != nullptr) continue;
+    const auto position = static_cast<size_t>(node.a);
+    if (!VariesWithInner(position) && !values_[position].empty()) row_offsets_[i] = EmitRowOffset(node);
+  }
 }
 
 void NestValues::EmitNode(size_t index) {
@@ -113,6 +123,10 @@ void NestValues::EmitNode(size_t index) {
   const DType type = last >= 0 ? spec_.body[static_cast<size_t>(last)].type : node.type;
   std::vector<Value*> results;
   for (size_t vector = 0; vector < copies; ++vector) {
+    if (node.op == ScalarOp::kLoadAt) {
+      results.push_back(EmitLoadAt(index, vector));
+      continue;
+    }
     results.push_back(ir::IsLeaf(node.op) ? EmitLeaf(node, vector)
                                           : EmitScalarOp(e_, node, type, operand(node.a, vector),
                                                          operand(node.b, vector), operand(node.c, vector)));
@@ -159,6 +173,48 @@ Value* NestValues::EmitLoad(const ScalarNode& node, size_t vector) {
   Value* address = InnerAddress(access, vector);
   if (stride == ir::SpecInt::Const(1)) return e_.Load(access.storage, node.type, address, active);
   return e_.LoadStrided(access.storage, node.type, address, frame_.Int(stride), active);
+}
+
+Value* NestValues::FixedInt(int32_t node) {
+  const ScalarNode& fixed = spec_.body[static_cast<size_t>(node)];
+  return fixed.op == ScalarOp::kArgument ? frame_.Dim(fixed.index) : e_.I64(fixed.integer);
+}
+
+Value* NestValues::EmitRowOffset(const ScalarNode& node) {
+  auto& ir = e_.ir();
+  Value* position = ir.CreateExtractElement(ValueOf(node.a, 0), uint64_t{0});
+  position = ir.CreateBinaryIntrinsic(llvm::Intrinsic::smax, position, e_.I64(0));
+  Value* last = ir.CreateSub(FixedInt(node.b), e_.I64(1));
+  return ir.CreateMul(ir.CreateBinaryIntrinsic(llvm::Intrinsic::smin, position, last), FixedInt(node.c));
+}
+
+Value* NestValues::EmitLoadAt(size_t index, size_t vector) {
+  auto& ir = e_.ir();
+  const ScalarNode& node = spec_.body[index];
+  const ir::Access& access = spec_.accesses[static_cast<size_t>(node.index)];
+  const ir::SpecInt stride = access.strides[inner_dim()];
+  Value* const pointer = pointers_[static_cast<size_t>(node.index)];
+  const bool inner = VariesWithInner(index);
+  Value* first = inner ? ir.CreateAdd(block_.base, e_.I64(static_cast<int64_t>(vector) * e_.lanes())) : nullptr;
+  if (!VariesWithInner(static_cast<size_t>(node.a))) {
+    Value* offset = row_offsets_[index] != nullptr ? row_offsets_[index] : EmitRowOffset(node);
+    Value* row = e_.Address(pointer, access.storage, offset);
+    if (stride == ir::SpecInt::Const(0)) return e_.LoadBroadcast(access.storage, node.type, row);
+    const Active& active = block_.vectors[vector];
+    if (stride == ir::SpecInt::Const(1))
+      return e_.Load(access.storage, node.type, e_.Address(row, access.storage, first), active);
+    Value* address = e_.Address(row, access.storage, ir.CreateMul(first, frame_.Int(stride)));
+    return e_.LoadStrided(access.storage, node.type, address, frame_.Int(stride), active);
+  }
+  Value* position = ir.CreateBinaryIntrinsic(llvm::Intrinsic::smax, ValueOf(node.a, vector), e_.Zero(DType::kI64));
+  Value* last = e_.Splat(ir.CreateSub(FixedInt(node.b), e_.I64(1)));
+  position = ir.CreateBinaryIntrinsic(llvm::Intrinsic::smin, position, last);
+  Value* offsets = ir.CreateMul(position, e_.Splat(FixedInt(node.c)));
+  if (stride != ir::SpecInt::Const(0)) {
+    Value* lanes = ir.CreateAdd(e_.Splat(first), e_.LaneIndices());
+    offsets = ir.CreateAdd(offsets, ir.CreateMul(lanes, e_.Splat(frame_.Int(stride))));
+  }
+  return e_.LoadIndexed(access.storage, node.type, pointer, offsets, block_.vectors[vector]);
 }
 
 void NestValues::MovePointers(size_t first_dim, size_t last_dim) {

@@ -60,6 +60,11 @@ class NestValues {
   void EmitNode(size_t index);
   llvm::Value* EmitLeaf(const ir::ScalarNode& node, size_t vector);
   llvm::Value* EmitLoad(const ir::ScalarNode& node, size_t vector);
+  // LoadAt: one offset for all lanes where its position does not vary with the inner dim (made where the position is),
+  // else one per lane.
+  llvm::Value* EmitLoadAt(size_t index, size_t vector);
+  llvm::Value* EmitRowOffset(const ir::ScalarNode& node);
+  llvm::Value* FixedInt(int32_t node);  // i64: a constant or an argument
   void MovePointers(size_t first_dim, size_t last_dim);
 
   KernelFrame& frame_;
@@ -75,6 +80,7 @@ class NestValues {
   Block block_;
   std::vector<std::vector<llvm::Value*>> values_;         // per node: none, one, or one per vector of the block
   std::vector<std::vector<llvm::Value*>> stage_results_;  // per stage, likewise
+  std::vector<llvm::Value*> row_offsets_;                 // per node: of a LoadAt, elements; null where there is none
   std::vector<size_t>* emitted_ = nullptr;                // nodes emitted in the current scope
   std::vector<llvm::Value*> pointers_;                    // per access, at the current outer and reduce position
   std::vector<llvm::Value*> block_addresses_;  // per access, at the block's first position; null until needed

@@ -55,6 +55,7 @@ Value* EmitScalarOp(VectorEmitter& e, const ScalarNode& node, DType operand, Val
     case ScalarOp::kAccumulator:
     case ScalarOp::kCoordinate:
     case ScalarOp::kArgument:
+    case ScalarOp::kLoadAt:
       return nullptr;
     case ScalarOp::kConstant:
       return EmitConstant(e, node);

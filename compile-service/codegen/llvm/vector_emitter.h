@@ -58,6 +58,9 @@ class VectorEmitter {
   llvm::Value* LoadBroadcast(DType storage, DType compute, llvm::Value* address);
   llvm::Value* LoadStrided(DType storage, DType compute, llvm::Value* address, llvm::Value* stride,
                            const Active& active);
+  // Every lane from its own `offsets` (i64 elements behind `pointer`).
+  llvm::Value* LoadIndexed(DType storage, DType compute, llvm::Value* pointer, llvm::Value* offsets,
+                           const Active& active);
   void Store(llvm::Value* value, DType compute, DType storage, llvm::Value* address, const Active& active);
   void StoreStrided(llvm::Value* value, DType compute, DType storage, llvm::Value* address, llvm::Value* stride,
                     const Active& active);

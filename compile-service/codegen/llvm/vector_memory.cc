@@ -122,6 +122,37 @@ Value* VectorEmitter::LoadStrided(DType storage, DType compute, Value* address, 
   return FromStorage(builder_.CreateAlignedLoad(type, slot, llvm::Align(64)), storage, compute);
 }
 
+Value* VectorEmitter::LoadIndexed(DType storage, DType compute, Value* pointer, Value* offsets, const Active& active) {
+  llvm::Type* element = StorageType(storage);
+  auto* type = llvm::FixedVectorType::get(element, static_cast<unsigned>(lanes()));
+  const llvm::Align align(static_cast<uint64_t>(DTypeBytes(storage)));
+  if (HasNativeGather(storage)) {
+    Value* addresses = builder_.CreateGEP(element, pointer, offsets);
+    Value* mask = active.all() ? llvm::Constant::getAllOnesValue(VectorType(DType::kBool)) : active.mask;
+    Value* raw = builder_.CreateMaskedGather(type, addresses, align, mask, llvm::Constant::getNullValue(type));
+    return FromStorage(raw, storage, compute);
+  }
+  if (active.all()) {
+    Value* raw = llvm::PoisonValue::get(type);
+    for (int i = 0; i < lanes(); ++i) {
+      Value* from =
+          builder_.CreateGEP(element, pointer, builder_.CreateExtractElement(offsets, static_cast<uint64_t>(i)));
+      raw = builder_.CreateInsertElement(raw, builder_.CreateLoad(element, from), static_cast<uint64_t>(i));
+    }
+    return FromStorage(raw, storage, compute);
+  }
+  llvm::Type* i64 = builder_.getInt64Ty();
+  Value *slot = StackSlot(element), *places = StackSlot(i64);
+  builder_.CreateAlignedStore(llvm::Constant::getNullValue(type), slot, llvm::Align(64));
+  builder_.CreateAlignedStore(offsets, places, llvm::Align(64));
+  Loop(I64(0), active.count, 1, {}, [&](Value* i, const Values&) -> Values {
+    Value* from = builder_.CreateGEP(element, pointer, builder_.CreateLoad(i64, builder_.CreateGEP(i64, places, i)));
+    builder_.CreateStore(builder_.CreateLoad(element, from), builder_.CreateGEP(element, slot, i));
+    return {};
+  });
+  return FromStorage(builder_.CreateAlignedLoad(type, slot, llvm::Align(64)), storage, compute);
+}
+
 void VectorEmitter::Store(Value* value, DType compute, DType storage, Value* address, const Active& active) {
   StoreRaw(ToStorage(value, compute, storage), storage, address, active);
 }

@@ -15,13 +15,12 @@ namespace {
 using ::testing::HasSubstr;
 
 CompactProgram Emit(const Program& program) {
-  const SegmentedProgram segmented = SegmentProgram(program);
+  const SymbolDefinitions definitions = FindSymbolDefinitions(program);
+  const SegmentedProgram segmented = SegmentProgram(program, definitions);
   std::vector<SegmentRange> ranges;
   for (const SegmentSite& site : segmented.sites)
     ranges.push_back({site.function, site.region, site.first_node, site.end_node, site.inputs, site.outputs});
-  return EmitCompact(program, ranges, [&](const NodePlace& place) {
-    return std::binary_search(segmented.static_nodes.begin(), segmented.static_nodes.end(), place);
-  });
+  return EmitCompact(program, definitions, ranges, ShapeFactsOf(segmented));
 }
 
 Program Parse(std::string_view text) {

@@ -42,7 +42,9 @@ TEST_F(CurveTest, ListedKeysGetTheirRoleOnEachRequest) {
 
 TEST_F(CurveTest, MethodsAreClosedToOtherRoles) {
   auto worker = ConnectAs(worker_, server_keys_.public_z85);
-  EXPECT_EQ(worker->CallSync(kAdminMethod, {}, 5000).error().code, ErrorCode::kPermissionDenied);
+  const auto refused = worker->CallSync(kAdminMethod, {}, 5000);
+  EXPECT_EQ(refused.error().code, ErrorCode::kPermissionDenied);
+  EXPECT_EQ(refused.error().message, "role worker may not call Sweep (for this test); it takes a key of role admin");
   EXPECT_EQ(server_->Stats().refused, 1u);
 }
 

@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -13,6 +12,7 @@
 
 #include "common/messaging/rpc_client.h"
 #include "common/messaging/rpc_server.h"
+#include "tests/support/temp_directory.h"
 
 namespace kiln {
 
@@ -37,15 +37,12 @@ inline bool Eventually(const std::function<bool()>& condition) {
 class MessagingTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    char path[] = "/tmp/kiln-msg-XXXXXX";
-    directory_ = ::mkdtemp(path);
     server_loop_ = Loop::Start("server").value();
     client_loop_ = Loop::Start("client").value();
   }
   void TearDown() override {
     server_loop_.reset();
     client_loop_.reset();
-    std::filesystem::remove_all(directory_);
   }
 
   std::string Ipc(const std::string& name) const { return "ipc://" + directory_ + "/" + name; }
@@ -66,8 +63,10 @@ class MessagingTest : public ::testing::Test {
     server.Register(
         kAtOnce, kAnyRole, [](const RequestContext&, Message request, Replier reply) { reply.Ok(std::move(request)); },
         Admission::kImmediate);
-    server.Register(kAdminMethod, kAdminOnly,
-                    [](const RequestContext&, Message request, Replier reply) { reply.Ok(std::move(request)); });
+    server.Register(
+        kAdminMethod, kAdminOnly,
+        [](const RequestContext&, Message request, Replier reply) { reply.Ok(std::move(request)); }, Admission::kQueued,
+        "Sweep (for this test)");
     server.Serve();
   }
 
@@ -94,7 +93,8 @@ class MessagingTest : public ::testing::Test {
     return reply ? ToText(reply->message.payload) : ToString(reply.error());
   }
 
-  std::string directory_;
+  const testing::TempDirectory temp_directory_;
+  const std::string& directory_ = temp_directory_.path();
   std::unique_ptr<Loop> server_loop_, client_loop_;
 };
 

@@ -117,6 +117,38 @@ TEST_F(MessagingTest, ACallThatMayNotWaitLongForAConnectionIsUnavailableBeforeIt
   server_loop_->RunSync([&] { held.clear(); });
 }
 
+TEST_F(MessagingTest, AToolHearsAtOnceThatNobodyListens) {
+  const auto connect = [&](const std::string& endpoint) {
+    return RpcClient::Connect(*client_loop_, {.endpoint = endpoint,
+                                              .security = {.insecure = true},
+                                              .refused_at_once = true,
+                                              .reconnect_min_ms = 10,
+                                              .reconnect_max_ms = 50})
+        .value();
+  };
+  for (const std::string& endpoint : {Ipc("nobody"), std::string("tcp://127.0.0.1:1")}) {
+    const auto client = connect(endpoint);
+    for (int call = 0; call < 3; ++call) {
+      const auto reply = client->CallSync(kEcho, {}, 600'000);
+      ASSERT_FALSE(reply.has_value());
+      EXPECT_EQ(reply.error().code, ErrorCode::kUnavailable);
+      EXPECT_EQ(reply.error().message, "nobody listens at " + endpoint);
+    }
+  }
+  // A socket that its owner left behind.
+  StartServer(Ipc("left")).reset();
+  EXPECT_EQ(connect(Ipc("left"))->CallSync(kEcho, {}, 600'000).error().code, ErrorCode::kUnavailable);
+  // Once there was a connection, a restart is waited for.
+  auto server = StartServer(Ipc("here"));
+  const auto client = connect(Ipc("here"));
+  EXPECT_EQ(Echo(*client, "x"), "x");
+  server.reset();
+  for (int call = 0; call < 3; ++call)
+    EXPECT_EQ(ToString(client->CallSync(kEcho, {}, 100).error()).find("nobody"), std::string::npos);
+  server = StartServer(Ipc("here"));
+  EXPECT_TRUE(Eventually([&] { return Echo(*client, "again") == "again"; }));
+}
+
 TEST_F(MessagingTest, ServerRestartFailsCallsInFlightAtOnceAndServiceResumes) {
   std::vector<Replier> held;
   auto server = StartServer(Ipc("a"), &held);

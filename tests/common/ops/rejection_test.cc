@@ -55,6 +55,14 @@ TEST(Rejection, IndicesOutsideTheirDim) {
   ExpectError(Call(TensorOp::kGatherElements).In(Zeros({2, 2})).In(I64({1, 1}, {2})), "out_of_range", "index 2");
   ExpectError(Call(TensorOp::kGatherND).In(Zeros({2, 2})).In(I64({1, 2}, {0, 5})), "out_of_range",
               "index 5 is outside axis 1");
+  ExpectError(Call(TensorOp::kCheckIndices).In(I64({3}, {0, -4, 3})).In(Zeros({2, 3})).Set("axis", int64_t{1}),
+              "out_of_range", "index -4 is outside axis 1, which has 3 entries");
+  ExpectError(Call(TensorOp::kCheckIndices).In(I64({1}, {INT64_MIN})).In(Zeros({3})), "out_of_range", "index -92233");
+  ExpectError(Call(TensorOp::kCheckIndices).In(I64({1}, {0})).In(Zeros({0, 3})), "out_of_range", "0 entries");
+  ExpectError(Call(TensorOp::kCheckIndices).In(I64({2, 2}, {1, 2, 0, 3})).In(Zeros({2, 3})).Set("tuple", int64_t{1}),
+              "out_of_range", "index 3 is outside axis 1");
+  ExpectError(Call(TensorOp::kCheckIndices).In(I64({1, 3}, {0, 0, 0})).In(Zeros({2, 3})).Set("tuple", int64_t{1}),
+              "shape_mismatch", "3 entries; the data has 2 axes");
   ExpectError(Call(TensorOp::kScatterND).In(Zeros({3})).In(I64({1, 1}, {7})).In(Zeros({1})), "out_of_range", "index 7");
   ExpectError(Call(TensorOp::kScatterElements).In(Zeros({3})).In(I64({1}, {3})).In(Zeros({1})), "out_of_range",
               "index 3");

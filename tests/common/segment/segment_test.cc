@@ -142,6 +142,23 @@ TEST(Segments, ASymbolNeededLaterLeavesWithItsTensor) {
   EXPECT_EQ(segment.symbols[2].kind, SymbolSource::Kind::kValueDim);
 }
 
+TEST(Segments, ASymbolThatARegionsOutputIsMadeOfLeavesWithItsTensor) {
+  // The shape is among the segment's nodes and is made again behind it.
+  const Program program = Parse(R"(program "p" {
+    symbol n in [0, 64]
+    symbol m in [0, 64]
+    symbol k in [0, 64]
+    func main(%x: f32[n], %y: f32[m]) -> (%v, %r) {
+      %sum : f32[k] = Add(%x, %y)
+      %v : i64[1] = ShapeVector() {dims = dims[k]}
+      %r : f32[1] = ReduceSum(%sum)
+    }
+  })");
+  const std::vector<SegmentSite> sites = FindSegments(program);
+  ASSERT_EQ(sites.size(), 1u);
+  EXPECT_EQ(sites[0].outputs.size(), 2u);
+}
+
 TEST(Segments, AreCutAtTheNarrowestLiveSetWhenTooLong) {
   // Two values live across every border but one.
   const size_t nodes = limits::kSegmentNodesMax + 100, narrow = limits::kSegmentNodesMax - 1001;

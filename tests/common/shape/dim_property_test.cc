@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <span>
 
 #include "common/base/checked_math.h"
 #include "common/shape/symbol_table.h"
@@ -20,21 +21,27 @@ struct Tree {
   std::unique_ptr<Tree> left, right;
 };
 
-std::unique_ptr<Tree> RandomTree(std::mt19937_64& random, int depth, int symbols) {
+constexpr int64_t kUsual[] = {0, 1, 2, 3, 4, 6, 8, 64, -1, -3, 12};
+// As hostile bytes have them.
+constexpr int64_t kHuge[] = {
+    INT64_MIN, INT64_MIN + 1,    INT64_MIN / 2 - 3,      INT64_MIN / 3,     -(int64_t{1} << 32), -7,       1, 5,
+    947124480, int64_t{1} << 31, (int64_t{1} << 53) + 1, INT64_MAX / 2 + 3, INT64_MAX - 1,       INT64_MAX};
+
+std::unique_ptr<Tree> RandomTree(std::mt19937_64& random, int depth, int symbols,
+                                 std::span<const int64_t> constants = kUsual) {
   auto tree = std::make_unique<Tree>();
   if (depth == 0 || random() % 6 == 0) {
     if (random() % 2) {
       tree->op = 's';
       tree->value = static_cast<int64_t>(random() % static_cast<uint64_t>(symbols));
     } else {
-      const int64_t constants[] = {0, 1, 2, 3, 4, 6, 8, 64, -1, -3, 12};
-      tree->value = constants[random() % 11];
+      tree->value = constants[random() % constants.size()];
     }
     return tree;
   }
   tree->op = "+-*/%mM+*/"[random() % 10];
-  tree->left = RandomTree(random, depth - 1, symbols);
-  tree->right = RandomTree(random, depth - 1, symbols);
+  tree->left = RandomTree(random, depth - 1, symbols, constants);
+  tree->right = RandomTree(random, depth - 1, symbols, constants);
   if (tree->op == '/' || tree->op == '%') {
     // Mostly constant divisors, as in shape arithmetic; also products that the numerator may share.
     if (random() % 3 != 0) {
@@ -68,9 +75,10 @@ Dim Build(const Tree& tree, SymbolTable& table) {
   }
 }
 
-// nullopt: it overflows or divides by a non-positive value.
+// nullopt: it overflows, divides by a non-positive value, or holds a number that stands for what overflowed.
 std::optional<int64_t> Naive(const Tree& tree, const std::vector<int64_t>& values) {
-  if (tree.op == 'c') return tree.value;
+  if (tree.op == 'c')
+    return tree.value == INT64_MIN || tree.value == INT64_MAX ? std::nullopt : std::optional(tree.value);
   if (tree.op == 's') return values[static_cast<size_t>(tree.value)];
   const auto a = Naive(*tree.left, values), b = Naive(*tree.right, values);
   if (!a || !b) return std::nullopt;
@@ -132,6 +140,33 @@ TEST(DimProperty, NormalFormMeansWhatWasWrittenAndBoundsHold) {
     }
   }
   EXPECT_GT(compared, 50000);
+}
+
+// Whatever a hostile program multiplies and divides: no arithmetic wraps (the sanitizer sees it), and what has a value
+// has the right one.
+TEST(DimProperty, HugeConstantsNeverWrap) {
+  SCOPED_TRACE("seed " + std::to_string(kSeed));
+  std::mt19937_64 random(kSeed + 4);
+  int compared = 0;
+  for (int round = 0; round < 20000; ++round) {
+    SymbolTable table = FourSymbols();
+    const auto tree = RandomTree(random, 1 + static_cast<int>(random() % 4), 4, kHuge);
+    const Dim dim = Build(*tree, table);
+    const Interval bounds = table.Bounds(dim);
+    const int64_t divisor = table.Divisor(dim);
+    for (int i = 0; i < 4; ++i) {
+      const auto values = LegalValues(random);
+      const auto expected = Naive(*tree, values);
+      const auto actual = table.Evaluate(dim, values);
+      if (!expected || !actual.has_value() || *actual == INT64_MIN || *actual == INT64_MAX) continue;  // saturated
+      ++compared;
+      ASSERT_EQ(*actual, *expected) << table.ToString(dim) << " round " << round;
+      ASSERT_GE(*actual, bounds.min) << table.ToString(dim) << " round " << round;
+      ASSERT_LE(*actual, bounds.max) << table.ToString(dim) << " round " << round;
+      ASSERT_EQ(*actual % divisor, 0) << table.ToString(dim) << " divisor " << divisor << " round " << round;
+    }
+  }
+  EXPECT_GT(compared, 10000);
 }
 
 TEST(DimProperty, TextCodeAndTranslationRoundTrip) {

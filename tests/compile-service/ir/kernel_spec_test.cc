@@ -1,5 +1,6 @@
 #include "compile-service/ir/kernel_spec.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -315,6 +316,53 @@ TEST(VerifySpec, RefusesEveryKindOfMistake) {
     spec.kernel = nest;
     EXPECT_FALSE(ir::VerifySpec(spec).has_value()) << bad.name;
   }
+}
+
+// The same of a load at a position: body is position, extent, stride, LoadAt.
+const BadCase kBadLoadsAt[] = {
+    {"access", [](ir::LoopNestSpec& n, KernelSpec&) { n.body[3].index = 3; }},
+    {"stored memory", [](ir::LoopNestSpec& n, KernelSpec&) { n.body[3].index = 1; }},
+    {"position type", [](ir::LoopNestSpec& n, KernelSpec&) { n.body[0] = {ScalarOp::kConstant, DType::kI32}; }},
+    {"loaded extent", [](ir::LoopNestSpec& n, KernelSpec&) { n.body[3].b = 0; }},
+    {"computed stride", [](ir::LoopNestSpec& n, KernelSpec&) { n.body[2].op = ScalarOp::kCoordinate; }},
+    {"negative stride", [](ir::LoopNestSpec& n, KernelSpec&) { n.body[2].integer = -1; }},
+    {"huge extent", [](ir::LoopNestSpec& n, KernelSpec&) { n.body[1].integer = int64_t{1} << 41; }},
+};
+
+TEST(VerifySpec, RefusesLoadsAtPositionsThatNobodyBounds) {
+  ir::LoopNestSpec good;
+  good.inner = SpecInt::Const(8);
+  good.accesses = {{0, DType::kF32, Consts({1})}, {1, DType::kF32, Consts({1})}, {2, DType::kI64, Consts({0})}};
+  ProgramBuilder p;
+  const int32_t position = p.Load(2, DType::kI64), extent = p.Integer(5), stride = p.Integer(8);
+  const int32_t load = p.LoadAt(0, position, extent, stride);
+  good.body = p.Take();
+  good.stages = {testing::StoreStage(ir::Stage::Domain::kInner, {{1, load}})};
+  ASSERT_TRUE(ir::VerifySpec({good, 3, 0}).has_value());
+  for (const BadCase& bad : kBadLoadsAt) {
+    ir::LoopNestSpec nest = good;
+    KernelSpec spec{{}, 3, 0};
+    bad.spoil(nest, spec);
+    spec.kernel = nest;
+    EXPECT_FALSE(ir::VerifySpec(spec).has_value()) << bad.name;
+  }
+}
+
+TEST(EvaluateSpec, APositionIsBroughtIntoItsExtent) {
+  ir::LoopNestSpec nest;
+  nest.inner = SpecInt::Const(4);
+  nest.accesses = {{0, DType::kF32, Consts({0})}, {1, DType::kF32, Consts({1})}, {2, DType::kI64, Consts({1})}};
+  ProgramBuilder p;
+  const int32_t position = p.Load(2, DType::kI64), extent = p.Argument(0), stride = p.Integer(2);
+  const int32_t load = p.LoadAt(0, position, extent, stride);
+  nest.body = p.Take();
+  nest.stages = {testing::StoreStage(ir::Stage::Domain::kInner, {{1, load}})};
+  float table[] = {10, 0, 11, 0, 12}, out[4] = {};
+  int64_t positions[] = {1, -7, INT64_MAX, 2};
+  void* pointers[] = {table, out, positions};
+  const int64_t dims[] = {3};
+  ASSERT_TRUE(ir::EvaluateSpec({nest, 3, 1}, pointers, dims, 4, 0, 4).has_value());
+  EXPECT_THAT(out, ::testing::ElementsAre(11, 10, 12, 12));
 }
 
 TEST(VerifySpec, ContractionsOfBytesAreConstantAndPacked) {

@@ -117,6 +117,11 @@ TEST_F(CompileJobTest, AnAnswerThatDoesNotFitTheRequestIsRefused) {
       {"another segment", [](LowerAnswer&, Plan& made) { made.segment.bytes[0] ^= 1; }},
       {"another mode", [](LowerAnswer&, Plan& made) { made.numeric_mode = NumericMode::kFast; }},
       {"another ABI", [](LowerAnswer&, Plan& made) { ++made.abi; }},
+      {"a buffer in a place that is not free",
+       [](LowerAnswer&, Plan& made) {
+         made.buffers.push_back({Dim::Const(64), 0, 0});
+         made.buffers.push_back({Dim::Const(64), 0, 0, static_cast<int32_t>(made.buffers.size()) - 1});
+       }},
       {"a wider guard", [](LowerAnswer&, Plan& made) { made.guard.symbols[0].max = 5000; }},
       {"fewer symbols", [](LowerAnswer&, Plan& made) { made.guard.symbols.clear(); }}};
   for (const auto& [name, lie] : lies) {

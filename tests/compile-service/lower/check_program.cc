@@ -112,6 +112,19 @@ class Checker {
     return values;
   }
 
+  // Within a factor of two around the hints, and multiples of a power of two that divides them.
+  static lower::SymbolChoice Around(int64_t value) {
+    if (value < 0) return {};
+    const int64_t divisor = value == 0 ? 1 : std::min<int64_t>(value & -value, 16);
+    return {lower::SymbolChoice::Kind::kRange, value / 2, 2 * value + 1, divisor};
+  }
+
+  Result<lower::LoweredSegment> LowerRange(Target target, const std::vector<int64_t>& hints) const {
+    lower::LowerRequest request{segment_, target, options_.mode, hints, {}};
+    for (int64_t value : hints) request.symbols.push_back(Around(value));
+    return AsReceived(LowerSegment(request));
+  }
+
   Result<lower::LoweredSegment> Lower(Target target, const std::vector<int64_t>& hints, bool exact) const {
     lower::LowerRequest request{segment_, target, options_.mode, hints, {}};
     if (exact) {
@@ -120,8 +133,12 @@ class Checker {
         request.symbols.push_back({kind, value, value, 1});
       }
     }
-    ASSIGN_OR_RETURN(lower::LoweredSegment lowered, LowerSegment(request));
-    // What runs is what a worker would receive.
+    return AsReceived(LowerSegment(request));
+  }
+
+  // What runs is what a worker would receive.
+  Result<lower::LoweredSegment> AsReceived(Result<lower::LoweredSegment> made) const {
+    ASSIGN_OR_RETURN(lower::LoweredSegment lowered, std::move(made));
     lowered.plan.kernels.resize(lowered.specs.size());
     for (size_t k = 0; k < lowered.specs.size(); ++k) {
       lowered.plan.kernels[k] = ir::ComputeKernelKey(lowered.specs[k], lowered.plan.target, Digest{});
@@ -240,8 +257,16 @@ lower::LoweredSegment CheckSegment(const Segment& segment, const CheckOptions& o
     EXPECT_TRUE(generic.has_value()) << (generic ? "" : ToString(generic.error()));
     if (!generic) return first;
     if (target == options.targets.front()) first = *generic;
+    std::optional<lower::LoweredSegment> range;
+    if (options.ranges) {
+      Result<lower::LoweredSegment> made = checker.LowerRange(target, checker.Symbols(options.shapes.front()));
+      EXPECT_TRUE(made.has_value()) << (made ? "" : ToString(made.error()));
+      if (made) range = std::move(*made);
+    }
     for (const std::vector<int64_t>& shape : options.shapes) {
       const std::vector<int64_t> values = checker.Symbols(shape);
+      if (range && GuardAdmits(range->plan.guard, range->plan.symbols, values))
+        checker.Compare(*range, target, values, "range plan at" + ShapeText(shape) + on);
       if (GuardAdmits(generic->plan.guard, generic->plan.symbols, values)) {
         checker.Compare(*generic, target, values, "generic plan at" + ShapeText(shape) + on);
       } else {

@@ -17,7 +17,8 @@ struct CheckOptions {
   std::vector<std::vector<int64_t>> shapes;  // values of the segment's symbols that callers give, in canonical order
   std::vector<Target> targets = {Target::kX86V4, Target::kX86V3};
   NumericMode mode = NumericMode::kDefault;
-  bool exact = true;  // exact plans too, not only the generic ones
+  bool exact = true;    // exact plans too, not only the generic ones
+  bool ranges = false;  // range plans around the first shape as well, at every shape that they admit
   double tolerance = 2e-4;
   float input_scale = 1.0f;                  // inputs are uniform in [-scale, scale]
   bool accept_unsupported = false;           // lowering may answer Unsupported

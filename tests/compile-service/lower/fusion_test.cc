@@ -72,7 +72,7 @@ const Pattern kPatterns[] = {
      {4},
      1,
      1},
-    {"OtherIndicesAreReferenceSteps",
+    {"OtherIndicesAreOneLookup",
      R"(program "p" { symbol n
       constant i : i64[2, 2] = [1, 3, 5, 8]
       func main(%x: f32[n, 12]) -> (%y) {
@@ -80,8 +80,8 @@ const Pattern kPatterns[] = {
         %g : f32[*] = Gather(%x, %i) {axis = 1}
         %y : f32[*] = Relu(%g) } })",
      {4},
-     2,
-     2},
+     1,
+     1},
     {"EqualNodesOnce",
      R"(program "p" { symbol n
       func main(%x: f32[n, 20]) -> (%y) {

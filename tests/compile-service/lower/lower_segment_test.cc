@@ -1,6 +1,7 @@
 // Plans against the interpreter: every program at many shapes, generic and exact, sizes 0 and 1 included.
 #include <gtest/gtest.h>
 
+#include "common/bytecode/program_text.h"
 #include "tests/compile-service/lower/check_program.h"
 
 namespace kiln::testing {
@@ -307,6 +308,27 @@ TEST(LowerSegment, EqualLayersShareOneKernel) {
   const lower::LoweredSegment lowered = CheckSegment(segment, {.shapes = {{9}, {1}}});
   EXPECT_EQ(lowered.plan.steps.size(), 2u) << Describe(lowered);
   EXPECT_EQ(lowered.specs.size(), 1u) << Describe(lowered);
+}
+
+// A plan is valid only for calls in which the sizes that the segment states are true: others are the interpreter's to
+// refuse.
+TEST(LowerSegment, StatedSizesThatNothingProvesArePartOfTheGuard) {
+  const Result<Program> program = ParseProgram(R"(program "p" { symbol n symbol m
+      func main(%x: f32[n, 8], %z: f32[m, 8]) -> (%y) {
+        %a : f32[m, 8] = Relu(%x)
+        %y : f32[m, 8] = Add(%a, %z) } })");
+  ASSERT_TRUE(program.has_value()) << ToString(program.error());
+  const Segment segment = CanonicalSegment(*program, FindSegments(*program).at(0)).value();
+  ASSERT_EQ(segment.symbols.size(), 2u);
+  const lower::LowerRequest request{segment, Target::kX86V3, NumericMode::kDefault, {5, 5}, {}};
+  const Result<lower::LoweredSegment> lowered = LowerSegment(request);
+  ASSERT_TRUE(lowered.has_value()) << ToString(lowered.error());
+  const auto& constraints = lowered->plan.guard.constraints;
+  EXPECT_TRUE(std::ranges::any_of(constraints, [](const Constraint& c) { return c.kind == ConstraintKind::kEqual; }));
+  const Result<lower::LoweredSegment> refused =
+      lower::LowerSegment({segment, Target::kX86V3, NumericMode::kDefault, {5, 1}, {}});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, ErrorCode::kShapeMismatch);
 }
 
 TEST(LowerSegment, ExactPlansReuseTheGenericPlansKernels) {

@@ -44,6 +44,7 @@ void CheckPrograms(int first, int count, bool only_f32, CompiledRunner* compiled
         options.shapes.push_back(std::move(shape));
       }
       options.accept_unsupported = true;
+      options.ranges = true;
       lowered += !CheckSegment(*segment, options).plan.outputs.empty();
       if (::testing::Test::HasFailure()) return;
     }

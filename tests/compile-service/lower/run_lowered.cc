@@ -1,7 +1,9 @@
 #include "tests/compile-service/lower/run_lowered.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
+#include <numeric>
 
 #include "common/ops/reference_kernel.h"
 #include "vm-worker/interp/interpreter.h"
@@ -43,13 +45,13 @@ class Run {
     RETURN_IF_ERROR(Allocate());
     for (size_t s = 0; s < plan_.steps.size(); ++s) {
       for (size_t b = 0; b < plan_.buffers.size(); ++b) {
-        if (plan_.buffers[b].first_step == static_cast<int32_t>(s)) Scramble(*buffers_[b]);
+        if (plan_.buffers[b].first_step == static_cast<int32_t>(s) && !InPlace(b)) Scramble(*buffers_[b]);
       }
       if (Status status = Step(plan_.steps[s]); !status) {
         return FailIn("step " + std::to_string(s) + " (" + plan_.steps[s].label + ")", status.error());
       }
       for (size_t b = 0; b < plan_.buffers.size(); ++b) {
-        if (plan_.buffers[b].last_step == static_cast<int32_t>(s)) Scramble(*buffers_[b]);
+        if (plan_.buffers[b].last_step == static_cast<int32_t>(s) && !followed_[b]) Scramble(*buffers_[b]);
       }
     }
     return std::move(outputs_);
@@ -75,6 +77,18 @@ class Run {
       ASSIGN_OR_RETURN(const int64_t bytes, Value(buffer.bytes));
       buffers_.push_back(Buffer::Allocate(static_cast<size_t>(bytes)));
     }
+    followed_.assign(plan_.buffers.size(), false);
+    std::vector<size_t> order(plan_.buffers.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::ranges::stable_sort(order, {}, [&](size_t b) { return plan_.buffers[b].first_step; });
+    for (size_t b : order) {
+      if (!InPlace(b)) continue;
+      const auto from = static_cast<size_t>(plan_.buffers[b].in_place_of);
+      if (buffers_[from]->size() != buffers_[b]->size())
+        return Fail(ErrorCode::kInternal, "buffer " + std::to_string(b) + " in place of one of another size");
+      buffers_[b] = buffers_[from];
+      followed_[from] = true;
+    }
     for (int32_t index : plan_.outputs) {
       const PlanValue& value = plan_.values[static_cast<size_t>(index)];
       Dims dims;
@@ -87,6 +101,8 @@ class Run {
     }
     return {};
   }
+
+  bool InPlace(size_t buffer) const { return plan_.buffers[buffer].in_place_of >= 0; }
 
   struct Storage {
     void* data;
@@ -209,6 +225,7 @@ class Run {
   const SpecRunner& runner_;
   std::vector<Tensor> packed_, outputs_;
   std::vector<std::shared_ptr<Buffer>> buffers_;
+  std::vector<bool> followed_;  // per buffer: another one takes its place
 };
 
 }  // namespace

@@ -39,8 +39,8 @@ TEST_F(ValidateKernelTest, ACorrectKernelIsTriedAtEveryTrial) {
   const ir::KernelSpec spec = Chain(ir::ScalarOp::kExp);
   const auto compared = ValidateKernel(spec, Compile(spec), target_, trials_, 1);
   ASSERT_TRUE(compared.has_value()) << ToString(compared.error());
-  // 1000 and 1, but not 0; the edges 999, 992, 993; the first trial again with special values.
-  EXPECT_EQ(*compared, 6u);
+  // 1000 and 1, but not 0; the edges 999, 992, 993; those five again in place; the first trial with special values.
+  EXPECT_EQ(*compared, 11u);
 }
 
 TEST_F(ValidateKernelTest, ACallWithNothingToDoIsNoTrial) {
@@ -94,9 +94,18 @@ class Program {
     body_.back().integer = value;
     return node;
   }
-  int32_t Load(DType type = DType::kF32) { return Add(ir::ScalarOp::kLoad, type); }
+  int32_t Load(DType type = DType::kF32, int32_t access = 0) {
+    const int32_t node = Add(ir::ScalarOp::kLoad, type);
+    body_.back().index = access;
+    return node;
+  }
+  int32_t Argument(int32_t index) {
+    const int32_t node = Add(ir::ScalarOp::kArgument, DType::kI64);
+    body_.back().index = index;
+    return node;
+  }
   int32_t Coordinate() { return Add(ir::ScalarOp::kCoordinate, DType::kI64); }
-  int32_t Extent() { return Add(ir::ScalarOp::kArgument, DType::kI64); }
+  int32_t Extent() { return Argument(0); }
   // `right` where coordinate < bound, else `wrong`.
   int32_t Below(int32_t bound, int32_t right, int32_t wrong, DType type) {
     const int32_t below = Add(ir::ScalarOp::kLess, DType::kBool, Coordinate(), bound);
@@ -217,6 +226,35 @@ TEST_F(ValidateKernelTest, AStoreBeforeTheFirstElementIsFound) {
   ASSERT_FALSE(compared.has_value());
   EXPECT_NE(compared.error().message.find("before the first element"), std::string::npos) << compared.error().message;
   EXPECT_DEATH((void)ValidateKernel(Chain(ir::ScalarOp::kExp), code, target_, many, 1).has_value(), "");
+}
+
+// y[i] = table[x[i], 0] where the table has dims[1] rows of dims[2] elements.
+ir::KernelSpec RowLookup(int64_t beyond = 0) {
+  Program p;
+  const int32_t index = p.Load(DType::kI64, 2), more = p.Integer(beyond);
+  const int32_t position = p.Add(ir::ScalarOp::kAdd, DType::kI64, index, more);
+  const int32_t rows = p.Argument(1), step = p.Argument(2);
+  ir::KernelSpec spec = p.Spec(p.Add(ir::ScalarOp::kLoadAt, DType::kF32, position, rows, step));
+  auto& nest = std::get<ir::LoopNestSpec>(spec.kernel);
+  nest.accesses[0].strides = {ir::SpecInt::Const(0)};
+  nest.accesses.push_back({2, DType::kI64, {ir::SpecInt::Const(1)}});
+  spec.pointers = 3;
+  spec.dims = 3;
+  return spec;
+}
+
+// The table of a vocabulary is larger than what a trial may take: fewer of its rows tell as much.
+TEST_F(ValidateKernelTest, ALookupInAHugeTableIsTried) {
+  const ir::KernelSpec spec = RowLookup();
+  const std::vector<std::vector<int64_t>> trials = {{100, 1 << 20, 4096}};
+  const auto compared = ValidateKernel(spec, Compile(spec), target_, trials, 1);
+  ASSERT_TRUE(compared.has_value()) << ToString(compared.error());
+  EXPECT_GE(*compared, 2u);
+}
+
+TEST_F(ValidateKernelTest, ALookupOfTheNextRowIsFound) {
+  const std::vector<std::vector<int64_t>> trials = {{100, 50, 3}};
+  EXPECT_FALSE(ValidateKernel(RowLookup(), Compile(RowLookup(1)), target_, trials, 1).has_value());
 }
 
 TEST(EdgeTrials, OnlyExtentsMoveAndNeverUpwards) {

@@ -2,7 +2,8 @@
 
 #include <random>
 
-#include "vm-worker/dispatch/plan_instance.h"
+#include "common/base/limits.h"
+#include "vm-worker/interp/arena_packing.h"
 
 namespace kiln {
 namespace {

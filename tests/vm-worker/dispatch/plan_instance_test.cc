@@ -6,6 +6,7 @@
 
 #include "common/base/clock.h"
 #include "tests/vm-worker/dispatch/plan_fixture.h"
+#include "vm-worker/dispatch/plan_blocks.h"
 
 namespace kiln {
 namespace {
@@ -198,6 +199,89 @@ TEST(PlanKey, ChangesWithGuardTargetModeAndSegment) {
   EXPECT_EQ(ComputePlanKey(other), key);
   other.tuned = true;
   EXPECT_NE(ComputePlanKey(other), key);
+}
+
+// Three temporaries, one after the other: made by step 0, then in place by steps 1 and 2.
+Plan InPlacePlan() {
+  Plan plan = ReluPlan(1, 64);
+  plan.kernels.emplace_back();
+  const Dim n = plan.symbols.SymbolDim(0), four = Dim::Const(4), one = Dim::Const(1);
+  const Dim bytes = plan.symbols.Mul(n, Dim::Const(16));
+  plan.buffers = {{bytes, 0, 1}, {bytes, 1, 2, 0}, {bytes, 2, 3, 1}};
+  for (int32_t b = 0; b < 3; ++b)
+    plan.values.push_back({StorageKind::kArena, b, DType::kF32, Dim::Const(0), {n, four}, {four, one}});
+  const auto step = [&](int32_t from, int32_t to) {
+    return PlanStep{KernelStep{0, {from, to}, {}, n, n, Dim::Const(0)}, {}, "step"};
+  };
+  plan.steps = {step(0, 2), step(2, 3), step(3, 4), step(4, 1)};
+  return plan;
+}
+
+TEST(PlanCodec, WhatMayLieInPlaceIsKeptAndIsNoPartOfTheKey) {
+  const Plan plan = InPlacePlan();
+  ASSERT_TRUE(VerifyPlan(plan, ReluSegment()).has_value());
+  const Plan back = DecodePlan(EncodePlan(plan)).value();
+  EXPECT_EQ(back.buffers[0].in_place_of, -1);
+  EXPECT_EQ(back.buffers[1].in_place_of, 0);
+  EXPECT_EQ(back.buffers[2].in_place_of, 1);
+  Plan apart = plan;
+  apart.buffers[1].in_place_of = -1;
+  EXPECT_EQ(ComputePlanKey(apart), ComputePlanKey(plan));
+}
+
+TEST(PlanBlocks, BuffersInPlaceAreOneBlockWhereTheirSizesAreEqual) {
+  Plan plan = InPlacePlan();
+  const int64_t values[] = {3};
+  const ArenaBlocks chain = BlocksOf(plan, values, true).value();
+  EXPECT_EQ(chain.blocks, (std::vector<ArenaBlock>{{48, 0, 3}}));
+  EXPECT_EQ(chain.block_of, (std::vector<size_t>{0, 0, 0}));
+  plan.buffers[1].bytes = Dim::Const(48);  // equal at n = 3 alone
+  EXPECT_EQ(BlocksOf(plan, values, true).value().blocks.size(), 1u);
+  const int64_t other[] = {4};
+  const ArenaBlocks apart = BlocksOf(plan, other, true).value();
+  EXPECT_EQ(apart.blocks, (std::vector<ArenaBlock>{{64, 0, 1}, {48, 1, 2}, {64, 2, 3}}));
+  EXPECT_EQ(apart.bytes, (std::vector<int64_t>{64, 48, 64}));
+  // Buffers lie in any order in the table.
+  std::swap(plan.buffers[0], plan.buffers[2]);
+  plan.buffers[0].in_place_of = 1;
+  plan.buffers[1].in_place_of = 2;
+  EXPECT_EQ(BlocksOf(plan, values, true).value().blocks, (std::vector<ArenaBlock>{{48, 0, 3}}));
+}
+
+TEST(PlanBlocks, InPlaceIsTakenWhereTheArenaIsATenthSmaller) {
+  Plan plan = InPlacePlan();
+  const int64_t values[] = {64};  // 1 KiB each, two of them alive at a time
+  const BufferPlaces taken = PlaceBuffers(plan, values).value();
+  EXPECT_TRUE(taken.in_place);
+  EXPECT_EQ(taken.arena_bytes, 1024);
+  EXPECT_EQ(taken.offsets, (std::vector<int64_t>{0, 0, 0}));
+  plan.buffers.push_back({Dim::Const(8192), 0, 3});  // 10 KiB apart, 9 in place
+  EXPECT_TRUE(PlaceBuffers(plan, values).value().in_place);
+  plan.buffers.back().bytes = Dim::Const(9216);
+  const BufferPlaces apart = PlaceBuffers(plan, values).value();
+  EXPECT_FALSE(apart.in_place);
+  EXPECT_EQ(apart.arena_bytes, 9216 + 2048);
+  EXPECT_NE(apart.offsets[0], apart.offsets[1]);
+}
+
+TEST(PlanCodec, APlaceThatIsNotFreeIsRefused) {
+  const std::pair<const char*, void (*)(Plan&)> lies[] = {
+      {"a buffer that is not there", [](Plan& plan) { plan.buffers[1].in_place_of = 3; }},
+      {"buffer -2", [](Plan& plan) { plan.buffers[1].in_place_of = -2; }},
+      {"its own", [](Plan& plan) { plan.buffers[1].in_place_of = 1; }},
+      {"of one that lives on", [](Plan& plan) { plan.buffers[0].last_step = 2; }},
+      {"of one that is gone", [](Plan& plan) { plan.buffers[2].in_place_of = 0; }},
+      {"of one that begins with it", [](Plan& plan) { plan.buffers[0].first_step = 1; }},
+      {"each other's", [](Plan& plan) { plan.buffers[0].in_place_of = 1; }},
+      {"a taken one", [](Plan& plan) { plan.buffers.push_back({plan.buffers[0].bytes, 1, 2, 0}); }},
+      {"in a reference step", [](Plan& plan) { plan.steps[1].step = ReferenceStep{TensorOp::kRelu, {}, {2}, {3}}; }},
+      {"behind the last step", [](Plan& plan) { plan.steps.resize(2); }}};
+  for (const auto& [name, lie] : lies) {
+    Plan plan = InPlacePlan();
+    lie(plan);
+    const Result<Plan> back = DecodePlan(EncodePlan(plan));
+    EXPECT_FALSE(back.has_value() && VerifyPlan(*back, ReluSegment()).has_value()) << name;
+  }
 }
 
 // A tuned plan with one kernel, whose forms were measured.

@@ -25,6 +25,27 @@ TEST(PlanList, MostSpecificValidPlanWins) {
   EXPECT_EQ(Chosen(list, 0), (std::pair<int64_t, int64_t>{0, 4096}));
 }
 
+// At every edge of a range plan's bounds and divisor, between an exact plan and the generic one.
+TEST(PlanList, ARangePlanIsTakenWithinItsBoundsAndAtItsMultiples) {
+  Plan range = ReluPlan(16, 64);
+  range.guard.symbols[0].divisor = 8;
+  const PlanList list({Linked(ReluPlan(0, 4096)), Linked(range), Linked(ReluPlan(32, 32))}, 1);
+  const std::pair<int64_t, int64_t> generic{0, 4096}, ranged{16, 64}, exact{32, 32};
+  const std::pair<int64_t, std::pair<int64_t, int64_t>> calls[] = {
+      {0, generic}, {8, generic}, {15, generic}, {16, ranged}, {17, generic}, {23, generic}, {24, ranged},
+      {32, exact},  {40, ranged}, {63, generic}, {64, ranged}, {65, generic}, {72, generic}, {4096, generic}};
+  for (const auto& [n, wanted] : calls) EXPECT_EQ(Chosen(list, n), wanted) << n;
+  const PlanList alone({Linked(range)}, 1);
+  for (const int64_t n : {15, 17, 20, 65, 72}) {
+    EXPECT_EQ(Chosen(alone, n), (std::pair<int64_t, int64_t>{-1, -1})) << n;
+    const Tensor x = Tensor::Zeros(DType::kF32, {n, 4});
+    const int64_t values[] = {n};
+    const std::optional<GuardFailure> why = CheckGuard(range.guard, range.symbols, values, {&x.ref, 1});
+    ASSERT_TRUE(why) << n;
+    EXPECT_NE(why->text.find("16..64, multiples of 8"), std::string::npos) << why->text;
+  }
+}
+
 TEST(PlanList, ACallThatNoGuardAdmitsHasAReason) {
   const PlanList list({Linked(ReluPlan(1, 64))}, 1);
   const Tensor x = Tensor::Zeros(DType::kF32, {65, 4});

@@ -55,11 +55,14 @@ TEST_F(ErrorsTest, ACountOfInputs) {
               HasSubstr("1 inputs were given; the program takes 2"));
 }
 TEST_F(ErrorsTest, SizesThatTheProgramStatesWrongly) {
-  for (const char* node : {"ReduceSum(%x)", "Identity(%x)", "Relu(%x)"}) {
+  for (const char* node : {"CumSum(%x, %axis)", "Identity(%x)", "Relu(%x)"}) {
     const auto program = LoadText(std::string(R"(program "p" {
       symbol n in [0, 64]
-      func main(%x: f32[n, 3]) -> (%y) { %y : f32[4, 3] = )") +
-                                  node + " } }");
+      constant zero : i64[] = [0]
+      func main(%x: f32[n, 3]) -> (%y) {
+        %axis : i64[] = Constant() {value = @zero}
+        %y : f32[4, 3] = )") + node +
+                                  " } }");
     ASSERT_TRUE(program);
     const Tensor x = Iota({2, 3});
     for (bool static_forms : {false, true, true}) {
@@ -68,6 +71,52 @@ TEST_F(ErrorsTest, SizesThatTheProgramStatesWrongly) {
       EXPECT_THAT(outputs.error().message, HasSubstr("the program says f32[4, 3]"));
     }
   }
+}
+// What no legal size makes true is refused before anything runs.
+TEST(Errors, SizesThatNoInputGivesAreRefusedAtLoad) {
+  struct Case {
+    const char* node;
+    const char* part;
+  };
+  for (const Case& c : {
+           Case{"%y : f32[3*n, 3] = Relu(%x)",
+                "node Relu: value \"y\" is stated as f32[3*n, 3]; the op gives n for dim 0, never 3*n"},
+           Case{"%y : f32[n + 1, 3] = Abs(%x) \"sizes up\"", "node Abs \"sizes up\": value \"y\""},
+           Case{"%y : f32[n, 4] = Identity(%x)", "the op gives 3 for dim 1, never 4"},
+           Case{"%y : f32[n, 3] = Transpose(%x) {perm = [1, 0]} %z : f32[n] = Flatten(%x)", "the op gives f32[n, 3]"},
+           Case{"%y : f32[n, n, 3] = Relu(%x)", "the op gives f32[n, 3]"},
+           Case{"%y : f32[100, 3] = Relu(%x)", "the op gives n for dim 0, never 100"},
+       }) {
+    auto program = ParseProgram(std::string(R"(program "p" {
+      symbol n in [1, 64]
+      func main(%x: f32[n, 3]) -> (%y) { )") +
+                                c.node + " } }");
+    ASSERT_TRUE(program.has_value()) << c.node << ToString(program.error());
+    const auto loaded = LoadedProgram::Load(std::move(*program), {.verify_code = true});
+    ASSERT_FALSE(loaded.has_value()) << c.node;
+    EXPECT_EQ(loaded.error().code, ErrorCode::kShapeMismatch);
+    EXPECT_THAT(loaded.error().message, HasSubstr("function \"main\""));
+    EXPECT_THAT(loaded.error().message, HasSubstr(c.part)) << c.node;
+  }
+}
+// A branch that no run takes may contradict itself: only a run that comes to it fails.
+TEST(Errors, AContradictionInABranchThatIsNotTaken) {
+  const auto program = LoadText(R"(program "p" {
+    symbol n in [1, 64]
+    func main(%x: f32[n], %go: bool[]) -> (%y) {
+      %y : f32[*] = If(%go) then() -> (%a) { %a : f32[2*n] = Relu(%x) } else() -> (%b) { %b : f32[n] = Neg(%x) }
+    }
+  })");
+  ASSERT_TRUE(program);
+  VmContext context;
+  const Tensor x = Iota({2});
+  Tensor go = Tensor::Allocate(DType::kBool, {});
+  *go.ref.as<uint8_t>() = 0;
+  EXPECT_TRUE(RunEveryWay(context, *program, std::vector{x.ref, go.ref}).has_value());
+  *go.ref.as<uint8_t>() = 1;
+  const auto taken = RunEveryWay(context, *program, std::vector{x.ref, go.ref});
+  ASSERT_FALSE(taken.has_value());
+  EXPECT_THAT(taken.error().message, HasSubstr("dim 0 of value \"a\" is 2; 2*n is 4 here"));
 }
 // Kernels are chosen by the stated dtype: a wrong one would have them read beyond the tensor.
 TEST_F(ErrorsTest, ADTypeThatTheProgramStatesWrongly) {

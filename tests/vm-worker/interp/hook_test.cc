@@ -1,3 +1,5 @@
+#include <gmock/gmock.h>
+
 #include "tests/vm-worker/interp/run_text.h"
 
 namespace kiln {
@@ -47,6 +49,43 @@ class RecordingHook : public SegmentHook {
  private:
   SegmentVerdict verdict_;
 };
+
+// Gives its input back as the segment's output.
+class IdentityHook : public SegmentHook {
+ public:
+  SegmentVerdict Enter(const SegmentEntry& entry) override {
+    ++enters;
+    for (TensorRef& output : entry.outputs) output = entry.inputs[0];
+    return SegmentVerdict::kExecuted;
+  }
+  void Leave(const SegmentEntry&, int64_t) override {}
+  int enters = 0;
+};
+
+// What a plan makes is held to stated sizes that nothing proves, as what the interpreter makes is.
+TEST(Hook, WhatAPlanMakesHasTheStatedSizes) {
+  const auto program = LoadText(R"(program "p" {
+    symbol n in [0, 64]
+    symbol m in [0, 64]
+    func main(%x: f32[n], %y: f32[m]) -> (%a, %b) {
+      %a : f32[2*n] = Relu(%x)
+      %p : i64[1, m] = NonZero(%y)
+      %b : f32[m] = Neg(%y)
+    }
+  })");
+  ASSERT_TRUE(program);
+  VmContext context;
+  const std::vector<std::pair<int64_t, bool>> sizes{{0, true}, {3, false}, {0, true}};
+  for (const auto& [size, good] : sizes) {
+    IdentityHook hook;
+    const Tensor x = Iota({size}), y = Tensor::Of<float>(DType::kF32, {2}, std::vector<float>{1, 1});
+    const auto outputs = context.Run(*program, std::vector{x.ref, y.ref}, {.hook = &hook});
+    ASSERT_EQ(outputs.has_value(), good) << size;
+    EXPECT_EQ(hook.enters, good ? 2 : 1);
+    if (good) continue;
+    EXPECT_THAT(outputs.error().message, ::testing::HasSubstr("dim 0 of value \"a\" is 3; 2*n is 6 here"));
+  }
+}
 
 TEST(Hook, MayRunTheSegment) {
   const auto program = LoadText(kProgram);

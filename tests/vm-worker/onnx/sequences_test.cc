@@ -131,15 +131,6 @@ TEST(Sequences, ALoopThatCarriesOneIsUnrolled) {
   EXPECT_THAT(Values(results[1]), ElementsAre(0, 1, 2));
 }
 
-TEST(Sequences, ALoopOfUnknownLengthThatCarriesOneIsRefused) {
-  TestModel model(13);
-  model.Input(Tensor32("x", {"n"})).Input(Tensor32("trips", {}, 7));
-  model.Node("SequenceEmpty", {}, {"none"})
-      .Node("Loop", {"trips", "", "none"}, {"s", "seen"}, {GraphAttribute("body", AppendingBody())})
-      .Output("seen");
-  EXPECT_THAT(Failure(model), HasSubstr("supported where its trip count and conditions are known"));
-}
-
 TEST(Sequences, BranchesGiveSequencesOfOneLength) {
   const auto branch = [](std::initializer_list<std::string> inputs) {
     GraphProto graph;
@@ -160,14 +151,6 @@ TEST(Sequences, BranchesGiveSequencesOfOneLength) {
     ASSERT_EQ(results.size(), 1u);
     EXPECT_EQ(Values(results[0]), condition ? (std::vector<float>{1, 2, 3}) : (std::vector<float>{3, 1, 2}));
   }
-  TestModel uneven(13);
-  uneven.Input(Tensor32("c", {}, 9)).Input(Tensor32("x", {"n"}));
-  uneven
-      .Node("If", {"c"}, {"s"},
-            {GraphAttribute("then_branch", branch({"x"})), GraphAttribute("else_branch", branch({"x", "x"}))})
-      .Node("SequenceLength", {"s"}, {"z"})
-      .Output("z");
-  EXPECT_THAT(Failure(uneven), HasSubstr("sequences of different lengths"));
 }
 
 TEST(Sequences, MisuseIsAnErrorThatNamesTheNode) {
@@ -181,12 +164,6 @@ TEST(Sequences, MisuseIsAnErrorThatNamesTheNode) {
   position.Input(Tensor32("x", {"n"})).Initializer(IntTensor("two", {}, {2}));
   position.Node("SequenceConstruct", {"x", "x"}, {"s"}).Node("SequenceAt", {"s", "two"}, {"y"}).Output("y");
   EXPECT_THAT(Failure(position), HasSubstr("position 2 is outside a sequence of 2 tensors"));
-  TestModel open(13);
-  open.Input(Tensor32("x", {"n"}))
-      .Node("SplitToSequence", {"x"}, {"s"})
-      .Node("SequenceLength", {"s"}, {"y"})
-      .Output("y");
-  EXPECT_THAT(Failure(open), HasSubstr("sequences of a length that only running tells are not supported"));
 }
 
 TEST(Optionals, HoldWhatTheyAreGiven) {

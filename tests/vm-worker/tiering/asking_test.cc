@@ -123,6 +123,69 @@ TEST(Asking, ATunedPlanAnswersInPlaceOfItsTwinUntilItIsTakenBack) {
   EXPECT_EQ(worker.wrong_answers, 0u);
 }
 
+// Calls of five sizes in turn, 2 ms each, for a policy that is asked to try range plans and expects nothing of exact
+// ones.
+struct RangeWorker : SteppedWorker {
+  RangeWorker() : SteppedWorker(Options()) {
+    Live(2'000, 50, 24);
+    call_clock.reading_ns = 2'000'000;
+  }
+  static TierOptions Options() {
+    TierOptions options;
+    options.policy.range = true;
+    options.policy.range_gain = 1;
+    options.policy.gain_over_general = 0;
+    return options;
+  }
+  void Turns(int rounds) {
+    for (int i = 0; i < rounds; ++i)
+      for (int64_t rows : {24, 40, 48, 56, 64}) Live(200, 50, rows);
+  }
+  size_t Asked() const { return static_cast<size_t>(std::ranges::count(fleet.compile_tiers, PlanTier::kRange)); }
+};
+
+TEST(Asking, ARangePlanAnswersTheShapesItHoldsForAndTheGeneralOneTheRest) {
+  RangeWorker worker;
+  worker.Turns(12);
+  EXPECT_EQ(worker.Asked(), 1u);
+  const auto plans = worker.model->runtime(0).slot.plans();
+  ASSERT_EQ(plans.size(), 2u);
+  EXPECT_EQ(plans[0]->plan().guard.symbols, (std::vector<SymbolGuard>{{16, 64, 8}})) << "before the general one";
+  const uint64_t interpreted = worker.Interpreted();
+  for (const int64_t rows : {8, 15, 16, 17, 20, 64, 65, 72}) worker.Live(200, 50, rows);
+  EXPECT_EQ(worker.Interpreted(), interpreted);
+  EXPECT_EQ(worker.wrong_answers, 0u);
+}
+
+TEST(Asking, ARangePlanThatIsRefusedIsAskedForOnceAndOneOfABusyServiceAgain) {
+  for (const ErrorCode code : {ErrorCode::kCompileFailed, ErrorCode::kBusy}) {
+    RangeWorker worker;
+    worker.fleet.compile_fails = code;
+    worker.Turns(12);
+    EXPECT_EQ(worker.Asked(), 1u) << ErrorCodeName(code);
+    EXPECT_EQ(worker.Status().published.size(), 1u);
+    EXPECT_EQ(worker.Status().reason, MissReason::kGuardFailed) << "nothing is wrong with the plans that are there";
+    worker.fleet.compile_fails.reset();
+    worker.Live(61'000, 1'000, 24);
+    worker.Turns(24);
+    EXPECT_EQ(worker.Status().published.size(), IsTransient(code) ? 2u : 1u) << ErrorCodeName(code);
+  }
+}
+
+// A fleet's range plan stands in for its own shapes only.
+TEST(Asking, BesideARangePlanOfOthersTheGeneralOneIsStillAskedFor) {
+  SteppedWorker worker;
+  worker.fleet.Publish(ReluPlan(1, 8), 3);
+  worker.Live(2'000);
+  EXPECT_TRUE(worker.fleet.compile_tiers.empty());
+  worker.Live(2'000, 50, 100);
+  ASSERT_FALSE(worker.fleet.compile_tiers.empty());
+  EXPECT_EQ(worker.fleet.compile_tiers[0], PlanTier::kGeneric);
+  const uint64_t interpreted = worker.Interpreted();
+  worker.Live(1'000, 50, 100);
+  EXPECT_EQ(worker.Interpreted(), interpreted);
+}
+
 TEST(Asking, ATunedPlanHasTheRoomOfItsTwin) {
   TierOptions options = AskingForTuned();
   options.policy.plans_max = 2;
@@ -138,13 +201,36 @@ TEST(Asking, ATunedPlanHasTheRoomOfItsTwin) {
 TEST(Asking, ATunedPlanThatIsRefusedIsAskedForOnceAndChangesNothing) {
   SteppedWorker worker(AskingForTuned());
   worker.Live(1'000);
-  worker.fleet.compile_fails = ErrorCode::kTargetMismatch;
+  worker.fleet.compile_fails = ErrorCode::kUnsupported;
   worker.call_clock.reading_ns = 2'000'000;
   worker.Live(60'000);
   EXPECT_EQ(std::ranges::count(worker.fleet.compile_tiers, PlanTier::kTuned), 1);
   EXPECT_NE(worker.Status().tuned_refusal, "");
   EXPECT_EQ(worker.Status().published.size(), 1u);
   EXPECT_GT(worker.ByPlan(), 0u);
+}
+
+// Replicas of the compile service may be hosts of several targets: one that refuses is not all of them.
+TEST(Asking, ATunedPlanThatAReplicaOnAnotherTargetRefusesIsAskedForOnceMore) {
+  for (const bool another_takes_it : {true, false}) {
+    SteppedWorker worker(AskingForTuned());
+    worker.Live(1'000);
+    worker.fleet.compile_fails = ErrorCode::kTargetMismatch;
+    worker.call_clock.reading_ns = 2'000'000;
+    const auto tuned_asked = [&] { return std::ranges::count(worker.fleet.compile_tiers, PlanTier::kTuned); };
+    for (int i = 0; i < 400 && tuned_asked() < 1; ++i) worker.Live(1'000);
+    ASSERT_EQ(tuned_asked(), 1);
+    EXPECT_NE(worker.Status().tuned_refusal, "");
+    if (another_takes_it) worker.fleet.compile_fails.reset();
+    worker.Live(150'000);
+    if (another_takes_it) {
+      EXPECT_GE(TunedPublished(worker), 1u);
+    } else {
+      EXPECT_EQ(tuned_asked(), 2);
+      EXPECT_EQ(TunedPublished(worker), 0u);
+    }
+    EXPECT_EQ(worker.wrong_answers, 0u);
+  }
 }
 
 TEST(Asking, ACallThatAPlanAdmitsAndThatHasNoMemoryForItIsBookedAsThatAndTriedAgain) {

@@ -96,7 +96,8 @@ class FakeFleet final : public PlanServices {
     Answer<CompileReply>(std::move(done), [this, request]() -> Result<CompileReply> {
       if (compile_fails) return Fail(*compile_fails, "no plan");
       const SymbolGuard& asked = request.symbols.at(0);
-      Plan plan = asked.min == asked.max ? ReluPlan(asked.min, asked.max) : ReluPlan(0, 4096);
+      Plan plan = ReluPlan(asked.min, asked.max);
+      plan.guard.symbols[0].divisor = asked.divisor;
       plan.tuned = request.tier == PlanTier::kTuned;
       CompileReply reply;
       reply.plan_key = ComputePlanKey(plan);

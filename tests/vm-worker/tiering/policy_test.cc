@@ -135,6 +135,76 @@ TEST(NextPlan, StopsAtTheMostPlansOfASegment) {
   EXPECT_FALSE(NextPlan({}, ReluSegment(), Profile(1000, 1000, {ByGeneral(16, 1000, 1000)}), plans));
 }
 
+TierPolicy Ranges() {
+  TierPolicy policy;
+  policy.range = true;
+  return policy;
+}
+
+// Equally many calls of every shape: too few of each for an exact plan.
+SegmentProfile Even(const std::vector<int64_t>& sizes, uint64_t calls = 60, uint64_t us = 10'000) {
+  std::vector<ShapeCount> shapes;
+  for (int64_t n : sizes) shapes.push_back(ByGeneral(n, calls, us));
+  return Profile(100, 1000, shapes);
+}
+
+TEST(NextPlan, ShapesWithSomethingInCommonGetARangePlanWhereThatIsAskedFor) {
+  struct Case {
+    const char* what;
+    std::vector<int64_t> sizes;
+    std::optional<SymbolGuard> wanted;
+  };
+  const Case cases[] = {
+      {"multiples of 8 in bounds", {24, 40, 56, 72}, SymbolGuard{16, 128, 8}},
+      {"of 32", {32, 64, 96, 160}, SymbolGuard{32, 256, 32}},
+      {"of 128, which gains no more than 64", {128, 256, 384, 512}, SymbolGuard{128, 512, 64}},
+      {"bounds alone", {17, 20, 23, 30}, SymbolGuard{16, 32, 1}},
+      {"a multiple of 4 says nothing", {20, 24, 28, 36}, SymbolGuard{16, 64, 1}},
+      {"three shapes may get exact plans", {16, 32, 48}, std::nullopt},
+      {"all that the segment declares", {1, 3, 5, 4095}, std::nullopt},
+      {"empty calls are not what it is for", {0, 16, 24, 32}, SymbolGuard{16, 32, 8}},
+  };
+  for (const Case& c : cases) {
+    EXPECT_FALSE(NextPlan({}, ReluSegment(), Even(c.sizes), OneGeneric())) << c.what << ": off by default";
+    const auto wish = NextPlan(Ranges(), ReluSegment(), Even(c.sizes), OneGeneric());
+    ASSERT_EQ(wish.has_value(), c.wanted.has_value()) << c.what;
+    if (!wish) continue;
+    EXPECT_EQ(wish->tier, PlanTier::kRange) << c.what;
+    EXPECT_EQ(wish->symbols, (std::vector<SymbolGuard>{*c.wanted})) << c.what;
+  }
+}
+
+TEST(NextPlan, NoRangePlanForWhatOneShapeHasMostOfOrThatDoesNotPay) {
+  SegmentProfile dominated = Even({24, 40, 56, 72});
+  dominated.shapes[0].times.general = {61, 61 * 10'000'000ull};
+  EXPECT_TRUE(NextPlan(Ranges(), ReluSegment(), dominated, OneGeneric()));
+  dominated.shapes[0].times.general.calls = 181;
+  SegmentPlans plans = OneGeneric();
+  plans.exact = {{24}};  // asked for
+  EXPECT_FALSE(NextPlan(Ranges(), ReluSegment(), dominated, plans));
+  plans.exact_published = {{24}};  // the others are left
+  dominated.shapes.push_back(ByGeneral(88, 60, 10'000));
+  EXPECT_TRUE(NextPlan(Ranges(), ReluSegment(), dominated, plans));
+  // A hundredth of 240 calls in 10 s, over 600 s, against 0.3 s.
+  EXPECT_FALSE(NextPlan(Ranges(), ReluSegment(), Even({24, 40, 56, 72}, 60, 2'000), OneGeneric()));
+  EXPECT_TRUE(NextPlan(Ranges(), ReluSegment(), Even({24, 40, 56, 72}, 60, 2'200), OneGeneric()));
+}
+
+TEST(NextPlan, ARangePlanIsAskedForOnceAndAgainForShapesThatItLeavesOut) {
+  SegmentPlans plans = OneGeneric();
+  plans.range_pending = true;
+  EXPECT_FALSE(NextPlan(Ranges(), ReluSegment(), Even({24, 40, 56, 72}), plans));
+  plans.range_pending = false;
+  plans.ranges = {{{16, 128, 8}}};
+  EXPECT_FALSE(NextPlan(Ranges(), ReluSegment(), Even({24, 40, 56, 72}), plans));
+  const auto wish = NextPlan(Ranges(), ReluSegment(), Even({24, 40, 56, 72, 1024, 1040, 1056, 1088, 2000}), plans);
+  ASSERT_TRUE(wish);
+  EXPECT_EQ(wish->symbols, (std::vector<SymbolGuard>{{1024, 2048, 16}}));
+  EXPECT_EQ(wish->hints, (std::vector<int64_t>{1024}));
+  plans.ranges.push_back(wish->symbols);
+  EXPECT_FALSE(NextPlan(Ranges(), ReluSegment(), Even({200, 300, 400, 500}), plans)) << "two are the most";
+}
+
 // Milliseconds of a plan's time in ten seconds: a hundredth of it over ten minutes against 5 s of measuring.
 SegmentProfile Spent(uint64_t exact_ms, uint64_t general_ms) {
   SegmentProfile profile = Profile(10, 100, {ByGeneral(8, 100, general_ms * 10), {{16}, {}}});
