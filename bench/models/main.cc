@@ -1,6 +1,6 @@
 // Latency of a model, request by request, per tier.
 //
-//   model_bench MODEL DATA_SET... [--tiers interpreter,generic,exact] [--rounds N] [--profile TIER] [--serve]
+//   model_bench MODEL DATA_SET... [--tiers interpreter,generic,exact] [--threads N] [--rounds N] [--profile TIER] [--serve]
 //
 // JSON lines on standard output. First {"event":"ready"}: the tiers with their plans and how far their answers are from
 // the interpreter's. Then per tier {"event":"tier"}: p50 and p99 over all rounds, first-seen times per request, shares
@@ -34,6 +34,7 @@ struct Flags {
   std::vector<std::string> data_sets;
   std::vector<std::string> tiers{"interpreter", "generic", "exact"};
   int rounds = 15;
+  int threads = 1;
   std::string profile;
   bool serve = false;
 };
@@ -51,6 +52,7 @@ struct Bench {
   std::shared_ptr<const LoadedProgram> program;
   std::vector<Request> requests;
   std::unique_ptr<onnx_test::CompiledServices> services;
+  std::unique_ptr<KernelPool> pool;
   std::map<std::string, Tier> tiers;
 
   Result<Tier*> Find(const std::string& name) {
@@ -71,10 +73,11 @@ Result<Bench> Load(const Flags& flags) {
     const auto directory = std::filesystem::temp_directory_path() / ("kiln-model-bench-" + std::to_string(getpid()));
     ASSIGN_OR_RETURN(bench.services, onnx_test::CompiledServices::Start(directory.string(), KILN_BIN_DIR));
   }
+  bench.pool = std::make_unique<KernelPool>(flags.threads);
   for (const std::string& name : flags.tiers) {
     bench.tiers.emplace(name, name == "interpreter"
                                   ? Tier::Interpreter(bench.program)
-                                  : Tier::Planned(bench.program, bench.services->plan_services(), KindOf(name)));
+                                  : Tier::Planned(bench.program, bench.services->plan_services(), KindOf(name), bench.pool.get()));
   }
   return bench;
 }
@@ -226,6 +229,9 @@ int main(int argc, char** argv) {
   app.add_option("--tiers", flags.tiers, "interpreter, generic, exact")
       ->delimiter(',')
       ->check(CLI::IsMember({"interpreter", "generic", "exact"}));
+  app.add_option("--threads", flags.threads, "Threads that a plan's large kernels run on")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
   app.add_option("--rounds", flags.rounds, "Times through all requests")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Kiln beside other runtimes on the same models, inputs and thread count, taking turns.
 
-    peers.py [--models DIR] [--build DIR] [--only TEXT] [--rounds N] [--torch]
+    peers.py [--models DIR] [--build DIR] [--only TEXT] [--threads N,N] [--rounds N] [--torch]
 
 Makes build/bench-venv with the peers, runs model_bench beside them, prints a table of ratios and writes bench/results/peers.json and
-models.json. Times are CPU time of the process, which on a shared machine is what a request cost."""
+models.json. With one thread, times are CPU time of the process, which on a shared machine is what a request cost; with more they
+are wall time."""
 import argparse
 import gc
 import json
@@ -89,9 +90,9 @@ class Peer:
 class OnnxRuntime(Peer):
     name = "onnxruntime"
 
-    def __init__(self, model, sets):
+    def __init__(self, model, sets, threads):
         import onnxruntime
-        self.runtime, self.version, self.model = onnxruntime, onnxruntime.__version__, model
+        self.runtime, self.version, self.model, self.threads = onnxruntime, onnxruntime.__version__, model, threads
         self.open()
         names = [i.name for i in self.session.get_inputs()]
         ranks = {i.name: len(i.shape) for i in self.session.get_inputs()}
@@ -100,7 +101,7 @@ class OnnxRuntime(Peer):
 
     def open(self):
         options = self.runtime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.intra_op_num_threads, options.inter_op_num_threads = self.threads, 1
         options.log_severity_level = 4
         self.session = self.runtime.InferenceSession(self.model, options, providers=["CPUExecutionProvider"])
 
@@ -111,9 +112,9 @@ class OnnxRuntime(Peer):
 class OpenVino(Peer):
     name = "openvino"
 
-    def __init__(self, model, sets):
+    def __init__(self, model, sets, threads):
         import openvino
-        self.runtime, self.version, self.model = openvino, openvino.__version__.split("-")[0], model
+        self.runtime, self.version, self.model, self.threads = openvino, openvino.__version__.split("-")[0], model, threads
         self.open()
         inputs = self.request.model_inputs
         names = [i.get_any_name() for i in inputs]
@@ -123,7 +124,7 @@ class OpenVino(Peer):
 
     def open(self):
         core = self.runtime.Core()
-        compiled = core.compile_model(self.model, "CPU", {"INFERENCE_NUM_THREADS": 1, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"})
+        compiled = core.compile_model(self.model, "CPU", {"INFERENCE_NUM_THREADS": self.threads, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"})
         self.request = compiled.create_infer_request()
 
     def call(self, i):
@@ -134,12 +135,12 @@ class TorchCompile(Peer):
     """torch.compile of the generated models; a fresh session compiles again."""
     name, dynamic = "torch.compile", None
 
-    def __init__(self, model, sets):
+    def __init__(self, model, sets, threads):
         import torch
         from transformer_models import torch_function
         from workloads import read_inputs
         self.torch, self.version = torch, torch.__version__.split("+")[0]
-        torch.set_num_threads(1)
+        torch.set_num_threads(threads)
         self.function = torch_function(model)
         self.feeds = [{name: torch.from_numpy(array) for name, array in read_inputs(s)} for s in sets]
         self.requests = len(sets)
@@ -170,9 +171,10 @@ def bind(names, ranks, path):
 class Kiln:
     """model_bench in serve mode; one tier of it at a time."""
 
-    def __init__(self, program, model, sets, tiers):
+    def __init__(self, program, model, sets, tiers, threads):
         self.errors = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen([program, model, *sets, "--tiers", ",".join(tiers), "--serve"], stdin=subprocess.PIPE,
+        self.process = subprocess.Popen([program, model, *sets, "--tiers", ",".join(tiers),
+                                         "--threads", str(threads), "--serve"], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=self.errors, text=True)
         self.ready = self.read()
 
@@ -209,11 +211,11 @@ class KilnTier:
         return answer["cpu_ns"], answer["wall_ns"]
 
 
-def take_turns(runners, requests, rounds):
-    """Per runner: samples, and the first-seen CPU times of every request but the first of a fresh session."""
+def take_turns(runners, requests, rounds, threads):
+    """Per runner: samples, and the first-seen times of every request but the first of a fresh session."""
     samples, firsts, times = {}, {}, {}
     for key, runner in runners.items():
-        firsts[key] = runner.first()[0][1:]
+        firsts[key] = runner.first()[0 if threads == 1 else 1][1:]
         cpu, _ = runner.round(1)
         times[key] = max(1, min(TIMES_MAX, int(ROUND_SECONDS * 1e9 / max(1, sum(cpu)))))
         samples[key] = Samples(requests)
@@ -226,11 +228,11 @@ def take_turns(runners, requests, rounds):
     return samples, firsts
 
 
-def open_peers(model, sets, failures, kinds=(OnnxRuntime, OpenVino)):
+def open_peers(model, sets, failures, threads=1, kinds=(OnnxRuntime, OpenVino)):
     peers = {}
     for kind in kinds:
         try:
-            peer = kind(model, sets)
+            peer = kind(model, sets, threads)
             peer.round(1)
             peers[kind.name] = peer
         except ImportError:
@@ -240,22 +242,22 @@ def open_peers(model, sets, failures, kinds=(OnnxRuntime, OpenVino)):
     return peers
 
 
-def measure(arguments, work):
+def measure(arguments, work, threads):
     """Rows of peers.json, and one of models.json."""
     from workloads import shape_text
     model, workload, path, sets = work.model, work.workload, work.path, work.sets()
-    tiers = ([] if work.is_large else ["interpreter"]) + ["generic"] + ([] if work.is_stream else ["exact"])
-    detail = {"model": model, "workload": workload, "failures": {}}
+    tiers = ([] if work.is_large or threads > 1 else ["interpreter"]) + ["generic"] + ([] if work.is_stream else ["exact"])
+    detail = {"model": model, "workload": workload, "threads": threads, "failures": {}}
     name = os.path.splitext(os.path.basename(model))[0]
     try:
-        kiln = Kiln(os.path.join(arguments.build, "bench-bin", "model_bench"), path, sets, tiers)
+        kiln = Kiln(os.path.join(arguments.build, "bench-bin", "model_bench"), path, sets, tiers, threads)
     except RuntimeError as error:
         detail["failures"]["kiln"] = str(error)
         return [], detail
     kinds = (OnnxRuntime, OpenVino) + ((TorchCompile, TorchCompileDynamic) if arguments.torch and work.is_large else ())
-    peers = open_peers(path, sets, detail["failures"], kinds)
+    peers = open_peers(path, sets, detail["failures"], threads, kinds)
     runners = {**peers, **{tier: KilnTier(kiln, tier) for tier in tiers}}
-    samples, firsts = take_turns(runners, len(sets), arguments.rounds)
+    samples, firsts = take_turns(runners, len(sets), arguments.rounds, threads)
     detail["tiers"] = kiln.ready["tiers"]
     for tier in tiers:
         detail["tiers"][tier]["shares"] = kiln.ask(f"shares {tier}")
@@ -269,10 +271,10 @@ def measure(arguments, work):
         groups.setdefault(shape_text(path), []).append(i)
     rows = []
     for label, members in groups.items():
-        figures = {key: [v for i in members for v in s.cpu[i]] for key, s in samples.items()}
+        figures = {key: [v for i in members for v in (s.cpu if threads == 1 else s.wall)[i]] for key, s in samples.items()}
         for peer in peers.values():
             rows.append({
-                "model": name, "workload": label, "threads": 1, "batch": 1, "peer": peer.name, "peer_version": peer.version,
+                "model": name, "workload": label, "threads": threads, "batch": 1, "peer": peer.name, "peer_version": peer.version,
                 "peer_p50_us": quantile(figures[peer.name], 0.5), "peer_p99_us": quantile(figures[peer.name], 0.99),
                 "kiln_p50_us": quantile(figures[best], 0.5), "kiln_p99_us": quantile(figures[best], 0.99),
                 "kiln_plan": best, "kiln_generic_p50_us": quantile(figures["generic"], 0.5),
@@ -280,24 +282,24 @@ def measure(arguments, work):
                 "peer_first_seen_p50_us": quantile(firsts[peer.name], 0.5) if work.is_stream else None,
                 "kiln_first_seen_p50_us": quantile(firsts[best], 0.5) if work.is_stream else None,
             })
-    set_batches(rows, sets, groups)
+    set_batches(rows, sets, groups, work.batch)
     return rows, detail
 
 
-def set_batches(rows, sets, groups):
+def set_batches(rows, sets, groups, known):
     from workloads import read_inputs
     batch = {}
     for label, members in groups.items():
         sizes = {max((a for _, a in read_inputs(sets[i])), key=lambda a: a.size).shape[0] for i in members}
-        batch[label] = sizes.pop() if len(sizes) == 1 else 0   # 0: it changes
+        batch[label] = known or (sizes.pop() if len(sizes) == 1 else 0)   # 0: it changes
     for row in rows:
         row["batch"] = batch[row["workload"]]
 
 
 def table(rows):
-    print(f"{'model':<30} {'workload':<20} {'peer':<12} {'peer p50':>10} {'kiln p50':>10} {'generic':>10} {'interp':>10} {'kiln/peer':>9} {'p99':>6}")
+    print(f"{'model':<30} {'workload':<20} {'t':>2} {'peer':<12} {'peer p50':>10} {'kiln p50':>10} {'generic':>10} {'interp':>10} {'kiln/peer':>9} {'p99':>6}")
     for row in rows:
-        print(f"{row['model'][:30]:<30} {row['workload'][:20]:<20} {row['peer']:<12} {row['peer_p50_us']:>10.1f} {row['kiln_p50_us']:>10.1f} "
+        print(f"{row['model'][:30]:<30} {row['workload'][:20]:<20} {row['threads']:>2} {row['peer']:<12} {row['peer_p50_us']:>10.1f} {row['kiln_p50_us']:>10.1f} "
               f"{row['kiln_generic_p50_us']:>10.1f} {row['kiln_interpreter_p50_us'] or 0:>10.1f} {row['kiln_p50_us'] / row['peer_p50_us']:>9.2f} "
               f"{row['kiln_p99_us'] / row['peer_p99_us']:>6.2f}")
 
@@ -315,15 +317,15 @@ def reference_table(details):
 
 def geometric_means(rows):
     import numpy as np
-    for peer in sorted({row["peer"] for row in rows}):
+    for threads, peer in sorted({(row["threads"], row["peer"]) for row in rows}):
         for kind, chosen in (("fixed shapes", lambda r: r["kiln_first_seen_p50_us"] is None), ("streams", lambda r: r["kiln_first_seen_p50_us"] is not None)):
             per_model = {}
             for row in rows:
-                if row["peer"] == peer and chosen(row):
+                if row["peer"] == peer and row["threads"] == threads and chosen(row):
                     per_model.setdefault(row["model"], []).append(np.log(row["peer_p50_us"] / row["kiln_p50_us"]))
             if per_model:
                 mean = np.exp(np.mean([np.mean(v) for v in per_model.values()]))
-                print(f"{peer}, {kind}: {len(per_model)} models, geometric mean of peer/kiln {mean:.2f}")
+                print(f"{peer}, {kind}, threads {threads}: {len(per_model)} models, geometric mean of peer/kiln {mean:.2f}")
 
 
 def call_overhead(directory):
@@ -344,26 +346,31 @@ def machine():
     flags = next((line for line in open("/proc/cpuinfo") if line.startswith("flags")), "")
     known = [f for f in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile") if f" {f} " in flags]
     return {"cpu": model, "features": known, "cores": os.cpu_count(), "kernel": platform.release(), "load_at_start": os.getloadavg()[0],
-            "clock": "process CPU time", "note": "a shared and noisy virtual machine: compare figures of one run only"}
+            "clock": "process CPU time with one thread, wall time with more", "note": "a shared and noisy virtual machine: compare figures of one run only"}
 
 
 class Work:
     """One workload: a model's file, and data sets that are written when it is its turn. Large ones, which are generated, have a torch twin,
-    and the interpreter is no match for them."""
+    and the interpreter is no match for them. `batch` 0: as the shapes of the largest input have it."""
 
-    def __init__(self, model, workload, path, sets, is_stream, is_large=False):
+    def __init__(self, model, workload, path, sets, is_stream, is_large=False, batch=0):
         self.model, self.workload, self.path, self.sets, self.is_stream, self.is_large = model, workload, path, sets, is_stream, is_large
+        self.batch = batch
 
 
 def list_work(arguments, directory):
     import numpy as np
     from transformer_models import make
-    from workloads import GENERATED, GENERATED_STREAMS, MODELS, STREAMS, fixed_sets, write_stream
+    from workloads import BATCHED, GENERATED, GENERATED_STREAMS, MODELS, STREAMS, batch_of, fixed_sets, write_stream
 
     def written(model, workload, requests):
         return lambda: write_stream(os.path.join(directory, os.path.basename(model), workload), requests(np.random.default_rng(1)))
     for model in MODELS:
         yield Work(model, "", os.path.join(arguments.models, model), lambda: fixed_sets(arguments.models, model), False)
+    for model, axes in BATCHED:
+        yield Work(model, "", os.path.join(arguments.models, model),
+                   lambda: write_stream(os.path.join(directory, os.path.basename(model), "batch"), [batch_of(arguments.models, model, axes, 8)]), False,
+                   batch=8)
     for model, workload, requests in STREAMS:
         yield Work(model, workload, os.path.join(arguments.models, model), written(model, workload, requests), True)
     for model, workload, requests in GENERATED + GENERATED_STREAMS:
@@ -378,6 +385,7 @@ def main():
     parser.add_argument("--build", default=os.path.join(ROOT, "build", "release"))
     parser.add_argument("--results", default=os.path.join(ROOT, "bench", "results"))
     parser.add_argument("--only", default="", help="models or streams whose name holds this text")
+    parser.add_argument("--threads", type=lambda text: [int(n) for n in text.split(",")], default=[1, 2], help="1,2")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--torch", action="store_true", help="torch.compile too, on the generated models; installs gigabytes")
     arguments = parser.parse_args()
@@ -390,10 +398,12 @@ def main():
         for work in list_work(arguments, directory):
             if arguments.only not in f"{work.model} {work.workload}" or not os.path.exists(work.path):
                 continue
-            found, detail = measure(arguments, work)
-            rows += found
-            details.append(detail)
-            print(f"{work.model} {work.workload}: {'measured' if found else 'not measured'} {detail['failures'] or ''}", file=sys.stderr, flush=True)
+            for threads in arguments.threads:
+                found, detail = measure(arguments, work, threads)
+                rows += found
+                details.append(detail)
+                print(f"{work.model} {work.workload}, threads {threads}: {'measured' if found else 'not measured'} {detail['failures'] or ''}",
+                      file=sys.stderr, flush=True)
     report(arguments, rows, details, host)
 
 

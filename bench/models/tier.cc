@@ -27,6 +27,7 @@ struct Tier::State {
   std::shared_ptr<const LoadedProgram> program;
   std::optional<cli::PlanServices> services;  // none: interpreter
   cli::StrictTier kind = cli::StrictTier::kGeneric;
+  KernelPool* pool = nullptr;
   TierPlans plans;
 
   EpochDomain epochs;
@@ -102,10 +103,12 @@ Tier Tier::Interpreter(std::shared_ptr<const LoadedProgram> program) {
   return Tier(std::make_unique<State>(std::move(program)));
 }
 
-Tier Tier::Planned(std::shared_ptr<const LoadedProgram> program, cli::PlanServices services, cli::StrictTier plans) {
+Tier Tier::Planned(std::shared_ptr<const LoadedProgram> program, cli::PlanServices services, cli::StrictTier plans,
+                   KernelPool* pool) {
   auto state = std::make_unique<State>(std::move(program));
   state->services.emplace(services);
   state->kind = plans;
+  state->pool = pool;
   return Tier(std::move(state));
 }
 
@@ -117,7 +120,9 @@ void Tier::Renew() {
     counters.reference_ns = 0;
   }
   state.wall_ns = 0;
-  if (state.services) state.dispatcher = std::make_unique<Dispatcher>(state.runtimes, state.counters, state.observer);
+  if (!state.services) return;
+  state.dispatcher = std::make_unique<Dispatcher>(state.runtimes, state.counters, state.observer,
+                                                  DispatcherOptions{.pool = state.pool});
 }
 
 Result<std::vector<Tensor>> Tier::Prepare(const Request& request) {

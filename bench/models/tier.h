@@ -38,7 +38,9 @@ struct TierPlans {
 class Tier {
  public:
   static Tier Interpreter(std::shared_ptr<const LoadedProgram> program);
-  static Tier Planned(std::shared_ptr<const LoadedProgram> program, cli::PlanServices services, cli::StrictTier plans);
+  // Large kernels run on the threads of `pool` too, which outlives the tier; null: on the caller's alone.
+  static Tier Planned(std::shared_ptr<const LoadedProgram> program, cli::PlanServices services, cli::StrictTier plans,
+                      KernelPool* pool = nullptr);
   Tier(Tier&&) noexcept;
   ~Tier();
 
