@@ -1,6 +1,7 @@
 // Latency of a model, request by request, per tier.
 //
-//   model_bench MODEL DATA_SET... [--tiers interpreter,generic,exact] [--threads N] [--rounds N] [--profile TIER] [--serve]
+//   model_bench MODEL DATA_SET... [--tiers interpreter,generic,exact] [--threads N] [--rounds N] [--profile TIER]
+//               [--serve]
 //
 // JSON lines on standard output. First {"event":"ready"}: the tiers with their plans and how far their answers are from
 // the interpreter's. Then per tier {"event":"tier"}: p50 and p99 over all rounds, first-seen times per request, shares
@@ -75,9 +76,9 @@ Result<Bench> Load(const Flags& flags) {
   }
   bench.pool = std::make_unique<KernelPool>(flags.threads);
   for (const std::string& name : flags.tiers) {
-    bench.tiers.emplace(name, name == "interpreter"
-                                  ? Tier::Interpreter(bench.program)
-                                  : Tier::Planned(bench.program, bench.services->plan_services(), KindOf(name), bench.pool.get()));
+    bench.tiers.emplace(name, name == "interpreter" ? Tier::Interpreter(bench.program)
+                                                    : Tier::Planned(bench.program, bench.services->plan_services(),
+                                                                    KindOf(name), bench.pool.get()));
   }
   return bench;
 }
