@@ -13,16 +13,11 @@
 #include "common/base/clock.h"
 #include "common/bytecode/program_text.h"
 #include "common/worker_api/worker_api.h"
+#include "tests/support/temp_directory.h"
 #include "vm-worker/interp/interpreter.h"
 #include "vm-worker/onnx/importer.h"
 
 namespace kiln::testing {
-
-inline std::string FreshDirectory(const std::string& name) {
-  const auto path = std::filesystem::temp_directory_path() / ("kiln-" + name + "-" + std::to_string(getpid()));
-  std::filesystem::remove_all(path);
-  return path.string();
-}
 
 // Whether `done` becomes true within the time; for state that another process changes.
 inline bool Eventually(const std::function<bool()>& done, int64_t timeout_ms = 60'000) {
@@ -37,7 +32,6 @@ inline bool Eventually(const std::function<bool()>& done, int64_t timeout_ms = 6
 class FleetTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    directory_ = FreshDirectory(::testing::UnitTest::GetInstance()->current_test_info()->name());
     auto loop = Loop::Start("test");
     ASSERT_TRUE(loop.has_value());
     loop_ = std::move(*loop);
@@ -49,7 +43,6 @@ class FleetTest : public ::testing::Test {
     clients_.clear();
     fleet_.reset();
     loop_.reset();
-    std::filesystem::remove_all(directory_);
   }
 
   // A worker that asks for plans as soon as a segment has run a few times.
@@ -66,7 +59,8 @@ class FleetTest : public ::testing::Test {
     return clients_.back().get();
   }
 
-  std::string directory_;
+  const TempDirectory temp_directory_;
+  const std::string directory_ = temp_directory_.path() + "/fleet";
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<cli::EmbeddedFleet> fleet_;
   std::vector<std::unique_ptr<RpcClient>> clients_;

@@ -7,6 +7,7 @@
 
 #include "common/security/key_directory.h"
 #include "common/worker_api/worker_api.h"
+#include "tests/support/temp_directory.h"
 
 namespace kiln::cli {
 namespace {
@@ -16,16 +17,14 @@ namespace fs = std::filesystem;
 class FleetKeys : public ::testing::Test {
  protected:
   void SetUp() override {
-    directory_ = (fs::temp_directory_path() / ("kiln-fleet-keys-" + std::to_string(getpid()))).string();
-    fs::remove_all(directory_);
     const Status status = CreateFleetKeys(directory_);
     ASSERT_TRUE(status.has_value()) << ToString(status.error());
   }
-  void TearDown() override { fs::remove_all(directory_); }
   KeyDirectory Of(std::string_view holder) const {
     return KeyDirectory::Open(directory_ + "/" + std::string(holder)).value();
   }
-  std::string directory_;
+  const testing::TempDirectory temp_directory_;
+  const std::string directory_ = temp_directory_.path() + "/keys";
 };
 
 TEST_F(FleetKeys, OnlyTheToolAndTheAdministratorMayLoadModels) {

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "tests/support/shell.h"
+#include "tests/support/temp_directory.h"
 
 namespace kiln {
 namespace {
@@ -64,12 +65,11 @@ TEST(FormatsPage, ItsProgramIsWhatDisPrintsAfterAsm) {
   }
   while (std::getline(lines, line) && line.starts_with("    ")) program += line.substr(4) + "\n";
   ASSERT_NE(program, "");
-  const std::string stem = (fs::temp_directory_path() / ("kiln-page-" + std::to_string(getpid()))).string();
+  const testing::TempDirectory directory;
+  const std::string stem = directory.path() + "/page";
   std::ofstream(stem + ".kiln") << program;
   const std::string kiln = KILN_BIN_DIR "/kiln";
   EXPECT_EQ(OutputOf(kiln + " asm " + stem + ".kiln -o " + stem + ".kp && " + kiln + " dis " + stem + ".kp"), program);
-  fs::remove(stem + ".kiln");
-  fs::remove(stem + ".kp");
 }
 
 // A path in backticks is relative to the root, to the page's folder, or to the folder above it.

@@ -1,5 +1,4 @@
 // Flipped bytes in the files of a RocksDB: the cache comes up, what it answers is whole, and it takes everything again.
-#include <stdlib.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -7,6 +6,7 @@
 #include <iterator>
 
 #include "tests/cache-store/records/fixture.h"
+#include "tests/support/temp_directory.h"
 
 namespace kiln::store {
 namespace {
@@ -19,17 +19,8 @@ constexpr size_t kSamplesPerFile = 5;
 
 class RocksDbDamage : public RecordsTest {
  protected:
-  void SetUp() override {
-    RecordsTest::SetUp();
-    // In memory where that can be: hundreds of stores are opened, and each opening syncs dozens of files.
-    std::string path = fs::is_directory("/dev/shm") ? "/dev/shm/kiln-damage-XXXXXX" : "/tmp/kiln-damage-XXXXXX";
-    ASSERT_NE(::mkdtemp(path.data()), nullptr);
-    root_ = path;
-  }
-  void TearDown() override {
-    records_.reset();
-    fs::remove_all(root_);
-  }
+  void SetUp() override { RecordsTest::SetUp(); }
+  void TearDown() override { records_.reset(); }
   std::string Store(const char* name) const { return root_ + "/" + name; }
   void OpenStore(const std::string& path) {
     records_.reset();
@@ -76,7 +67,9 @@ class RocksDbDamage : public RecordsTest {
     for (uint8_t plan = 1; plan < kPlans; ++plan) EXPECT_TRUE(IsWhole(plan)) << int{plan};
   }
 
-  std::string root_;
+  // In memory where that can be: hundreds of stores are opened, and each opening syncs dozens of files.
+  const testing::TempDirectory temp_directory_{fs::is_directory("/dev/shm") ? "/dev/shm" : "/tmp"};
+  const std::string& root_ = temp_directory_.path();
 };
 
 TEST_F(RocksDbDamage, AFlippedByteAnywhereCostsAtMostWhatItHits) {

@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +18,7 @@
 #include "common/security/key_directory.h"
 #include "tests/support/scrape.h"
 #include "tests/support/shell.h"
+#include "tests/support/temp_directory.h"
 
 namespace kiln {
 namespace {
@@ -70,15 +70,8 @@ class CacheProcess {
 
 class ProcessTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    char path[] = "/tmp/kiln-proc-XXXXXX";
-    directory_ = ::mkdtemp(path);
-    loop_ = Loop::Start("client").value();
-  }
-  void TearDown() override {
-    loop_.reset();
-    std::filesystem::remove_all(directory_);
-  }
+  void SetUp() override { loop_ = Loop::Start("client").value(); }
+  void TearDown() override { loop_.reset(); }
   std::unique_ptr<cache::CacheClient> Connect() {
     return cache::CacheClient::Connect(*loop_, {.endpoint = "ipc://" + directory_ + "/cache",
                                                 .blob_endpoint = "ipc://" + directory_ + "/blobs",
@@ -111,7 +104,8 @@ class ProcessTest : public ::testing::Test {
     return std::move(run.output);
   }
 
-  std::string directory_;
+  const testing::TempDirectory temp_directory_;
+  const std::string& directory_ = temp_directory_.path();
   SigningKey key_ = SigningKey::Generate();
   std::unique_ptr<Loop> loop_;
 };

@@ -1,17 +1,16 @@
 // The service over real sockets, with the client library.
 #include <gtest/gtest.h>
 #include <spdlog/spdlog.h>
-#include <stdlib.h>
 
 #include <atomic>
 #include <chrono>
-#include <filesystem>
 #include <thread>
 
 #include "cache-store/service/cache_service.h"
 #include "cache-store/store/memory_store.h"
 #include "common/cache_api/client.h"
 #include "common/security/allow_list.h"
+#include "tests/support/temp_directory.h"
 
 namespace kiln::store {
 namespace {
@@ -36,15 +35,12 @@ class CacheServiceTest : public ::testing::Test {
  protected:
   void SetUp() override {
     spdlog::set_level(spdlog::level::off);
-    char path[] = "/tmp/kiln-svc-XXXXXX";
-    directory_ = ::mkdtemp(path);
     loop_ = Loop::Start("client").value();
   }
   void TearDown() override {
     client_.reset();
     service_.reset();
     loop_.reset();
-    std::filesystem::remove_all(directory_);
   }
   std::string Ipc(const std::string& name) const { return "ipc://" + directory_ + "/" + name; }
 
@@ -73,7 +69,8 @@ class CacheServiceTest : public ::testing::Test {
     return client.CallSync(cache::PublishPlanRequest{EncodeAndSign(record, key_), index}, kWaitMs);
   }
 
-  std::string directory_;
+  const testing::TempDirectory temp_directory_;
+  const std::string& directory_ = temp_directory_.path();
   SigningKey key_ = SigningKey::Generate();
   std::atomic<uint64_t> seen_head_{0};
   std::unique_ptr<Loop> loop_;

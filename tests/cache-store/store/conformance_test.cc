@@ -1,10 +1,8 @@
 // One test for every backend.
 #include <gtest/gtest.h>
-#include <stdlib.h>
-
-#include <filesystem>
 
 #include "cache-store/store/kv_store.h"
+#include "tests/support/temp_directory.h"
 
 namespace kiln::store {
 namespace {
@@ -15,15 +13,8 @@ Bytes B(std::string_view text) {
 
 class KvConformance : public ::testing::TestWithParam<const char*> {
  protected:
-  void SetUp() override {
-    char path[] = "/tmp/kiln-kv-XXXXXX";
-    directory_ = ::mkdtemp(path);
-    Reopen();
-  }
-  void TearDown() override {
-    kv_.reset();
-    std::filesystem::remove_all(directory_);
-  }
+  void SetUp() override { Reopen(); }
+  void TearDown() override { kv_.reset(); }
   void Reopen() {
     kv_.reset();
     const std::string kind = GetParam();
@@ -47,7 +38,8 @@ class KvConformance : public ::testing::TestWithParam<const char*> {
     return keys;
   }
 
-  std::string directory_;
+  const testing::TempDirectory temp_directory_;
+  const std::string& directory_ = temp_directory_.path();
   std::unique_ptr<KvStore> kv_;
 };
 
@@ -109,12 +101,11 @@ TEST(OpenKvStore, RefusesUnknownAddressesAndASecondOwner) {
   EXPECT_EQ(OpenKvStore("mysql:x").error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(OpenKvStore("rocksdb:").error().code, ErrorCode::kInvalidArgument);
   EXPECT_FALSE(OpenKvStore("rocksdb:/proc/nowhere/db"));
-  char path[] = "/tmp/kiln-kv-XXXXXX";
-  const std::string directory = ::mkdtemp(path);
+  const testing::TempDirectory temporary;
+  const std::string& directory = temporary.path();
   const auto first = OpenKvStore("rocksdb:" + directory + "/db");
   ASSERT_TRUE(first);
   EXPECT_EQ(OpenKvStore("rocksdb:" + directory + "/db").error().code, ErrorCode::kBusy);
-  std::filesystem::remove_all(directory);
 }
 
 }  // namespace

@@ -1,14 +1,13 @@
 // A disk that is really full: a small file system in memory under a RocksDB.
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/mount.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <filesystem>
 #include <thread>
 
 #include "cache-store/store/kv_store.h"
+#include "tests/support/temp_directory.h"
 
 namespace kiln::store {
 namespace {
@@ -18,15 +17,12 @@ constexpr size_t kValueBytes = size_t{128} << 10;
 class FullDisk : public ::testing::Test {
  protected:
   void SetUp() override {
-    char path[] = "/tmp/kiln-full-XXXXXX";
-    directory_ = ::mkdtemp(path);
     mounted_ = ::mount("kiln", directory_.c_str(), "tmpfs", 0, "size=24m") == 0;
     if (!mounted_) GTEST_SKIP() << "a file system of a size of its own needs root";
   }
   void TearDown() override {
     kv_.reset();
     if (mounted_) ::umount2(directory_.c_str(), MNT_DETACH);
-    std::filesystem::remove_all(directory_);
   }
   void Open() {
     kv_.reset();
@@ -44,7 +40,8 @@ class FullDisk : public ::testing::Test {
     return value.has_value() && value->has_value() && **value == Bytes(kValueBytes, static_cast<uint8_t>(key));
   }
 
-  std::string directory_;
+  const testing::TempDirectory temp_directory_;
+  const std::string& directory_ = temp_directory_.path();
   bool mounted_ = false;
   std::unique_ptr<KvStore> kv_;
 };

@@ -6,6 +6,7 @@
 
 #include "cli/compare/compare_hook.h"
 #include "cli/compare/replay_file.h"
+#include "tests/support/temp_directory.h"
 #include "tests/vm-worker/dispatch/plan_fixture.h"
 #include "vm-worker/interp/interpreter.h"
 
@@ -97,15 +98,12 @@ TEST(CompareHook, FindsTheWrongPlanWhileTheRunKeepsTheRightAnswer) {
 
 class ReplayFile : public ::testing::Test {
  protected:
-  ReplayFile()
-      : path_((std::filesystem::temp_directory_path() / ("kiln-replay-test-" + std::to_string(getpid()) + ".json"))
-                  .string()) {}
-  ~ReplayFile() override { std::filesystem::remove(path_); }
   std::string Text() const {
     std::ifstream stream(path_);
     return {std::istreambuf_iterator<char>(stream), {}};
   }
-  const std::string path_;
+  const testing::TempDirectory directory_;
+  const std::string path_ = directory_.path() + "/replay.json";
   const SegmentCase wrong_{TwoSteps(TensorOp::kAbs, TensorOp::kNeg), {Input()}, {}};
 };
 

@@ -5,12 +5,12 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <filesystem>
 #include <mutex>
 
 #include "common/base/transient.h"
 #include "common/messaging/rpc_server.h"
 #include "tests/support/error_codes.h"
+#include "tests/support/temp_directory.h"
 
 namespace kiln::cli {
 namespace {
@@ -28,8 +28,6 @@ class WorkerPoolTest : public ::testing::Test {
   };
 
   void SetUp() override {
-    char path[] = "/tmp/kiln-pool-XXXXXX";
-    directory_ = ::mkdtemp(path);
     loop_ = Loop::Start("pool").value();
     server_loop_ = Loop::Start("workers").value();
     std::vector<std::string> endpoints;
@@ -59,11 +57,11 @@ class WorkerPoolTest : public ::testing::Test {
     for (Worker& worker : workers_) worker.server.reset();
     server_loop_.reset();
     loop_.reset();
-    std::filesystem::remove_all(directory_);
   }
   int Runs() const { return workers_[0].runs + workers_[1].runs; }
 
-  std::string directory_;
+  const testing::TempDirectory temp_directory_;
+  const std::string& directory_ = temp_directory_.path();
   std::unique_ptr<Loop> loop_, server_loop_;
   Worker workers_[2];
   std::unique_ptr<WorkerPool> pool_;

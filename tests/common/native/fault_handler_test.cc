@@ -10,6 +10,7 @@
 #include <functional>
 
 #include "common/native/code_mapping.h"
+#include "tests/support/temp_directory.h"
 
 namespace kiln {
 namespace {
@@ -18,11 +19,6 @@ const Digest kPlan = HashBytes(std::vector<uint8_t>{1}), kContents = HashBytes(s
 
 class FaultHandler : public ::testing::Test {
  protected:
-  void SetUp() override {
-    char path[] = "/tmp/kiln-faults-XXXXXX";
-    directory_ = ::mkdtemp(path);
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
   // The wait status of a process that handles faults and runs `body`.
   int StatusOf(const std::function<void()>& body) const {
     const pid_t child = fork();
@@ -39,7 +35,8 @@ class FaultHandler : public ::testing::Test {
     std::ifstream file(directory_ + "/" + kPlan.Hex() + kFaultSuffix);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  std::string directory_;
+  const testing::TempDirectory temp_directory_;
+  const std::string& directory_ = temp_directory_.path();
 };
 
 #ifdef __x86_64__

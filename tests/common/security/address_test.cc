@@ -6,6 +6,8 @@
 
 #include <string>
 
+#include "tests/support/temp_directory.h"
+
 namespace kiln {
 namespace {
 
@@ -32,9 +34,9 @@ TEST(Address, NonsenseIsAnInputError) {
 }
 
 TEST(Address, IpcDirectoryMustBeClosedToOthers) {
-  char path[] = "/tmp/kiln-address-XXXXXX";
-  ASSERT_NE(::mkdtemp(path), nullptr);
-  const std::string endpoint = std::string("ipc://") + path + "/s";
+  const testing::TempDirectory temporary;
+  const char* path = temporary.path().c_str();
+  const std::string endpoint = "ipc://" + temporary.path() + "/s";
   EXPECT_TRUE(CheckSocketDirectory(endpoint));
   ::chmod(path, 0755);
   EXPECT_EQ(CheckSocketDirectory(endpoint).error().code, ErrorCode::kPermissionDenied);

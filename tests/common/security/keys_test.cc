@@ -7,20 +7,17 @@
 #include <fstream>
 
 #include "common/security/key_directory.h"
+#include "tests/support/temp_directory.h"
 
 namespace kiln {
 namespace {
 
 class KeyDirectoryTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    char path[] = "/tmp/kiln-keys-XXXXXX";
-    path_ = ::mkdtemp(path);
-  }
-  void TearDown() override { std::filesystem::remove_all(path_); }
   KeyDirectory Open() { return KeyDirectory::Create(path_ + "/keys").value(); }
 
-  std::string path_;
+  const testing::TempDirectory temp_directory_;
+  const std::string& path_ = temp_directory_.path();
 };
 
 std::span<const uint8_t> Bytes(std::string_view text) {

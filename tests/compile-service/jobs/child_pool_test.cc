@@ -13,6 +13,7 @@
 #include "common/base/limits.h"
 #include "compile-service/jobs/job_codec.h"
 #include "compile-service/jobs/replay_files.h"
+#include "tests/support/temp_directory.h"
 
 namespace kiln {
 namespace {
@@ -27,8 +28,6 @@ std::string Text(const Frame& frame) {
 class ChildPoolTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    replay_ = (std::filesystem::temp_directory_path() / ("kiln-replay-" + std::to_string(getpid()))).string();
-    std::filesystem::remove_all(replay_);
     ChildPoolOptions options;
     options.binary = ECHO_CHILD;
     options.job_deadline_ms = 1'000;
@@ -38,10 +37,7 @@ class ChildPoolTest : public ::testing::Test {
     ASSERT_TRUE(pool.has_value()) << ToString(pool.error());
     pool_ = std::move(*pool);
   }
-  void TearDown() override {
-    pool_.reset();
-    std::filesystem::remove_all(replay_);
-  }
+  void TearDown() override { pool_.reset(); }
   Result<Frame> Do(const std::string& order) { return pool_->Submit(Order(order), 0).get(); }
   size_t Replays() const {
     size_t count = 0;
@@ -49,7 +45,8 @@ class ChildPoolTest : public ::testing::Test {
       for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(replay_)) ++count;
     return count;
   }
-  std::string replay_;
+  const testing::TempDirectory temp_directory_;
+  const std::string replay_ = temp_directory_.path() + "/replay";
   std::unique_ptr<ChildPool> pool_;
 };
 

@@ -3,10 +3,8 @@
 
 #include <gtest/gtest.h>
 #include <spdlog/spdlog.h>
-#include <stdlib.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <functional>
 
 #include "cache-store/service/cache_service.h"
@@ -15,6 +13,7 @@
 #include "common/segment/segment.h"
 #include "compile-service/jobs/compile_job.h"
 #include "compile-service/jobs/job_codec.h"
+#include "tests/support/temp_directory.h"
 
 namespace kiln {
 
@@ -24,8 +23,6 @@ class WorkshopTest : public ::testing::Test {
  protected:
   void SetUp() override {
     spdlog::set_level(spdlog::level::off);
-    char path[] = "/tmp/kiln-job-XXXXXX";
-    directory_ = ::mkdtemp(path);
     const std::string endpoint = "ipc://" + directory_ + "/cache";
     service_ =
         store::CacheService::Start(store::MakeMemoryStore(), {.endpoints = {endpoint}, .security = {.insecure = true}})
@@ -40,7 +37,6 @@ class WorkshopTest : public ::testing::Test {
     client_.reset();
     service_.reset();
     loop_.reset();
-    std::filesystem::remove_all(directory_);
   }
   void UseValidator(const std::string& binary, std::vector<std::string> arguments = {}) {
     validators_ = ChildPool::Start({binary, std::move(arguments), 1, kWaitMs, {}, {}}).value();
@@ -148,7 +144,8 @@ class WorkshopTest : public ::testing::Test {
     return condition();
   }
 
-  std::string directory_;
+  const testing::TempDirectory temp_directory_;
+  const std::string& directory_ = temp_directory_.path();
   const Clock* clock_ = &SystemClock();
   std::unique_ptr<store::CacheService> service_;
   std::unique_ptr<Loop> loop_;

@@ -8,19 +8,16 @@
 #include <fstream>
 
 #include "common/artifact/record.h"
+#include "tests/support/temp_directory.h"
 
 namespace kiln {
 namespace {
 
 class DiskTierTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    directory_ = (std::filesystem::temp_directory_path() / ("kiln-disk-tier-" + std::to_string(::getpid()))).string();
-    std::filesystem::remove_all(directory_);
-    disk_ = DiskTier::Open(directory_, 1 << 20).value();
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-  std::string directory_;
+  void SetUp() override { disk_ = DiskTier::Open(directory_, 1 << 20).value(); }
+  const testing::TempDirectory temp_directory_;
+  const std::string directory_ = temp_directory_.path() + "/disk";
   std::unique_ptr<DiskTier> disk_;
 };
 

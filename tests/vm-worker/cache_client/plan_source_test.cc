@@ -4,13 +4,13 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <map>
 #include <mutex>
 
 #include "common/base/transient.h"
 #include "common/messaging/rpc_server.h"
 #include "tests/support/error_codes.h"
+#include "tests/support/temp_directory.h"
 #include "tests/vm-worker/dispatch/plan_fixture.h"
 
 namespace kiln {
@@ -21,8 +21,6 @@ constexpr int64_t kWaitMs = 5'000;
 class PlanSourceTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    char path[] = "/tmp/kiln-plans-XXXXXX";
-    directory_ = ::mkdtemp(path);
     store_loop_ = Loop::Start("store").value();
     loop_ = Loop::Start("worker").value();
     const std::string endpoint = "ipc://" + directory_ + "/store";
@@ -51,7 +49,6 @@ class PlanSourceTest : public ::testing::Test {
     server_.reset();
     loop_.reset();
     store_loop_.reset();
-    std::filesystem::remove_all(directory_);
   }
 
   static PlanRecord RecordOf(const Plan& plan) {
@@ -74,7 +71,8 @@ class PlanSourceTest : public ::testing::Test {
     return fetched.has_value() ? ErrorCode{} : fetched.error().code;
   }
 
-  std::string directory_;
+  const testing::TempDirectory temp_directory_;
+  const std::string& directory_ = temp_directory_.path();
   std::unique_ptr<Loop> store_loop_, loop_;
   std::unique_ptr<RpcServer> server_;
   std::unique_ptr<cache::CacheClient> store_;

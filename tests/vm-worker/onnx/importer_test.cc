@@ -8,12 +8,13 @@
 #include <fstream>
 
 #include "common/ops/tensor_op.h"
+#include "tests/support/temp_directory.h"
 #include "tests/vm-worker/onnx/model_builder.h"
 
 namespace kiln::onnx {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr int32_t kI64Type = 7;
 constexpr int32_t kBoolType = 9;
@@ -114,11 +115,11 @@ TEST(ImportOnnx, WhatCannotBeOverriddenIsNamed) {
   for (const std::string name : {"x", "inner", "nothing"}) {
     const auto imported = model.Import({.overrides = {name}});
     ASSERT_FALSE(imported.has_value()) << name;
-    EXPECT_THAT(imported.error().message, testing::HasSubstr("'" + name + "' cannot be overridden"));
+    EXPECT_THAT(imported.error().message, ::testing::HasSubstr("'" + name + "' cannot be overridden"));
   }
   model.proto().set_ir_version(3);
   EXPECT_TRUE(MustImport(model).overridable.empty()) << "every initialiser had to be an input then";
-  EXPECT_THAT(model.Import({.overrides = {"w"}}).error().message, testing::HasSubstr("format version 3"));
+  EXPECT_THAT(model.Import({.overrides = {"w"}}).error().message, ::testing::HasSubstr("format version 3"));
 }
 
 TEST(ImportOnnx, OutputNamesSurviveAliasesInputsAndDuplicates) {
@@ -307,14 +308,14 @@ std::vector<int> RanksOfInputs(const Program& program, TensorOp op) {
 TEST(ImportOnnx, WhatFollowsAnIfOfTwoRanksIsImportedWithEach) {
   const ImportedModel imported = MustImport(SqueezedThen("MatMul", {"v", "w"}));
   EXPECT_EQ(CountNodes(imported.program, TensorOp::kIf), 1);
-  EXPECT_THAT(RanksOfInputs(imported.program, TensorOp::kMatMul), testing::ElementsAre(2, 3));
+  EXPECT_THAT(RanksOfInputs(imported.program, TensorOp::kMatMul), ::testing::ElementsAre(2, 3));
   EXPECT_EQ(imported.outputs[0].name, "y");
 }
 
 TEST(ImportOnnx, ARankThatWhatFollowsRefusesStaysAnErrorOfTheRun) {
   const ImportedModel imported = MustImport(SqueezedThen("Gemm", {"v", "w"}));
   EXPECT_EQ(CountNodes(imported.program, TensorOp::kIf), 2);  // the else branch has the whole If, and reports
-  EXPECT_THAT(RanksOfInputs(imported.program, TensorOp::kGemm), testing::ElementsAre(-1, 2));
+  EXPECT_THAT(RanksOfInputs(imported.program, TensorOp::kGemm), ::testing::ElementsAre(-1, 2));
 }
 
 TEST(ImportOnnx, IfWithAKnownConditionLeavesItsBranch) {
@@ -378,18 +379,15 @@ TEST(ImportOnnx, ScanOutputsHaveTheLengthOfTheScanInputs) {
 
 // --- external data ---
 
-class ExternalData : public testing::Test {
+class ExternalData : public ::testing::Test {
  protected:
   void SetUp() override {
-    root_ = std::filesystem::path(testing::TempDir()) / "kiln_external_data";
-    std::filesystem::remove_all(root_);
     std::filesystem::create_directories(root_ / "model");
     const float weights[] = {1, 2, 3, 4};
     for (const char* place : {"model/weights.bin", "outside.bin"}) {
       std::ofstream(root_ / place, std::ios::binary).write(reinterpret_cast<const char*>(weights), sizeof(weights));
     }
   }
-  void TearDown() override { std::filesystem::remove_all(root_); }
 
   Result<ImportedModel> Import(std::string_view location, std::string_view offset, std::string_view length) {
     TensorProto tensor = FloatTensor("w", {2}, {});
@@ -408,7 +406,8 @@ class ExternalData : public testing::Test {
     return ImportOnnx(path);
   }
 
-  std::filesystem::path root_;
+  const testing::TempDirectory temp_directory_;
+  const std::filesystem::path root_ = temp_directory_.path();
 };
 
 TEST_F(ExternalData, IsReadAtItsOffset) {
@@ -416,7 +415,7 @@ TEST_F(ExternalData, IsReadAtItsOffset) {
   ASSERT_TRUE(imported.has_value()) << ToString(imported.error());
   const Tensor* result = ConstantOutput(imported->program, 0);
   ASSERT_NE(result, nullptr);
-  EXPECT_THAT(result->values<float>(), testing::ElementsAre(3, 4));
+  EXPECT_THAT(result->values<float>(), ::testing::ElementsAre(3, 4));
 }
 
 TEST_F(ExternalData, StaysInTheModelsDirectory) {
@@ -452,7 +451,8 @@ std::string MappedFrom(const void* data) {
 }
 
 TEST(RawData, StaysInTheModelFileWhereItIsAligned) {
-  const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "kiln_raw_data.onnx";
+  const testing::TempDirectory directory;
+  const std::filesystem::path path = directory.path() + "/raw_data.onnx";
   std::vector<float> values(4096);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i) * 0.5f;
   int in_file = 0;
@@ -469,11 +469,11 @@ TEST(RawData, StaysInTheModelFileWhereItIsAligned) {
     in_file += MappedFrom(result->ref.data) == std::filesystem::canonical(path) ? 1 : 0;
   }
   EXPECT_EQ(in_file, 1) << "one of four byte offsets is aligned for f32; the others are copied";
-  std::filesystem::remove(path);
 }
 
 TEST(RawData, OfAFileIsCheckedAgainstTheShapeAndCannotBePointedElsewhere) {
-  const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "kiln_raw_data_wrong.onnx";
+  const testing::TempDirectory directory;
+  const std::filesystem::path path = directory.path() + "/raw_data_wrong.onnx";
   const auto import = [&](TensorProto tensor) {
     TestModel model(13);
     model.Initializer(tensor).Node("Identity", {"w"}, {"y"}).Output("y");
@@ -490,7 +490,6 @@ TEST(RawData, OfAFileIsCheckedAgainstTheShapeAndCannotBePointedElsewhere) {
   tensor.set_raw_bytes(16384);
   const auto pointed = import(tensor);
   ASSERT_FALSE(pointed.has_value()) << "a file's own raw_offset is not obeyed";
-  std::filesystem::remove(path);
 }
 
 TEST(ImportOnnx, NamesTheFileThatCannotBeRead) {

@@ -18,14 +18,12 @@ using ::testing::HasSubstr;
 
 // Installs the header and compiles the sample against it, once; with `flags`, another library of it.
 std::string BuildSample(const std::string& name, const std::string& flags = "") {
+  static const testing::TempDirectory sdk;
   static const std::string directory = [] {
-    std::string path = testing::FreshDirectory("plugin-sdk");
-    std::filesystem::create_directories(path);
     const std::string install =
-        "cmake --install " KILN_BINARY_DIR " --component plugin --prefix " + path + " >/dev/null";
+        "cmake --install " KILN_BINARY_DIR " --component plugin --prefix " + sdk.path() + " >/dev/null";
     EXPECT_EQ(std::system(install.c_str()), 0);
-    std::atexit([] { std::filesystem::remove_all(testing::FreshDirectory("plugin-sdk")); });
-    return path;
+    return sdk.path();
   }();
   const std::string library = directory + "/" + name + ".so";
   const std::string compile = "cc -std=c99 -Wall -Wextra -Werror -shared -fPIC -I" + directory + "/include " + flags +
@@ -219,10 +217,10 @@ TEST_F(PluginTest, LibrariesThatAreNoPluginAreRefused) {
   const Status twice = LoadPlugin(BuildSample("copy"));
   ASSERT_FALSE(twice.has_value());
   EXPECT_EQ(twice.error().code, ErrorCode::kAlreadyExists);
-  const std::string text = testing::FreshDirectory("no-library");
+  const testing::TempDirectory temporary;
+  const std::string text = temporary.path() + "/no-library";
   std::ofstream(text) << "this is no library";
   EXPECT_EQ(LoadPlugin(text).error().code, ErrorCode::kNotFound);
-  std::filesystem::remove(text);
 }
 
 TEST(UserOps, DeclarationsThatCannotBeAreRefused) {

@@ -6,6 +6,7 @@
 #include <future>
 
 #include "common/messaging/rpc_client.h"
+#include "tests/support/temp_directory.h"
 #include "tests/vm-worker/onnx/model_builder.h"
 #include "tests/vm-worker/tiering/fake_fleet.h"
 
@@ -95,8 +96,6 @@ class HungFleet final : public PlanServices {
 class WorkerServiceTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    char path[] = "/tmp/kiln-service-XXXXXX";
-    directory_ = ::mkdtemp(path);
     fleet_.fleet().Publish(testing::ReluPlan(0, 4096));
     TierOptions tier_options;
     tier_options.budget = &budget_;
@@ -126,7 +125,6 @@ class WorkerServiceTest : public ::testing::Test {
     loop_.reset();
     registry_.reset();
     tiers_.reset();
-    std::filesystem::remove_all(directory_);
   }
   Status Load(const std::string& name, const char* text) {
     const std::string path = directory_ + "/" + name + ".kiln";
@@ -136,7 +134,8 @@ class WorkerServiceTest : public ::testing::Test {
   }
   static NamedTensor Row(const std::string& name, const Dims& dims) { return {name, Tensor::Zeros(DType::kF32, dims)}; }
 
-  std::string directory_;
+  const testing::TempDirectory temp_directory_;
+  const std::string& directory_ = temp_directory_.path();
   MemoryBudget budget_{int64_t{80} << 20};
   EpochDomain epochs_;
   HungFleet fleet_;
