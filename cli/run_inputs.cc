@@ -82,15 +82,7 @@ bool Names(const std::vector<ValueInfo>& inputs, const std::string& name) {
 
 }  // namespace
 
-// What std::uniform_real_distribution<float>(-1, 1) of libstdc++ makes of the same bits. They are halved, since only
-// signed integers are converted without a branch; the bit that is lost is kept as one that rounding sees.
-float UniformFloat(uint64_t bits) {
-  constexpr float kBelowOne = 1.0f - 0x1p-24f;
-  const float half = static_cast<float>(static_cast<int64_t>(bits >> 1 | (bits & 1)));
-  return 2.0f * std::min(half * 0x1p-63f, kBelowOne) - 1.0f;
-}
-
-Tensor RandomTensor(DType dtype, const Dims& dims, RandomBits& random) {
+Tensor RandomTensor(DType dtype, const Dims& dims, std::mt19937_64& random) {
   Tensor tensor = Tensor::Allocate(dtype, dims);
   DispatchDType(dtype, [&]<class T>() {
     for (T& value : tensor.values<T>()) {
@@ -99,7 +91,7 @@ Tensor RandomTensor(DType dtype, const Dims& dims, RandomBits& random) {
       } else if constexpr (std::is_integral_v<T>) {
         value = static_cast<T>(random() % 8);
       } else {
-        value = static_cast<T>(UniformFloat(random()));
+        value = static_cast<T>(std::uniform_real_distribution<float>(-1, 1)(random));
       }
     }
   });
@@ -125,7 +117,7 @@ void InputFlags::AddOptions(CLI::App& command) {
 Result<RunInputs> RunInputs::Parse(const std::vector<std::string>& dims, const std::vector<std::string>& files,
                                    uint64_t seed) {
   RunInputs inputs;
-  inputs.random_ = RandomBits(seed);
+  inputs.random_.seed(seed);
   auto hints = ParseDimHints(dims);
   if (!hints) return FailIn("--dim", hints.error());
   for (size_t i = 0; i < dims.size(); ++i) {

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <map>
+#include <random>
 #include <string>
 #include <vector>
 
-#include "cli/random_bits.h"
 #include "common/base/result.h"
 #include "common/worker_api/worker_api.h"
 
@@ -24,11 +24,8 @@ struct InputFlags {
   void AddOptions(CLI::App& command);
 };
 
-// One value of RandomTensor from 64 random bits.
-float UniformFloat(uint64_t bits);
-
 // Uniform in [-1, 1) for floats, small non-negative integers, random bools.
-Tensor RandomTensor(DType dtype, const Dims& dims, RandomBits& random);
+Tensor RandomTensor(DType dtype, const Dims& dims, std::mt19937_64& random);
 
 // Makes the inputs of one run after the other. Not thread-safe.
 class RunInputs {
@@ -53,7 +50,7 @@ class RunInputs {
 
   std::map<std::string, Sizes> sizes_;
   std::map<std::string, Tensor> read_;
-  RandomBits random_;
+  std::mt19937_64 random_;
 };
 
 }  // namespace kiln::cli

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "cli/run_inputs.h"
 #include "common/artifact/target_text.h"
@@ -47,7 +48,7 @@ json TensorJson(const TensorRef& tensor, bool keep) {
   return entry;
 }
 
-Result<Tensor> TensorFrom(const json& entry, RandomBits& random) {
+Result<Tensor> TensorFrom(const json& entry, std::mt19937_64& random) {
   const auto dtype = DTypeFromName(entry.at("dtype").get<std::string>());
   const auto list = entry.at("dims").get<std::vector<int64_t>>();
   if (!dtype || list.size() > static_cast<size_t>(limits::kRankMax))
@@ -85,7 +86,7 @@ Result<std::unique_ptr<Replay>> FromJson(const json& file) {
     return Fail(ErrorCode::kTargetMismatch, "this host is of no target that kernels can be made for");
   const std::vector<std::span<const uint8_t>> blobs(kernels.begin(), kernels.end());
   ASSIGN_OR_RETURN(std::shared_ptr<const CodeMapping> code, CodeMapping::Map(plan.kernels, blobs, targets.front()));
-  RandomBits random(replay->text.seed);
+  std::mt19937_64 random(replay->text.seed);
   for (const json& entry : file.at("inputs")) {
     ASSIGN_OR_RETURN(replay->call.inputs.emplace_back(), TensorFrom(entry, random));
   }

@@ -88,35 +88,5 @@ TEST_F(RunInputsTest, AFileOfNumPySaysWhatIsNeeded) {
   EXPECT_THAT(inputs.error().message, AllOf(HasSubstr(path), HasSubstr("TensorProto"), HasSubstr("from_array")));
 }
 
-TEST(RandomBits, AreThoseOfTheStandardEngine) {
-  for (const uint64_t seed : {uint64_t{0}, uint64_t{1}, uint64_t{5489}, ~uint64_t{0}}) {
-    RandomBits bits(seed);
-    std::mt19937_64 engine(seed);
-    for (int i = 0; i < 2'000; ++i) ASSERT_EQ(bits(), engine()) << seed << " " << i;
-    EXPECT_EQ(std::uniform_int_distribution<int64_t>(3, 1000)(bits),
-              std::uniform_int_distribution<int64_t>(3, 1000)(engine));
-  }
-}
-
-// Values for a seed are part of what is documented: results of runs are compared by them.
-TEST(RandomTensor, ItsFloatsAreThoseOfTheStandardDistribution) {
-  std::mt19937_64 one(7), other(7);
-  for (int i = 0; i < 100'000; ++i)
-    ASSERT_EQ(UniformFloat(one()), std::uniform_real_distribution<float>(-1, 1)(other)) << i;
-  for (const uint64_t bits : {uint64_t{0}, uint64_t{1}, ~uint64_t{0}, ~uint64_t{0} - 1, uint64_t{1} << 63,
-                              (uint64_t{1} << 40) - 1, 0xffffff7fffffffffu, 0xffffff8000000000u}) {
-    struct Fixed {
-      static constexpr uint64_t min() { return 0; }
-      static constexpr uint64_t max() { return ~uint64_t{0}; }
-      uint64_t operator()() { return bits; }
-      uint64_t bits;
-    } fixed{bits};
-    EXPECT_EQ(UniformFloat(bits), std::uniform_real_distribution<float>(-1, 1)(fixed)) << bits;
-  }
-  RandomBits random(7), again(7);
-  const Tensor tensor = RandomTensor(DType::kF32, {3, 5}, random);
-  for (const float value : tensor.values<float>()) EXPECT_EQ(value, UniformFloat(again()));
-}
-
 }  // namespace
 }  // namespace kiln::cli
