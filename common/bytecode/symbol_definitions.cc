@@ -63,8 +63,8 @@ class Walk {
     const std::vector<Dim>& dims = *function_.values[static_cast<size_t>(id)].desc.dims;
     std::vector<bool> flags(dims.size());
     for (size_t i = 0; i < dims.size(); ++i)
-      if (dims[i].kind() == Dim::Kind::kExpr)  // one past the limits of expressions equals nothing, not even itself
-        flags[i] = !program_.symbols.ProvenEqual(dims[i], dims[i]) ||
+      if (dims[i].kind() == Dim::Kind::kExpr)
+        flags[i] = program_.symbols.IsTooLarge(dims[i]) ||
                    !std::ranges::all_of(program_.symbols.SymbolsOf(dims[i]),
                                         [&](SymbolId s) { return bound_[static_cast<size_t>(s)]; });
     if (std::ranges::find(flags, true) == flags.end()) flags.clear();

@@ -16,8 +16,8 @@ namespace kiln {
 struct SymbolDefinitions {
   // [function][value][dim]; empty for values that define nothing.
   std::vector<std::vector<std::vector<bool>>> defines;
-  // [function][value][dim]: whether the dim mentions a symbol that has no value yet once the value exists; empty where
-  // none does. Nothing can be said of such a dim when the program runs.
+  // [function][value][dim]: whether the dim mentions a symbol that has no value yet once the value exists, or is past
+  // the limits of expressions; empty where none is. Nothing can be said of such a dim when the program runs.
   std::vector<std::vector<std::vector<bool>>> unbound;
   // [function][value]: constraints of the program of which every symbol has its value once this one's have.
   std::vector<std::vector<std::vector<uint32_t>>> constraints;

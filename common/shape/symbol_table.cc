@@ -158,6 +158,10 @@ Dim SymbolTable::ExactDiv(Dim a, Dim b) {
   return FloorDiv(a, b);
 }
 
+bool SymbolTable::IsTooLarge(Dim dim) const {
+  return impl_->IsTooLarge(dim);
+}
+
 bool SymbolTable::ProvenEqual(Dim a, Dim b) const {
   if (a == b) return !impl_->IsTooLarge(a);
   if (a.is_const() && b.is_const()) return false;

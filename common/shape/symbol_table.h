@@ -108,6 +108,7 @@ class SymbolTable {
   // --- questions ---
   // Whether the handle is one of this table's: verifiers ask it before they trust a Dim.
   bool Owns(Dim dim) const;
+  bool IsTooLarge(Dim dim) const;  // TooLarge(), which equals nothing, not even itself
   // Proven equal / proven different for every legal value; neither means it depends.
   bool ProvenEqual(Dim a, Dim b) const;
   bool ProvenDifferent(Dim a, Dim b) const;

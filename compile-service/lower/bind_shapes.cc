@@ -256,9 +256,9 @@ class Binder {
     return {};
   }
 
-  // Whether every symbol of a dim of the body has its meaning by now.
+  // Whether a dim of the body has its meaning by now.
   bool IsBound(Dim dim) const {
-    if (!segment_.body.symbols.ProvenEqual(dim, dim)) return false;  // past the limits of expressions: it has no value
+    if (segment_.body.symbols.IsTooLarge(dim)) return false;
     for (SymbolId id : segment_.body.symbols.SymbolsOf(dim)) {
       const bool value_dim = segment_.symbols[static_cast<size_t>(id)].kind == SymbolSource::Kind::kValueDim;
       if (value_dim && mapping_[static_cast<size_t>(id)] == graph_.symbols.SymbolDim(id)) return false;
@@ -280,7 +280,7 @@ class Binder {
 
   // A size that is shown inside the segment has to be what the symbol may be.
   void RequireFacts(const Symbol& symbol, Dim dim) {
-    if (!graph_.symbols.ProvenEqual(dim, dim)) return;
+    if (graph_.symbols.IsTooLarge(dim)) return;
     const Interval bounds = graph_.symbols.Bounds(dim);
     if (bounds.min < symbol.range.min) Assume({ConstraintKind::kLessEqual, Dim::Const(symbol.range.min), dim});
     if (bounds.max > symbol.range.max) Assume({ConstraintKind::kLessEqual, dim, Dim::Const(symbol.range.max)});

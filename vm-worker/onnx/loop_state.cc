@@ -6,7 +6,7 @@ namespace kiln::onnx {
 
 bool VisibleOutside(const SymbolTable& symbols, Dim dim, size_t outer_symbols) {
   if (dim.is_const()) return true;
-  if (!symbols.ProvenEqual(dim, dim)) return false;  // past the limits of expressions: it has no value
+  if (symbols.IsTooLarge(dim)) return false;
   const std::vector<SymbolId> used = symbols.SymbolsOf(dim);
   return used.empty() || static_cast<size_t>(used.back()) < outer_symbols;
 }
