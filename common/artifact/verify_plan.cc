@@ -62,7 +62,7 @@ Status CheckBuffers(const Plan& plan) {
     const std::string name = "plan buffer " + std::to_string(i);
     if (buffer.first_step < 0 || buffer.last_step < buffer.first_step)
       return Fail(ErrorCode::kMalformed, name + " has an empty life");
-    if (static_cast<size_t>(buffer.last_step) > std::max<size_t>(1, plan.steps.size()))
+    if (static_cast<size_t>(buffer.last_step) >= std::max<size_t>(1, plan.steps.size()))
       return Fail(ErrorCode::kMalformed, name + " is alive until step " + std::to_string(buffer.last_step) + " of " +
                                              std::to_string(plan.steps.size()));
     if (buffer.in_place_of == -1) continue;

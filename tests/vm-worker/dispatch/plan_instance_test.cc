@@ -76,12 +76,12 @@ TEST(PlanInstance, AReferenceStepThatDisagreesWithItsOpIsRefused) {
   EXPECT_THAT(refused(std::move(transposes)), HasSubstr("Transpose makes output 0 [2, 4]; the op gives f32[4, 2]"));
   Plan casts = ReluPlan(0, 4096);
   casts.values.push_back({StorageKind::kArena, 0, DType::kI64, Dim::Const(0), {two, four}, {four, one}});
-  casts.buffers = {{Dim::Const(64), 0, 1}};
+  casts.buffers = {{Dim::Const(64), 0, 0}};
   casts.steps[0].step = ReferenceStep{TensorOp::kRelu, {}, {0}, {2}};
   EXPECT_THAT(refused(std::move(casts)), HasSubstr("Relu makes output 0 i64; the op gives f32"));
   Plan shape = ReluPlan(0, 4096);
   shape.values.push_back({StorageKind::kArena, 0, DType::kI64, Dim::Const(0), {two}, {one}});
-  shape.buffers = {{Dim::Const(16), 0, 1}};
+  shape.buffers = {{Dim::Const(16), 0, 0}};
   Attributes dims;
   dims.Set("dims", std::vector<Dim>{one, two, four});
   shape.steps[0].step = ReferenceStep{TensorOp::kShapeVector, dims, {}, {2}};
