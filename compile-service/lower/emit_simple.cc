@@ -86,9 +86,7 @@ Status EmitShape(PlanBuilder& b, const Group& group) {
     entry.strides = {Dim::Const(1)};
     pointers.push_back(b.AddPlanValue(entry, DType::kI64, {Dim::Const(1)}));
     spec.accesses.push_back({static_cast<int32_t>(i), DType::kI64, {ir::SpecInt::Const(0)}});
-    const auto argument = static_cast<int32_t>(arguments.Argument(entries[i]).value);
-    const int32_t scalar = scalars.Add({ir::ScalarOp::kArgument, DType::kI64, -1, -1, -1, argument});
-    stage.stores.push_back({static_cast<int32_t>(i), scalar});
+    stage.stores.push_back({static_cast<int32_t>(i), scalars.Integer(arguments.Argument(entries[i]))});
   }
   spec.body = scalars.Take();
   spec.stages.push_back(std::move(stage));

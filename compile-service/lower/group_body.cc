@@ -41,7 +41,7 @@ Result<int32_t> GroupBody::Scalar(GraphValueId id) {
       return scalars_.Number(DType::kF32, *number);
     }
     if (tensor.ref.elements() == 1 && value.dtype == DType::kI64) {
-      return scalars_.Add({ir::ScalarOp::kConstant, DType::kI64, -1, -1, -1, 0, 0, tensor.values<int64_t>()[0]});
+      return scalars_.Integer(tensor.values<int64_t>()[0]);
     }
     if (tensor.ref.elements() == 1 && value.dtype == DType::kI32)
       return scalars_.Number(DType::kI32, tensor.values<int32_t>()[0]);

@@ -109,30 +109,23 @@ class LookupBody {
     for (size_t j = 0; j < axes_.count; ++j) {
       const Dim size = data.dims[axes_.first + j];
       entries = b_.symbols().Mul(entries, size);
-      const int32_t index = Index(index_place, indices, j, rank, Integer(arguments_.Argument(size)));
-      position =
-          position < 0
-              ? index
-              : scalars().Op(ScalarOp::kAdd, DType::kI64,
-                             scalars().Op(ScalarOp::kMul, DType::kI64, position, Integer(arguments_.Argument(size))),
-                             index);
+      const int32_t index = Index(index_place, indices, j, rank, scalars().Integer(arguments_.Argument(size)));
+      position = position < 0 ? index
+                              : scalars().Op(ScalarOp::kAdd, DType::kI64,
+                                             scalars().Op(ScalarOp::kMul, DType::kI64, position,
+                                                          scalars().Integer(arguments_.Argument(size))),
+                                             index);
     }
     Operand operand{place, data.dtype, data.dims, DataStrides(node_, place.strides, axes_, indices.dims.size()), true};
     const int32_t access = body_.AddOperand(std::move(operand));
-    const int32_t extent = Integer(arguments_.Argument(entries));
-    const int32_t stride = Integer(arguments_.Stride(place.strides[MovedAlong(data.dims, axes_).back()]));
+    const int32_t extent = scalars().Integer(arguments_.Argument(entries));
+    const int32_t stride = scalars().Integer(arguments_.Stride(place.strides[MovedAlong(data.dims, axes_).back()]));
     body_.Define(node_.outputs[0], scalars().Add({ScalarOp::kLoadAt, type, position, extent, stride, access}));
     return {};
   }
 
  private:
   ScalarBuilder& scalars() { return body_.scalars(); }
-
-  int32_t Integer(const ir::SpecInt& value) {
-    if (value.is_argument)
-      return scalars().Add({ScalarOp::kArgument, DType::kI64, -1, -1, -1, static_cast<int32_t>(value.value)});
-    return scalars().Add({ScalarOp::kConstant, DType::kI64, -1, -1, -1, 0, 0, value.value});
-  }
 
   // The j-th index of a position, counted from the front.
   int32_t Index(Place place, const GraphValue& indices, size_t j, size_t rank, int32_t size) {
@@ -149,10 +142,7 @@ class LookupBody {
   }
 
   int32_t Wrapped(int32_t access, int32_t size) {
-    const int32_t index = scalars().Load(DType::kI64, access);
-    const int32_t negative = scalars().Op(ScalarOp::kLess, DType::kBool, index, scalars().Number(DType::kI64, 0));
-    return scalars().Op(ScalarOp::kSelect, DType::kI64, negative,
-                        scalars().Op(ScalarOp::kAdd, DType::kI64, index, size), index);
+    return scalars().FromFront(scalars().Load(DType::kI64, access), size);
   }
 
   PlanBuilder& b_;

@@ -185,7 +185,7 @@ class RowStages {
                         scalars.Number(DType::kF32, 1.0 / static_cast<double>(count.value())));
     }
     if (count_argument_ < 0) count_argument_ = static_cast<int32_t>(arguments_.Argument(count).value);
-    const int32_t argument = scalars.Add({ir::ScalarOp::kArgument, DType::kI64, -1, -1, -1, count_argument_});
+    const int32_t argument = scalars.Integer(ir::SpecInt::Argument(count_argument_));
     return scalars.Op(ir::ScalarOp::kDiv, DType::kF32, sum, scalars.Op(ir::ScalarOp::kConvert, DType::kF32, argument));
   }
 

@@ -36,8 +36,7 @@ Status AddTrilu(GroupBody& body, const ir::Graph& graph, const GraphNode& node) 
   const auto rank = static_cast<size_t>(graph.value(node.outputs[0]).rank());
   const int32_t column = body.Position(rank - 1);
   const int32_t first =
-      scalars.Op(ScalarOp::kAdd, kIndex, body.Position(rank - 2),
-                 scalars.Add({ScalarOp::kConstant, kIndex, -1, -1, -1, 0, 0, *Diagonal(graph, node)}));
+      scalars.Op(ScalarOp::kAdd, kIndex, body.Position(rank - 2), scalars.Integer(*Diagonal(graph, node)));
   const bool upper = node.attributes.Int("upper", 1) != 0;
   const int32_t keeps = scalars.Op(ScalarOp::kLessEqual, DType::kBool, upper ? first : column, upper ? column : first);
   body.Define(node.outputs[0], scalars.Op(ScalarOp::kSelect, type, keeps, x, scalars.Number(type, 0)));
@@ -54,11 +53,7 @@ Status AddOneHot(PlanBuilder& b, GroupBody& body, KernelArguments& arguments, co
   std::vector<Dim> strides = place.strides;
   strides.insert(strides.begin() + static_cast<std::ptrdiff_t>(axis), Dim::Const(0));
   const int32_t index = scalars.Load(kIndex, body.AddOperand({place, indices.dtype, indices.dims, strides, true}));
-  const ir::SpecInt depth = arguments.Argument(out.dims[axis]);
-  const int32_t size = scalars.Add({ScalarOp::kArgument, kIndex, -1, -1, -1, static_cast<int32_t>(depth.value)});
-  const int32_t negative = scalars.Op(ScalarOp::kLess, DType::kBool, index, scalars.Number(kIndex, 0));
-  const int32_t hot =
-      scalars.Op(ScalarOp::kSelect, kIndex, negative, scalars.Op(ScalarOp::kAdd, kIndex, index, size), index);
+  const int32_t hot = scalars.FromFront(index, scalars.Integer(arguments.Argument(out.dims[axis])));
   ASSIGN_OR_RETURN(Place value, b.RowMajorPlace(node.inputs[2]));
   const DType type = ComputeType(out.dtype);
   int32_t off_on[2];
@@ -111,24 +106,24 @@ void AddArgReduction(GroupBody& body, const ir::Graph& graph, const GraphNode& n
     stages.push_back({Stage::Kind::kReduce, combine, of, Stage::Domain::kInner, {}});
     return s.Add({ScalarOp::kStageResult, result, -1, -1, -1, static_cast<int32_t>(stages.size()) - 1});
   };
-  const auto index = [&](int64_t value) { return s.Add({ScalarOp::kConstant, kIndex, -1, -1, -1, 0, 0, value}); };
-  const int32_t position = body.Position(axis), none = index(std::numeric_limits<int64_t>::max());
+  const int32_t position = body.Position(axis), none = s.Integer(std::numeric_limits<int64_t>::max());
   int32_t term = x, first_is_nan = -1;
   if (IsFloat(type)) {
     const double least = largest ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
     const int32_t nan = s.Op(ScalarOp::kIsNaN, DType::kBool, x);
     term = s.Op(ScalarOp::kSelect, type, nan, s.Number(type, least), x);
-    first_is_nan = s.Op(ScalarOp::kAnd, DType::kBool, nan, s.Op(ScalarOp::kEqual, DType::kBool, position, index(0)));
+    first_is_nan =
+        s.Op(ScalarOp::kAnd, DType::kBool, nan, s.Op(ScalarOp::kEqual, DType::kBool, position, s.Integer(0)));
   }
   const int32_t best = reduce(largest ? Combine::kMax : Combine::kMin, term, type);
   const int32_t is_best = s.Op(ScalarOp::kEqual, DType::kBool, x, best);
-  int32_t candidate = s.Op(ScalarOp::kSelect, kIndex, is_best, position, last ? index(-1) : none);
+  int32_t candidate = s.Op(ScalarOp::kSelect, kIndex, is_best, position, last ? s.Integer(-1) : none);
   if (first_is_nan >= 0)  // beyond every position for a largest one, and position 0 for a smallest one
-    candidate = s.Op(ScalarOp::kSelect, kIndex, first_is_nan, last ? none : index(0), candidate);
+    candidate = s.Op(ScalarOp::kSelect, kIndex, first_is_nan, last ? none : s.Integer(0), candidate);
   const int32_t found = reduce(last ? Combine::kMax : Combine::kMin, candidate, kIndex);
   const int32_t is_none = s.Op(ScalarOp::kEqual, DType::kBool, found, none);
-  const int32_t known = s.Op(ScalarOp::kMax, kIndex, found, index(0));  // an axis without entries has position 0
-  body.Define(node.outputs[0], s.Op(ScalarOp::kSelect, kIndex, is_none, index(0), known));
+  const int32_t known = s.Op(ScalarOp::kMax, kIndex, found, s.Integer(0));  // an axis without entries has position 0
+  body.Define(node.outputs[0], s.Op(ScalarOp::kSelect, kIndex, is_none, s.Integer(0), known));
 }
 
 }  // namespace kiln::lower

@@ -164,6 +164,20 @@ int32_t ScalarBuilder::Load(DType type, int32_t access) {
   return Add({ScalarOp::kLoad, type, -1, -1, -1, access});
 }
 
+int32_t ScalarBuilder::Integer(int64_t value) {
+  return Add({ScalarOp::kConstant, DType::kI64, -1, -1, -1, 0, 0, value});
+}
+
+int32_t ScalarBuilder::Integer(ir::SpecInt value) {
+  if (!value.is_argument) return Integer(value.value);
+  return Add({ScalarOp::kArgument, DType::kI64, -1, -1, -1, static_cast<int32_t>(value.value)});
+}
+
+int32_t ScalarBuilder::FromFront(int32_t index, int32_t size) {
+  const int32_t negative = Op(ScalarOp::kLess, DType::kBool, index, Integer(0));
+  return Op(ScalarOp::kSelect, DType::kI64, negative, Op(ScalarOp::kAdd, DType::kI64, index, size), index);
+}
+
 int32_t ScalarBuilder::Number(DType type, double value) {
   ScalarNode node{ScalarOp::kConstant, type};
   if (IsFloat(type)) {

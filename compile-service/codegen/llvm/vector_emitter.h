@@ -100,6 +100,10 @@ class VectorEmitter {
   llvm::Value* LoadRaw(DType storage, llvm::Value* address, const Active& active);
   void StoreRaw(llvm::Value* raw, DType storage, llvm::Value* address, const Active& active);
   llvm::Value* StrideIndices(llvm::Value* stride);
+  llvm::Value* Gather(DType storage, DType compute, llvm::Value* pointer, llvm::Value* offsets, const Active& active);
+  // Lane by lane, `offset_of(lane)` elements behind `pointer`.
+  llvm::Value* LoadLanes(DType storage, DType compute, llvm::Value* pointer, const Active& active,
+                         const std::function<llvm::Value*(llvm::Value* lane)>& offset_of);
   llvm::Value* HalfToFloat(llvm::Value* raw);
   llvm::Value* FloatToHalf(llvm::Value* value);
   llvm::Value* FloatToBFloat(llvm::Value* value);

@@ -95,19 +95,40 @@ Value* VectorEmitter::StrideIndices(Value* stride) {
 }
 
 Value* VectorEmitter::LoadStrided(DType storage, DType compute, Value* address, Value* stride, const Active& active) {
+  if (HasNativeGather(storage)) return Gather(storage, compute, address, StrideIndices(stride), active);
+  return LoadLanes(storage, compute, address, active, [&](Value* lane) { return builder_.CreateMul(stride, lane); });
+}
+
+Value* VectorEmitter::LoadIndexed(DType storage, DType compute, Value* pointer, Value* offsets, const Active& active) {
+  if (HasNativeGather(storage)) return Gather(storage, compute, pointer, offsets, active);
+  if (active.all())
+    return LoadLanes(storage, compute, pointer, active,
+                     [&](Value* lane) { return builder_.CreateExtractElement(offsets, lane); });
+  llvm::Type* i64 = builder_.getInt64Ty();
+  Value* places = StackSlot(i64);
+  builder_.CreateAlignedStore(offsets, places, llvm::Align(64));
+  return LoadLanes(storage, compute, pointer, active,
+                   [&](Value* lane) { return builder_.CreateLoad(i64, builder_.CreateGEP(i64, places, lane)); });
+}
+
+Value* VectorEmitter::Gather(DType storage, DType compute, Value* pointer, Value* offsets, const Active& active) {
   llvm::Type* element = StorageType(storage);
   auto* type = llvm::FixedVectorType::get(element, static_cast<unsigned>(lanes()));
-  const llvm::Align align(static_cast<uint64_t>(DTypeBytes(storage)));
-  if (HasNativeGather(storage)) {
-    Value* addresses = builder_.CreateGEP(element, address, StrideIndices(stride));
-    Value* mask = active.all() ? llvm::Constant::getAllOnesValue(VectorType(DType::kBool)) : active.mask;
-    Value* raw = builder_.CreateMaskedGather(type, addresses, align, mask, llvm::Constant::getNullValue(type));
-    return FromStorage(raw, storage, compute);
-  }
+  Value* addresses = builder_.CreateGEP(element, pointer, offsets);
+  Value* mask = active.all() ? llvm::Constant::getAllOnesValue(VectorType(DType::kBool)) : active.mask;
+  Value* raw = builder_.CreateMaskedGather(type, addresses, llvm::Align(static_cast<uint64_t>(DTypeBytes(storage))),
+                                           mask, llvm::Constant::getNullValue(type));
+  return FromStorage(raw, storage, compute);
+}
+
+Value* VectorEmitter::LoadLanes(DType storage, DType compute, Value* pointer, const Active& active,
+                                const std::function<Value*(Value* lane)>& offset_of) {
+  llvm::Type* element = StorageType(storage);
+  auto* type = llvm::FixedVectorType::get(element, static_cast<unsigned>(lanes()));
   if (active.all()) {
     Value* raw = llvm::PoisonValue::get(type);
     for (int i = 0; i < lanes(); ++i) {
-      Value* from = builder_.CreateGEP(element, address, builder_.CreateMul(stride, I64(i)));
+      Value* from = builder_.CreateGEP(element, pointer, offset_of(I64(i)));
       raw = builder_.CreateInsertElement(raw, builder_.CreateLoad(element, from), static_cast<uint64_t>(i));
     }
     return FromStorage(raw, storage, compute);
@@ -115,38 +136,7 @@ Value* VectorEmitter::LoadStrided(DType storage, DType compute, Value* address, 
   Value* slot = StackSlot(element);
   builder_.CreateAlignedStore(llvm::Constant::getNullValue(type), slot, llvm::Align(64));
   Loop(I64(0), active.count, 1, {}, [&](Value* i, const Values&) -> Values {
-    Value* from = builder_.CreateGEP(element, address, builder_.CreateMul(stride, i));
-    builder_.CreateStore(builder_.CreateLoad(element, from), builder_.CreateGEP(element, slot, i));
-    return {};
-  });
-  return FromStorage(builder_.CreateAlignedLoad(type, slot, llvm::Align(64)), storage, compute);
-}
-
-Value* VectorEmitter::LoadIndexed(DType storage, DType compute, Value* pointer, Value* offsets, const Active& active) {
-  llvm::Type* element = StorageType(storage);
-  auto* type = llvm::FixedVectorType::get(element, static_cast<unsigned>(lanes()));
-  const llvm::Align align(static_cast<uint64_t>(DTypeBytes(storage)));
-  if (HasNativeGather(storage)) {
-    Value* addresses = builder_.CreateGEP(element, pointer, offsets);
-    Value* mask = active.all() ? llvm::Constant::getAllOnesValue(VectorType(DType::kBool)) : active.mask;
-    Value* raw = builder_.CreateMaskedGather(type, addresses, align, mask, llvm::Constant::getNullValue(type));
-    return FromStorage(raw, storage, compute);
-  }
-  if (active.all()) {
-    Value* raw = llvm::PoisonValue::get(type);
-    for (int i = 0; i < lanes(); ++i) {
-      Value* from =
-          builder_.CreateGEP(element, pointer, builder_.CreateExtractElement(offsets, static_cast<uint64_t>(i)));
-      raw = builder_.CreateInsertElement(raw, builder_.CreateLoad(element, from), static_cast<uint64_t>(i));
-    }
-    return FromStorage(raw, storage, compute);
-  }
-  llvm::Type* i64 = builder_.getInt64Ty();
-  Value *slot = StackSlot(element), *places = StackSlot(i64);
-  builder_.CreateAlignedStore(llvm::Constant::getNullValue(type), slot, llvm::Align(64));
-  builder_.CreateAlignedStore(offsets, places, llvm::Align(64));
-  Loop(I64(0), active.count, 1, {}, [&](Value* i, const Values&) -> Values {
-    Value* from = builder_.CreateGEP(element, pointer, builder_.CreateLoad(i64, builder_.CreateGEP(i64, places, i)));
+    Value* from = builder_.CreateGEP(element, pointer, offset_of(i));
     builder_.CreateStore(builder_.CreateLoad(element, from), builder_.CreateGEP(element, slot, i));
     return {};
   });
