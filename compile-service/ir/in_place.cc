@@ -138,9 +138,10 @@ std::vector<InPlaceOperand> InPlaceOperands(const KernelSpec& spec) {
   return std::visit([](const auto& kernel) { return PairsOf(kernel); }, spec.kernel);
 }
 
-std::vector<InPlaceOperand> InPlaceAt(const KernelSpec& spec, std::span<const int64_t> dims) {
-  std::vector<InPlaceOperand> taken;
-  for (InPlaceOperand& pair : InPlaceOperands(spec)) {
+std::vector<InPlaceOperand> InPlaceAt(const KernelSpec& spec, std::span<const int64_t> dims, size_t first) {
+  std::vector<InPlaceOperand> taken, pairs = InPlaceOperands(spec);
+  if (!pairs.empty()) std::ranges::rotate(pairs, pairs.begin() + static_cast<std::ptrdiff_t>(first % pairs.size()));
+  for (InPlaceOperand& pair : pairs) {
     const bool free = std::ranges::none_of(
         taken, [&](const InPlaceOperand& other) { return other.stored == pair.stored || other.loaded == pair.loaded; });
     const bool equal = std::ranges::all_of(pair.equal_arguments, [&](const auto& arguments) {

@@ -32,7 +32,7 @@ struct InPlaceOperand {
 // Of a spec that VerifySpec accepts. A pointer may appear in several; a use takes every pointer at most once.
 std::vector<InPlaceOperand> InPlaceOperands(const KernelSpec& spec);
 
-// The operands that `dims` allow, every pointer at most once: the first ones in order.
-std::vector<InPlaceOperand> InPlaceAt(const KernelSpec& spec, std::span<const int64_t> dims);
+// The operands that `dims` allow, every pointer at most once: those that come first, counted round from pair `first`.
+std::vector<InPlaceOperand> InPlaceAt(const KernelSpec& spec, std::span<const int64_t> dims, size_t first = 0);
 
 }  // namespace kiln::ir

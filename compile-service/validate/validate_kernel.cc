@@ -167,7 +167,7 @@ struct Trial {
   const std::vector<int64_t>& dims;
   int64_t operations_max;
   bool special;
-  bool in_place;  // results lie where in_place.h says that they may
+  std::optional<size_t> in_place;  // results lie where in_place.h says that they may, from this pair on
   std::string name;
 };
 
@@ -192,7 +192,7 @@ class KernelTrials {
       expected.push_back(buffer.pointer(buffer.expected->data()));
       actual.push_back(buffer.actual == nullptr ? expected.back() : buffer.pointer(buffer.actual->data()));
     }
-    if (trial.in_place && !ShareMemories(dims, actual)) return false;
+    if (trial.in_place && !ShareMemories(dims, *trial.in_place, actual)) return false;
     const Parts parts =
         PartsOf(ir::RangeOf(spec_, dims, lanes_), UnitCost(spec_, dims, lanes_), trial.operations_max, random_);
     RETURN_IF_ERROR(Evaluate(expected, dims, parts, Leaning::kNone));
@@ -203,9 +203,9 @@ class KernelTrials {
   }
 
  private:
-  bool ShareMemories(std::span<const int64_t> dims, std::vector<void*>& actual) {
+  bool ShareMemories(std::span<const int64_t> dims, size_t first, std::vector<void*>& actual) {
     bool any = false;
-    for (const ir::InPlaceOperand& pair : ir::InPlaceAt(spec_, dims)) {
+    for (const ir::InPlaceOperand& pair : ir::InPlaceAt(spec_, dims, first)) {
       const auto from = static_cast<size_t>(pair.loaded), to = static_cast<size_t>(pair.stored);
       if (!ShareMemory(buffers_[from], buffers_[to])) continue;
       actual[from] = actual[to];
@@ -290,12 +290,15 @@ Result<uint32_t> ValidateKernel(const ir::KernelSpec& spec, std::span<const uint
     compared += ran ? 1 : 0;
     return {};
   };
-  const bool in_place = !ir::InPlaceOperands(spec).empty();
-  for (size_t t = 0; t < calls.size(); ++t) {
-    RETURN_IF_ERROR(run({calls[t], t == 0 ? kFirstTrialOperationsMax : kTrialOperationsMax, false, false, ""}, t));
-    if (in_place) RETURN_IF_ERROR(run({calls[t], kInPlaceOperationsMax, false, true, " in place"}, t));
+  for (size_t t = 0; t < calls.size(); ++t)
+    RETURN_IF_ERROR(run({calls[t], t == 0 ? kFirstTrialOperationsMax : kTrialOperationsMax, false, {}, ""}, t));
+  // Every call once more and every pair at least once, in turn.
+  const size_t pairs = ir::InPlaceOperands(spec).size();
+  for (size_t p = 0; pairs > 0 && !calls.empty() && p < std::max(pairs, calls.size()); ++p) {
+    const size_t t = p % calls.size();
+    RETURN_IF_ERROR(run({calls[t], kInPlaceOperationsMax, false, p, " in place"}, t));
   }
-  if (!calls.empty()) RETURN_IF_ERROR(run({calls[0], kTrialOperationsMax, true, false, " with special values"}, 0));
+  if (!calls.empty()) RETURN_IF_ERROR(run({calls[0], kTrialOperationsMax, true, {}, " with special values"}, 0));
   return compared;
 }
 
