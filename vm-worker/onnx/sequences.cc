@@ -23,6 +23,12 @@ Result<ValueList> MakeSequence(NodeContext& node, ValueList elements, DType dtyp
   return ValueList{node.b.AddSequence({std::move(elements), dtype})};
 }
 
+Status RequireAny(const ValueList& elements) {
+  if (!elements.empty()) return {};
+  return Fail(ErrorCode::kOutOfRange,
+              "the sequence is empty; where a loop fills it and reads it in a branch, it has to begin with an element");
+}
+
 Result<const ImportedSequence*> SequenceIn(const NodeContext& node, size_t i) {
   if (IsSequence(node.In(i))) return &node.b.Sequence(node.In(i));
   return Fail(ErrorCode::kMalformed, "input " + std::to_string(i) + " must be a sequence");
@@ -115,10 +121,7 @@ Result<ValueList> SequenceAtNode(NodeContext& node) {
   RETURN_IF_ERROR(RequireIntegers(node, 1));
   if (!AllKnown(node, *sequence, 1)) return OneOf(RunTimeAt(node.b, *sequence, node.In(1)));
   const ValueList& elements = sequence->elements;
-  if (elements.empty())
-    return Fail(
-        ErrorCode::kOutOfRange,
-        "the sequence is empty; where a loop fills it and reads it in a branch, it has to begin with an element");
+  RETURN_IF_ERROR(RequireAny(elements));
   ASSIGN_OR_RETURN(const size_t position, PositionIn(node, 1, elements.size(), elements.size() - 1, 0));
   return ValueList{elements[position]};
 }
@@ -144,10 +147,7 @@ Result<ValueList> SequenceEraseNode(NodeContext& node) {
   RETURN_IF_ERROR(RequireIntegers(node, 1));
   if (!AllKnown(node, *sequence, 1)) return OneOf(RunTimeErase(node.b, *sequence, node.In(1)));
   ValueList elements = sequence->elements;
-  if (elements.empty())
-    return Fail(
-        ErrorCode::kOutOfRange,
-        "the sequence is empty; where a loop fills it and reads it in a branch, it has to begin with an element");
+  RETURN_IF_ERROR(RequireAny(elements));
   ASSIGN_OR_RETURN(const size_t position,
                    PositionIn(node, 1, elements.size(), elements.size() - 1, elements.size() - 1));
   elements.erase(elements.begin() + static_cast<std::ptrdiff_t>(position));

@@ -1,5 +1,7 @@
 #include "tests/compile-service/lower/compiled_runner.h"
 
+#include <gtest/gtest.h>
+
 #include "compile-service/validate/validate_kernel.h"
 
 namespace kiln::testing {
@@ -32,6 +34,15 @@ std::function<SpecRunner(Target)> CompiledRunners() {
   return [runners = std::make_shared<std::map<Target, CompiledRunner>>()](Target target) {
     return runners->try_emplace(target, target).first->second.runner();
   };
+}
+
+lower::LoweredSegment CheckGenerated(const std::string& text, std::vector<std::vector<int64_t>> shapes) {
+  const auto runners = CompiledRunners();
+  const lower::LoweredSegment lowered = CheckSegment(
+      SegmentOf(text),
+      {.shapes = std::move(shapes), .targets = {Target::kX86V4, Target::kX86V3, Target::kX86V2}, .runner = runners});
+  EXPECT_EQ(lowered.coverage.reference_nodes, 0) << text << Describe(lowered);
+  return lowered;
 }
 
 }  // namespace kiln::testing

@@ -4,10 +4,11 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "compile-service/codegen/llvm/kernel_compiler.h"
-#include "tests/compile-service/lower/run_lowered.h"
+#include "tests/compile-service/lower/check_program.h"
 #include "tests/support/executable_memory.h"
 
 namespace kiln::testing {
@@ -30,5 +31,9 @@ class CompiledRunner {
 
 // A runner for every target that is asked for; they live as long as the function does.
 std::function<SpecRunner(Target)> CompiledRunners();
+
+// CheckSegment of the program's only segment with kernels of every rung of x86-64, none of its nodes being left to a
+// reference step.
+lower::LoweredSegment CheckGenerated(const std::string& text, std::vector<std::vector<int64_t>> shapes);
 
 }  // namespace kiln::testing

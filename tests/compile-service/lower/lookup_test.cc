@@ -24,17 +24,8 @@ int Checks(const Plan& plan) {
   }));
 }
 
-lower::LoweredSegment Check(const std::string& text, std::vector<std::vector<int64_t>> shapes) {
-  const auto runners = CompiledRunners();
-  const lower::LoweredSegment lowered = CheckSegment(
-      SegmentOf(text),
-      {.shapes = std::move(shapes), .targets = {Target::kX86V4, Target::kX86V3, Target::kX86V2}, .runner = runners});
-  EXPECT_EQ(lowered.coverage.reference_nodes, 0) << text << Describe(lowered);
-  return lowered;
-}
-
 TEST(Lookup, EmbeddingsAreAddedAndNormalisedAsTheyAreRead) {
-  const lower::LoweredSegment lowered = Check(R"(program "p" { symbol b in [1, 64]
+  const lower::LoweredSegment lowered = CheckGenerated(R"(program "p" { symbol b in [1, 64]
       symbol n in [1, 64]
       constant w : f32[9, 40] = splat 0.5
       constant t : f32[4, 40] = splat 0.25
@@ -47,18 +38,18 @@ TEST(Lookup, EmbeddingsAreAddedAndNormalisedAsTheyAreRead) {
         %c : f32[b, n, 40] = Gather(%t, %j)
         %s : f32[b, n, 40] = Add(%a, %c)
         %y : f32[b, n, 40] = LayerNormalization(%s, %g) {axis = -1} } })",
-                                              {{2, 5}, {1, 1}, {3, 17}});
+                                                       {{2, 5}, {1, 1}, {3, 17}});
   EXPECT_EQ(KernelSteps(lowered.plan), 1) << Describe(lowered);
   EXPECT_EQ(Checks(lowered.plan), 2) << Describe(lowered);
 }
 
 TEST(Lookup, OneCheckForTheSameIndicesAndSizes) {
-  const lower::LoweredSegment lowered = Check(R"(program "p" { symbol n in [4, 64]
+  const lower::LoweredSegment lowered = CheckGenerated(R"(program "p" { symbol n in [4, 64]
       func main(%x: f32[n, 6], %z: f32[n, 6], %i: i64[3]) -> (%y) {
         %a : f32[3, 6] = Gather(%x, %i)
         %c : f32[3, 6] = Gather(%z, %i)
         %y : f32[3, 6] = Mul(%a, %c) } })",
-                                              {{5}, {4}});
+                                                       {{5}, {4}});
   EXPECT_EQ(KernelSteps(lowered.plan), 1) << Describe(lowered);
   EXPECT_EQ(Checks(lowered.plan), 1) << Describe(lowered);
 }
@@ -69,15 +60,15 @@ TEST(Lookup, KnownIndicesAreCheckedWhereTheyAreKnown) {
       func main(%x: f32[n, 3]) -> (%y) {
         %i : i64[4] = Constant() {value = @i}
         %y : f32[4, 3] = Gather(%x, %i) } })";
-  EXPECT_EQ(Checks(Check(inside, {{6}, {9}}).plan), 0);
+  EXPECT_EQ(Checks(CheckGenerated(inside, {{6}, {9}}).plan), 0);
   std::string perhaps = inside;
   perhaps.replace(perhaps.find("[6, 64]"), 7, "[2, 64]");
-  EXPECT_EQ(Checks(Check(perhaps, {{7}, {9}}).plan), 1);
+  EXPECT_EQ(Checks(CheckGenerated(perhaps, {{7}, {9}}).plan), 1);
 }
 
 // An index that another node of the same shape computes: it is memory before anything is looked up.
 TEST(Lookup, ComputedIndicesAreStoredFirst) {
-  const lower::LoweredSegment lowered = Check(R"(program "p" { symbol n
+  const lower::LoweredSegment lowered = CheckGenerated(R"(program "p" { symbol n
       symbol m in [7, 64]
       func main(%x: f32[m], %i: i64[n], %k: f32[n]) -> (%y, %z) {
         %two : i64[n] = Add(%i, %i)
@@ -86,7 +77,7 @@ TEST(Lookup, ComputedIndicesAreStoredFirst) {
         %y : f32[n] = Add(%a, %k)
         %e : f32[n] = Cast(%d) {to = 1}
         %z : f32[n] = Add(%a, %e) } })",
-                                              {{5, 7}, {0, 9}, {33, 8}});
+                                                       {{5, 7}, {0, 9}, {33, 8}});
   EXPECT_EQ(KernelSteps(lowered.plan), 2) << Describe(lowered);
 }
 
@@ -127,7 +118,7 @@ TEST_P(Lookups, EveryDTypeAndLayout) {
     const DType indices = i % 2 == 0 ? DType::kI64 : DType::kI32;
     const std::string text = "program \"p\" { symbol n in [4, 64]\n symbol m in [4, 64]\n func main(" +
                              std::string(c.inputs) + ") -> (%y) { %y : " + c.out + " = " + c.node + " } }";
-    const lower::LoweredSegment lowered = Check(With(text, dtypes[i], indices), {{4, 5}, {19, 4}});
+    const lower::LoweredSegment lowered = CheckGenerated(With(text, dtypes[i], indices), {{4, 5}, {19, 4}});
     EXPECT_EQ(KernelSteps(lowered.plan), 1) << Describe(lowered);
   }
 }
@@ -143,7 +134,7 @@ TEST_P(Lookups, InTheMiddleOfAChain) {
                            " = Neg(%i)\n %g : " + c.out + " = " + node.substr(0, node.find("%x")) + "%s, %j" +
                            node.substr(node.find("%i") + 2) + "\n %r : " + c.out + " = Relu(%g)\n %y : " + c.out +
                            " = Sub(%r, %g) } }";
-  const lower::LoweredSegment lowered = Check(With(text, DType::kF32, DType::kI64), {{4, 5}, {19, 4}});
+  const lower::LoweredSegment lowered = CheckGenerated(With(text, DType::kF32, DType::kI64), {{4, 5}, {19, 4}});
   EXPECT_EQ(KernelSteps(lowered.plan), 3) << Describe(lowered);
 }
 

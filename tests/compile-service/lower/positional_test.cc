@@ -10,15 +10,6 @@
 namespace kiln::testing {
 namespace {
 
-lower::LoweredSegment Check(const std::string& text, std::vector<std::vector<int64_t>> shapes) {
-  const auto runners = CompiledRunners();
-  const lower::LoweredSegment lowered = CheckSegment(
-      SegmentOf(text),
-      {.shapes = std::move(shapes), .targets = {Target::kX86V4, Target::kX86V3, Target::kX86V2}, .runner = runners});
-  EXPECT_EQ(lowered.coverage.reference_nodes, 0) << text << Describe(lowered);
-  return lowered;
-}
-
 std::string Program(const std::string& inputs, const std::string& nodes, const std::string& constants = "") {
   return "program \"p\" { symbol n\n symbol m\n " + constants + " func main(" + inputs + ") -> (%y) {\n" + nodes +
          " } }";
@@ -28,24 +19,25 @@ TEST(Positional, Triangles) {
   for (const char* dtype : {"f32", "i64", "u8", "bool"}) {
     for (int upper : {0, 1}) {
       const std::string t = dtype;
-      Check(Program("%x: " + t + "[2, n, m]",
-                    "%y : " + t + "[2, n, m] = Trilu(%x) {upper = " + std::to_string(upper) + "}"),
-            {{4, 5}, {1, 33}, {7, 1}, {0, 3}});
+      CheckGenerated(Program("%x: " + t + "[2, n, m]",
+                             "%y : " + t + "[2, n, m] = Trilu(%x) {upper = " + std::to_string(upper) + "}"),
+                     {{4, 5}, {1, 33}, {7, 1}, {0, 3}});
     }
   }
   for (const char* k : {"-2", "3", "-9223372036854775807", "9223372036854775807"}) {
-    Check(Program("%x: f32[n, m]", "%k : i64[] = Constant() {value = @k}\n %y : f32[n, m] = Trilu(%x, %k)",
-                  std::string("constant k : i64[] = [") + k + "]\n"),
-          {{4, 5}, {9, 9}});
+    CheckGenerated(Program("%x: f32[n, m]", "%k : i64[] = Constant() {value = @k}\n %y : f32[n, m] = Trilu(%x, %k)",
+                           std::string("constant k : i64[] = [") + k + "]\n"),
+                   {{4, 5}, {9, 9}});
   }
 }
 
 // A mask that is made, cut and added in one kernel.
 TEST(Positional, ATriangleJoinsTheChainAroundIt) {
-  const lower::LoweredSegment lowered = Check(Program("%x: f32[n, m], %z: f32[n, m]", R"(%a : f32[n, m] = Sigmoid(%x)
+  const lower::LoweredSegment lowered =
+      CheckGenerated(Program("%x: f32[n, m], %z: f32[n, m]", R"(%a : f32[n, m] = Sigmoid(%x)
         %t : f32[n, m] = Trilu(%a) {upper = 0}
         %y : f32[n, m] = Add(%t, %z))"),
-                                              {{4, 5}, {1, 17}, {6, 6}});
+                     {{4, 5}, {1, 17}, {6, 6}});
   EXPECT_EQ(lowered.plan.steps.size(), 1u) << Describe(lowered);
 }
 
@@ -53,13 +45,16 @@ TEST(Positional, OneHotRowsOfAnyAxis) {
   const std::string depth = "constant d : i64[] = [3]\n constant v : f32[2] = [-1, 2.5]\n";
   const std::string operands = "%d : i64[] = Constant() {value = @d}\n %v : f32[2] = Constant() {value = @v}\n";
   // Indices are 0..3: one of them is beyond the depth, and negative ones count from the end.
-  Check(Program("%i: i64[n, m]", operands + "%y : f32[n, m, 3] = OneHot(%i, %d, %v)", depth), {{4, 5}, {1, 1}, {0, 2}});
-  Check(Program("%i: i32[n, m]",
-                operands + "%j : i32[n, m] = Neg(%i)\n %y : f32[n, 3, m] = OneHot(%j, %d, %v) {axis = 1}", depth),
-        {{4, 5}, {2, 40}});
-  Check(Program("%i: i64[n], %w: i64[2]",
-                "%d : i64[] = Constant() {value = @d}\n %y : i64[3, n] = OneHot(%i, %d, %w) {axis = 0}", depth),
-        {{5}, {33}});
+  CheckGenerated(Program("%i: i64[n, m]", operands + "%y : f32[n, m, 3] = OneHot(%i, %d, %v)", depth),
+                 {{4, 5}, {1, 1}, {0, 2}});
+  CheckGenerated(
+      Program("%i: i32[n, m]",
+              operands + "%j : i32[n, m] = Neg(%i)\n %y : f32[n, 3, m] = OneHot(%j, %d, %v) {axis = 1}", depth),
+      {{4, 5}, {2, 40}});
+  CheckGenerated(
+      Program("%i: i64[n], %w: i64[2]",
+              "%d : i64[] = Constant() {value = @d}\n %y : i64[3, n] = OneHot(%i, %d, %w) {axis = 0}", depth),
+      {{5}, {33}});
 }
 
 TEST(Positional, ArgReductionsOfEveryAxisAndDType) {
@@ -70,8 +65,9 @@ TEST(Positional, ArgReductionsOfEveryAxisAndDType) {
         const char* dims = a.find("keepdims = 0") != std::string::npos ? "[n, m]"
                            : a.find("axis = 0") != std::string::npos   ? "[1, m, 5]"
                                                                        : "[n, 1, 5]";
-        Check(Program("%x: " + t + "[n, m, 5]", std::string("%y : i64") + dims + " = " + op + "(%x) {" + a + "}"),
-              {{4, 3}, {1, 1}, {17, 40}});
+        CheckGenerated(
+            Program("%x: " + t + "[n, m, 5]", std::string("%y : i64") + dims + " = " + op + "(%x) {" + a + "}"),
+            {{4, 3}, {1, 1}, {17, 40}});
       }
     }
   }
@@ -79,12 +75,13 @@ TEST(Positional, ArgReductionsOfEveryAxisAndDType) {
 
 // The input is made by another kernel: both passes over it must see the same bits.
 TEST(Positional, WhatAnArgReductionReadsIsStoredFirst) {
-  const lower::LoweredSegment lowered = Check(Program("%x: f32[n, m], %z: f32[n, m]", R"(%p : f32[n, m] = Mul(%x, %z)
+  const lower::LoweredSegment lowered =
+      CheckGenerated(Program("%x: f32[n, m], %z: f32[n, m]", R"(%p : f32[n, m] = Mul(%x, %z)
         %s : f32[n, m] = Add(%p, %x)
         %i : i64[n, 1] = ArgMax(%s) {axis = 1}
         %f : f32[n, 1] = Cast(%i) {to = 1}
         %y : f32[n, m] = Add(%s, %f))"),
-                                              {{4, 5}, {1, 1}, {3, 70}});
+                     {{4, 5}, {1, 1}, {3, 70}});
   EXPECT_EQ(lowered.plan.steps.size(), 2u) << Describe(lowered);
 }
 

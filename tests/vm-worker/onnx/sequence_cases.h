@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,11 @@ struct SequenceCase {
 };
 
 std::vector<SequenceCase> SequenceCases();
+
+// Runs the case and compares bit for bit (whole numbers all of them, so that sums and products are exact), or what the
+// error says.
+using SequenceRunner = std::function<Result<std::vector<Tensor>>(std::span<const TensorRef>)>;
+void ExpectAnswers(const SequenceCase& test, const SequenceRunner& run);
 
 // Loop bodies: inputs i, go, s; outputs goes_on, the sequence `longer`.
 GraphProto LoopBody(const std::function<void(GraphProto&)>& nodes);
