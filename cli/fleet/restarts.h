@@ -1,7 +1,6 @@
 // When a service that ended by itself is started again: at once, then after ever longer pauses, and not for ever.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -12,14 +11,14 @@ class Restarts {
  public:
   static constexpr int kInARow = 5;
   static constexpr int64_t kStableNs = 60'000'000'000;  // one that ran for so long begins anew
-  static constexpr int64_t kFirstPauseNs = 1'000'000'000, kLongestPauseNs = 30'000'000'000;
+  static constexpr int64_t kFirstPauseNs = 1'000'000'000;  // then twice as long each time
 
   void OnStart(int64_t now_ns) { started_ns_ = now_ns; }
   // It ended, or could not be started. How long to wait before it is started again; nullopt: given up.
   std::optional<int64_t> OnEnd(int64_t now_ns) {
     if (now_ns - started_ns_ >= kStableNs) tries_ = 0;
     if (tries_ == kInARow) return std::nullopt;
-    const int64_t pause = tries_ == 0 ? 0 : std::min(kFirstPauseNs << (tries_ - 1), kLongestPauseNs);
+    const int64_t pause = tries_ == 0 ? 0 : kFirstPauseNs << (tries_ - 1);
     ++tries_;
     return pause;
   }

@@ -41,6 +41,45 @@ TEST(Loop, ZeroTripsGiveAnEmptyScan) {
   }
 }
 
+// The body's segment shows s0 inside and s1 outside. Where a memoised form answers, s0 has the value of some earlier
+// trip.
+TEST(Loop, SizesInsideASegmentSayNothingBehindItsMemoisedForm) {
+  const auto program = LoadText(R"(program "p" {
+    symbol n in [0, 64]
+    symbol m in [0, 64]
+    symbol k in [0, 64]
+    symbol lengths
+    symbol s0
+    symbol s1
+    symbol next
+    symbol last
+    symbol trips
+    constant zero : i64[1] = [0]
+    constant one : i64[1] = [1]
+    func main(%trips: i64[], %lengths: i64[lengths], %x: f32[n], %row: f32[m]) -> (%sums) {
+      %last : f32[last], %sums : f32[trips] = Loop(%trips, _, %x) body(%i: i64[], %go: bool[], %s: f32[k]) -> (%go, %next, %sum) {
+        %zero : i64[1] = Constant() {value = @zero}
+        %one : i64[1] = Constant() {value = @one}
+        %u : f32[s0] = Concat(%s, %s) {axis = 0}
+        %c : f32[2*s0] = Concat(%u, %u) {axis = 0}
+        %column : f32[2*s0, 1] = Unsqueeze(%c, %one)
+        %v : f32[2*s0, s1] = Mul(%column, %row)
+        %length : i64[] = Gather(%lengths, %i) {axis = 0}
+        %end : i64[1] = Unsqueeze(%length, %zero)
+        %next : f32[next] = Slice(%x, %zero, %end)
+        %sum : f32[] = ReduceSum(%v) {keepdims = 0}
+      }
+    }
+  })");
+  ASSERT_TRUE(program);
+  VmContext context;
+  const Tensor lengths = Ints({5}, {4, 8, 4, 8, 1}), x = Iota({8}), row = Iota({3});
+  const auto outputs = context.Run(*program, std::vector{Ints({}, {5}).ref, lengths.ref, x.ref, row.ref});
+  ASSERT_TRUE(outputs) << ToString(outputs.error());
+  EXPECT_EQ(Values((*outputs)[0].ref), (std::vector<float>{336, 72, 336, 72, 336}));
+  EXPECT_GT(context.stats().memo_hits, 0u);
+}
+
 TEST(Loop, EndsAtTheDeadline) {
   const auto program = LoadText(R"(program "p" {
     func main(%x: f32[4]) -> (%last) {

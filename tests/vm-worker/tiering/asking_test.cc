@@ -44,6 +44,18 @@ TEST(Asking, AnExactPlanIsAskedForAgainAfterEveryErrorThatPasses) {
   }
 }
 
+// An op may hold the plan for all shapes to fewer than the segment declares.
+TEST(Asking, AnExactPlanIsAskedForBesideAGeneralOneThatAnOpHoldsToFewerShapes) {
+  SteppedWorker worker;
+  worker.fleet.general_holds_for = SymbolGuard{1, 128, 1};
+  worker.Live(2'000);
+  worker.call_clock.reading_ns = 2'000'000;
+  worker.Live(120'000);
+  EXPECT_GE(ExactAsked(worker), 1u);
+  EXPECT_EQ(worker.Status().published.size(), 2u);
+  EXPECT_EQ(std::ranges::count(worker.fleet.compile_tiers, PlanTier::kGeneric), 1);
+}
+
 TEST(Asking, AnExactPlanThatLeftForWantOfMemoryComesBackWhenThereIsRoom) {
   MemoryBudget budget(int64_t{64} << 20);
   SteppedWorker worker(budget);

@@ -98,6 +98,7 @@ class FakeFleet final : public PlanServices {
       const SymbolGuard& asked = request.symbols.at(0);
       Plan plan = ReluPlan(asked.min, asked.max);
       plan.guard.symbols[0].divisor = asked.divisor;
+      if (request.tier == PlanTier::kGeneric && general_holds_for) plan.guard.symbols[0] = *general_holds_for;
       plan.tuned = request.tier == PlanTier::kTuned;
       CompileReply reply;
       reply.plan_key = ComputePlanKey(plan);
@@ -170,6 +171,7 @@ class FakeFleet final : public PlanServices {
   std::vector<PlanTier> compile_tiers;
   std::optional<SignPublicKey> revoked;
   std::optional<ErrorCode> compile_fails;
+  std::optional<SymbolGuard> general_holds_for;  // instead of what was asked for
   bool can_compile = true, down = false, hung = false, standing_down = false;
   int variants_asked = 0, compiles_asked = 0, fetches_asked = 0, logs_read = 0;
 
