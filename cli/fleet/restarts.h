@@ -10,7 +10,7 @@ namespace kiln::cli {
 class Restarts {
  public:
   static constexpr int kInARow = 5;
-  static constexpr int64_t kStableNs = 60'000'000'000;  // one that ran for so long begins anew
+  static constexpr int64_t kStableNs = 60'000'000'000;     // one that ran for so long begins anew
   static constexpr int64_t kFirstPauseNs = 1'000'000'000;  // then twice as long each time
 
   void OnStart(int64_t now_ns) { started_ns_ = now_ns; }
