@@ -353,6 +353,8 @@ class Verifier {
     if (c.conv) RETURN_IF_ERROR(CheckGeometry(*c.conv));
     if (c.conv && !c.k.is_argument && c.k.value % (int64_t{c.conv->kernel_h} * c.conv->kernel_w) != 0)
       return Invalid("k of a convolution is no multiple of the kernel's positions");
+    if (c.few_rows && (c.conv || !c.m.is_argument || c.b_layout == BLayout::kTurned))
+      return Invalid("code for few rows is for an m known at run time, no convolution and no turned B");
     if (!IsFloat(c.a.storage) || !IsFloat(c.b.storage)) RETURN_IF_ERROR(CheckBytes(c));
     if (c.zeros != -1) RETURN_IF_ERROR(CheckPointer(c.zeros));
     if (c.conv && c.zeros == -1 && (c.conv->pad_top != 0 || c.conv->pad_left != 0))

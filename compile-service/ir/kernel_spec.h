@@ -145,6 +145,7 @@ struct ContractionSpec {
   Access b;
   BLayout b_layout = BLayout::kPanels;
   Tile tile;
+  bool few_rows = false;         // m may be small, and gets code of its own then; changes no result but its rounding
   std::vector<Access> accesses;  // epilogue loads and stores
   ScalarProgram epilogue;        // kAccumulator is the sum
   std::vector<Store> stores;

@@ -113,8 +113,8 @@ struct Printer {
   }
 
   std::string operator()(const ContractionSpec& c) const {
-    std::string text = fmt::format("contraction batch {} m {} n {} k {} tile {}x{}\n", Text(c.batch), Text(c.m),
-                                   Text(c.n), Text(c.k), c.tile.mr, c.tile.nv);
+    std::string text = fmt::format("contraction batch {} m {}{} n {} k {} tile {}x{}\n", Text(c.batch), Text(c.m),
+                                   c.few_rows ? " (or few)" : "", Text(c.n), Text(c.k), c.tile.mr, c.tile.nv);
     text += fmt::format("  a: {}\n  b ({}): {}\n", Text(c.a), Text(c.b_layout), Text(c.b));
     if (c.conv) text += fmt::format("  convolution {} zeros {}\n", Text(*c.conv), c.zeros);
     return text + Lines(c.accesses, c.epilogue) + Lines(c.stores);
