@@ -154,7 +154,7 @@ int64_t RowsHint(PlanBuilder& b, std::span<const Dim> dims) {
 // What the tile is chosen for.
 int64_t LikelyRows(PlanBuilder& b, std::span<const Dim> dims) {
   const int64_t rows = RowsHint(b, dims);
-  return std::ranges::all_of(dims, &Dim::is_const) ? rows : std::max(rows, kUnknownRows);
+  return rows > kRowsConstantMax || std::ranges::all_of(dims, &Dim::is_const) ? rows : kUnknownRows;
 }
 
 bool IsOneMatrix(PlanBuilder& b, const std::vector<Dim>& dims) {

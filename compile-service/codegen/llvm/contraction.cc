@@ -194,7 +194,8 @@ Values ContractionEmitter::SumsOver(const TileRows& rows, Value* count, const st
     return kernel.Finish(sums);
   };
   if (is_streaming() && !is_turned()) return with(StreamingPrefetches());
-  if (!spec_.few_rows || !in_panels()) return with(many);
+  // What takes nothing from far away needs no other way with few rows.
+  if (!spec_.few_rows || many.empty()) return with(many);
   return e_.IfElse(
       b_.CreateICmpSLE(frame_.Int(spec_.m), e_.I64(kStreamingRows)), [&] { return with(StreamingPrefetches()); },
       [&] { return with(many); });
