@@ -155,8 +155,16 @@ class NestEvaluator {
           totals[i] = CombinedWith<T>(stage.combine, totals[i], values[i]);
       });
       T* out = columns_.result<T>(at);
-      for (size_t i = 0; i < static_cast<size_t>(n); ++i) out[i] = static_cast<T>(totals[i]);
+      for (size_t i = 0; i < static_cast<size_t>(n); ++i) out[i] = Finished<T>(stage.combine, totals[i]);
     });
+  }
+
+  template <class T>
+  T Finished(Combine combine, Total<T> total) {
+    if constexpr (std::is_floating_point_v<T>) {
+      if (combine == Combine::kSum) total = columns_.LeantSum(total);
+    }
+    return static_cast<T>(total);
   }
 
   // A stage of nests whose inner dim is reduced: one result per outer point.
@@ -185,7 +193,7 @@ class NestEvaluator {
           for (int64_t i = 0; i < n; ++i) total = CombinedWith<T>(stage.combine, total, values[i]);
         });
       });
-      std::fill_n(columns_.result<T>(at), kColumnLength, static_cast<T>(total));
+      std::fill_n(columns_.result<T>(at), kColumnLength, Finished<T>(stage.combine, total));
     });
   }
 

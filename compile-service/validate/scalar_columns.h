@@ -25,6 +25,11 @@ class ScalarColumns {
 
   // From now on, what the decisions are made on is leant first.
   void Lean(Leaning leaning, Decisions decisions);
+  // A finished sum, leant when the decisions are.
+  double LeantSum(double sum) {
+    if (leaning_ == Leaning::kNone) return sum;
+    return LeansUp() ? sum * (1 + kSumTolerance) : sum * (1 - kSumTolerance);
+  }
 
   // What `roots` need, in dependency order.
   std::vector<int32_t> OrderFor(std::span<const int32_t> roots) const;
