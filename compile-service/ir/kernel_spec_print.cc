@@ -105,6 +105,13 @@ struct Printer {
         text += fmt::format("  stage {}: {} of %{}\n", i, CombineName(stage.combine), stage.node);
         continue;
       }
+      if (stage.kind != Stage::Kind::kStore) {
+        text += stage.kind == Stage::Kind::kScatter
+                    ? fmt::format("  stage {}: scatter to the place of %{}\n", i, stage.node)
+                    : fmt::format("  stage {}: scan of %{} from {}\n", i, stage.node, CombineName(stage.combine));
+        text += Lines(stage.stores);
+        continue;
+      }
       static constexpr const char* kDomains[] = {"?", "row", "inner", "full"};
       text += fmt::format("  stage {}: store over {}\n", i, kDomains[static_cast<int>(stage.domain) & 3]);
       text += Lines(stage.stores);

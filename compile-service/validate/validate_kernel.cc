@@ -27,6 +27,7 @@ constexpr int64_t kInPlaceOperationsMax = 200'000;                     // the sa
 constexpr int kSampledParts = 3;
 // Products of a recurrence are evaluated faster than other arithmetic; its errors show after a few steps.
 constexpr int64_t kRecurrenceFactor = 8, kRecurrenceStepsMin = 5;
+constexpr int64_t kTurnsMin = 64;
 // Ways in which the reference is evaluated again where a kernel differs.
 constexpr Leaning kLeanings[] = {Leaning::kUp, Leaning::kDown, Leaning::kMixed, Leaning::kMixedToo};
 
@@ -157,10 +158,27 @@ bool ShareMemory(const TrialBuffer& operand, TrialBuffer& result) {
   return true;
 }
 
+// Reduce positions that are worked on one after the other are one unit of the range: fewer of them, when that is too
+// much for a trial.
+std::vector<int64_t> WithFewTurns(const ir::KernelSpec& spec, const ir::LoopNestSpec& nest, std::vector<int64_t> dims,
+                                  int lanes, int64_t operations) {
+  const bool ordered = std::ranges::any_of(nest.stages, [](const ir::Stage& stage) {
+    return stage.kind == ir::Stage::Kind::kScatter || stage.kind == ir::Stage::Kind::kScan;
+  });
+  for (const ir::SpecInt& extent : nest.reduce) {
+    if (!ordered || !extent.is_argument) continue;
+    int64_t& turns = dims[static_cast<size_t>(extent.value)];
+    const int64_t cost = UnitCost(spec, dims, lanes);
+    if (cost > operations) turns = std::max(std::min(turns, kTurnsMin), turns / (cost / operations + 1));
+  }
+  return dims;
+}
+
 // A recurrence too long for a trial is a recurrence of fewer steps.
 std::vector<int64_t> Affordable(const ir::KernelSpec& spec, std::vector<int64_t> dims, int lanes, int64_t operations) {
   const auto* nest = std::get_if<ir::LoopNestSpec>(&spec.kernel);
-  if (nest != nullptr && dims.size() == static_cast<size_t>(spec.dims)) return WithSmallTables(*nest, std::move(dims));
+  if (nest != nullptr && dims.size() == static_cast<size_t>(spec.dims))
+    return WithFewTurns(spec, *nest, WithSmallTables(*nest, std::move(dims)), lanes, operations);
   const auto* recurrent = std::get_if<ir::RecurrentSpec>(&spec.kernel);
   if (recurrent == nullptr || !recurrent->time.is_argument || dims.size() != static_cast<size_t>(spec.dims))
     return dims;

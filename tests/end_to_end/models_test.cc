@@ -72,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(
         ModelCase{"bert-qa-tf/TFBertForQuestionAnswering.onnx", 0, 0}, ModelCase{"gpt2-past/gpt2_past.onnx", 0, 1},
         ModelCase{"mnist/opt-mnist.onnx", 0, 0}, ModelCase{"super-resolution/pytorch_super_resolution.onnx", 0, 0},
         ModelCase{"mtcnn/pnet.onnx", 0, 0}, ModelCase{"mtcnn/rnet.onnx", 0, 1}, ModelCase{"mtcnn/onet.onnx", 0, 1},
-        ModelCase{"gtcrn/gtcrn.onnx", 0, 20}, ModelCase{"gtcrn/gtcrn_simple.onnx", 0, 18},
+        ModelCase{"gtcrn/gtcrn.onnx", 0, 2}, ModelCase{"gtcrn/gtcrn_simple.onnx", 0, 0},
         ModelCase{"pythainlp/thai2rom_encoder.onnx", 4, 4}, ModelCase{"pythainlp/thai2rom_decoder.onnx", 0, 0},
         ModelCase{"micro-kws/micro_kws_m_static_qoperator.onnx", 0, 0},
         ModelCase{"micro-kws/micro_kws_m_qdq.onnx", 0, 0}, ModelCase{"composed/ultraface_nms.onnx", 0, 0}),
