@@ -18,7 +18,9 @@ Result<ValueList> FlatSoftmax(NodeContext& node) {
   ASSIGN_OR_RETURN(const ValueId rows, node.b.EmitOne(TensorOp::kFlatten, {x}, std::move(split)));
   ASSIGN_OR_RETURN(const ValueId result, node.b.EmitOne(node.rule.op, {rows}, std::move(along)));
   ASSIGN_OR_RETURN(const ValueId shape, ShapeOf(node.b, x));
-  return node.b.Emit(TensorOp::kReshape, {result, shape});
+  Attributes zeros_are_sizes;
+  zeros_are_sizes.Set("allowzero", int64_t{1});
+  return node.b.Emit(TensorOp::kReshape, {result, shape}, std::move(zeros_are_sizes));
 }
 
 namespace {
