@@ -1,5 +1,6 @@
 // Composite ops in terms of views, element-wise ops, reductions and products, so that fusion sees one small language.
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <set>
 
@@ -270,13 +271,24 @@ class Decomposer {
     return 0;
   }
 
+  // Whether scales, where given, are whole for all axes: a result may be a multiple of the input by rounding alone.
+  bool ScalesAreWhole(const GraphNode& node) {
+    if (node.attributes.Text("keep_aspect_ratio_policy", "stretch") != "stretch") return false;
+    if (Has(node, 3) && !graph_.symbols.ProvenEqual(DimsOf(node.inputs[3])[0], Dim::Const(0))) return true;
+    if (!Has(node, 2)) return false;
+    const ir::GraphValue& scales = graph_.value(node.inputs[2]);
+    if (scales.origin != ir::Origin::kImmediate || scales.dtype != DType::kF32) return false;
+    const Tensor& tensor = graph_.immediates[static_cast<size_t>(scales.index)];
+    return std::ranges::all_of(tensor.values<float>(), [](float scale) { return scale == std::floor(scale); });
+  }
+
   // Nearest upsampling by whole factors repeats elements.
   bool Resize(const GraphNode& node) {
     const std::string_view coordinates = node.attributes.Text("coordinate_transformation_mode", "half_pixel");
     const std::string_view nearest = node.attributes.Text("nearest_mode", "round_prefer_floor");
-    const bool repeats = (coordinates == "asymmetric" && nearest == "floor") ||
+    const bool repeats = (coordinates == "asymmetric" && (nearest == "floor" || nearest == "ceil_when_shrinking")) ||
                          (coordinates == "half_pixel" && nearest == "round_prefer_floor");
-    if (node.attributes.Text("mode", "nearest") != "nearest" || !repeats) return false;
+    if (node.attributes.Text("mode", "nearest") != "nearest" || !repeats || !ScalesAreWhole(node)) return false;
     const std::vector<Dim> in = DimsOf(node.inputs[0]), out = DimsOf(Out(node));
     std::vector<Dim> split, repeated;
     for (size_t i = 0; i < in.size(); ++i) {

@@ -228,9 +228,10 @@ std::string OnnxPage(const std::string& case_file) {
          "with them.\n"
          "Models may also use functions of their own, which are inlined. Not supported, with an error that names the "
          "node: strings,\n"
-         "training, ai.onnx.ml, image decoding, element types below 8 bits and of 8-bit floats, sequences as inputs or "
-         "outputs of a\n"
-         "model. A sequence whose length only running tells holds tensors of one rank that differ along one axis at "
+         "training, ai.onnx.ml, image decoding, operators that draw random numbers (Random*, Bernoulli, Multinomial), "
+         "MaxRoiPool,\n"
+         "element types below 8 bits and of 8-bit floats, sequences as inputs or outputs of a model. A sequence whose "
+         "length only running tells holds tensors of one rank that differ along one axis at "
          "most; one whose\n"
          "length is known holds any. Initialisers that a model of format version 4 or later also lists as inputs are "
          "constants, which\n"
@@ -244,7 +245,14 @@ std::string OnnxPage(const std::string& case_file) {
          "call where no kernel is generated. *CPU kernel*: the compile service generates one, tried for x86-64-v4. "
          "Views cost nothing where\n"
          "strides allow. There is no GPU target. Extremes: a NaN wins in Min, Max, ReduceMin and ReduceMax, as in "
-         "NumPy.\n\n" +
+         "NumPy.\n"
+         "Where the format leaves open how Resize makes integers of interpolated values: over all axes in floating "
+         "point, "
+         "then once,\n"
+         "saturating; `linear` cuts off, as onnxruntime does, `cubic` and antialiased results go to the nearest "
+         "integer, "
+         "halves to the\n"
+         "even one, as the format's reference implementation does. Positions are computed in f32.\n\n" +
          OpTable(Measure(case_file));
 }
 

@@ -28,6 +28,10 @@ class Chain {
   ValueId Reshape(ValueId value, std::vector<int64_t> shape) {
     return Do(TensorOp::kReshape, {value, Ints(std::move(shape))});
   }
+  // To dims that a vector holds. A 0 is a size; in literal shapes, above, it is the size that the value has there.
+  ValueId ReshapeTo(ValueId value, ValueId dims) {
+    return Do(TensorOp::kReshape, {value, dims}, "allowzero", int64_t{1});
+  }
   ValueId Transpose(ValueId value, std::vector<int64_t> perm) {
     return Do(TensorOp::kTranspose, {value}, "perm", std::move(perm));
   }

@@ -11,6 +11,14 @@ namespace {
 constexpr int64_t kToTheEnd = std::numeric_limits<int64_t>::max();
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 
+// [batch, length, heads * size] as [batch, length, heads, size]. The sizes are computed: no -1 can stand for one beside
+// a batch or length of 0.
+ValueId SplitHeads(Chain& c, ValueId value, int64_t heads) {
+  const ValueId count = c.Ints({heads});
+  const ValueId size = c.Div(c.Dim(value, 2), count);
+  return c.ReshapeTo(value, c.Concat({c.Dim(value, 0), c.Dim(value, 1), count, size}, 0));
+}
+
 // [batch, length, heads * size] or [batch, heads, length, size], as the latter.
 Result<ValueId> ByHeads(NodeContext& node, Chain& chain, ValueId value, std::string_view heads_attribute) {
   const int rank = node.RankOf(value);
@@ -20,7 +28,7 @@ Result<ValueId> ByHeads(NodeContext& node, Chain& chain, ValueId value, std::str
     return Fail(ErrorCode::kUnsupported,
                 "inputs must have a known rank of 4, or of 3 with " + std::string(heads_attribute));
   }
-  return chain.Transpose(chain.Reshape(value, {0, 0, heads, -1}), {0, 2, 1, 3});
+  return chain.Transpose(SplitHeads(chain, value, heads), {0, 2, 1, 3});
 }
 
 // Each key and value head serves a group of query heads: repeated, so that head counts agree.
@@ -29,8 +37,7 @@ ValueId PerQueryHead(Chain& c, ValueId value, ValueId query) {
   const ValueId group = c.Div(c.Dim(query, 1), heads);
   const ValueId wide = c.Concat({c.Dim(value, 0), heads, group, c.Dim(value, 2), c.Dim(value, 3)}, 0);
   const ValueId spread = c.Do(TensorOp::kExpand, {c.Unsqueeze(value, {2}), wide});
-  return c.Do(TensorOp::kReshape,
-              {spread, c.Concat({c.Dim(value, 0), c.Dim(query, 1), c.Dim(value, 2), c.Dim(value, 3)}, 0)});
+  return c.ReshapeTo(spread, c.Concat({c.Dim(value, 0), c.Dim(query, 1), c.Dim(value, 2), c.Dim(value, 3)}, 0));
 }
 
 // The sum of mask, causal bound and padding as a bias on the scores, or kNoValue where nothing is masked.
@@ -138,7 +145,10 @@ Result<ValueList> AttentionNode(NodeContext& node) {
   }
   stages.push_back(weights);
   ValueId y = c.Do(TensorOp::kMatMul, {weights, PerQueryHead(c, values, query)});
-  if (node.RankOf(node.In(0)) == 3) y = c.Reshape(c.Transpose(y, {0, 2, 1, 3}), {0, 0, -1});
+  if (node.RankOf(node.In(0)) == 3) {
+    const ValueId width = c.Mul(c.Dim(y, 1), c.Dim(y, 3));
+    y = c.ReshapeTo(c.Transpose(y, {0, 2, 1, 3}), c.Concat({c.Dim(y, 0), c.Dim(y, 2), width}, 0));
+  }
   const int64_t mode = node.attributes.Int("qk_matmul_output_mode", 0);
   if (mode < 0 || mode > 3) return Fail(ErrorCode::kMalformed, "qk_matmul_output_mode is " + std::to_string(mode));
   outputs[0] = y;
@@ -156,7 +166,7 @@ Result<ValueList> RotaryEmbeddingNode(NodeContext& node) {
     return Fail(ErrorCode::kUnsupported, "x must have a known rank of 4, or of 3 with num_heads");
   }
   // [batch, length, heads, size]
-  const ValueId x = rank == 4 ? c.Transpose(node.In(0), {0, 2, 1, 3}) : c.Reshape(node.In(0), {0, 0, heads, -1});
+  const ValueId x = rank == 4 ? c.Transpose(node.In(0), {0, 2, 1, 3}) : SplitHeads(c, node.In(0), heads);
   const int64_t dim = node.attributes.Int("rotary_embedding_dim", 0);
   const ValueId turned = dim > 0 ? c.Slice(x, 3, 0, dim) : x;
   const auto angles = [&](size_t i) {
@@ -182,11 +192,11 @@ Result<ValueList> RotaryEmbeddingNode(NodeContext& node) {
   }
   const ValueId real = c.Sub(c.Mul(cosine, first), c.Mul(sine, second));
   const ValueId imaginary = c.Add(c.Mul(sine, first), c.Mul(cosine, second));
-  ValueId result = interleaved
-                       ? c.Reshape(c.Concat({c.Unsqueeze(real, {4}), c.Unsqueeze(imaginary, {4})}, 4), {0, 0, 0, -1})
-                       : c.Concat({real, imaginary}, 3);
+  ValueId result =
+      interleaved ? c.ReshapeTo(c.Concat({c.Unsqueeze(real, {4}), c.Unsqueeze(imaginary, {4})}, 4), c.Shape(turned))
+                  : c.Concat({real, imaginary}, 3);
   if (dim > 0) result = c.Concat({result, c.Slice(x, 3, dim, kToTheEnd)}, 3);
-  result = rank == 4 ? c.Transpose(result, {0, 2, 1, 3}) : c.Do(TensorOp::kReshape, {result, c.Shape(node.In(0))});
+  result = rank == 4 ? c.Transpose(result, {0, 2, 1, 3}) : c.ReshapeTo(result, c.Shape(node.In(0)));
   return c.Done({result});
 }
 

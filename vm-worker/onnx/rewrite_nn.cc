@@ -18,7 +18,9 @@ Result<ValueList> FlatSoftmax(NodeContext& node) {
   ASSIGN_OR_RETURN(const ValueId rows, node.b.EmitOne(TensorOp::kFlatten, {x}, std::move(split)));
   ASSIGN_OR_RETURN(const ValueId result, node.b.EmitOne(node.rule.op, {rows}, std::move(along)));
   ASSIGN_OR_RETURN(const ValueId shape, ShapeOf(node.b, x));
-  return node.b.Emit(TensorOp::kReshape, {result, shape});
+  Attributes zeros_are_sizes;
+  zeros_are_sizes.Set("allowzero", int64_t{1});
+  return node.b.Emit(TensorOp::kReshape, {result, shape}, std::move(zeros_are_sizes));
 }
 
 namespace {
@@ -99,15 +101,15 @@ Result<ValueList> GroupNormalizationPerGroup(NodeContext& node) {
   return b.Emit(TensorOp::kGroupNormalization, std::move(inputs), std::move(attributes));
 }
 
-// Operator set 10 has x and scales, and samples asymmetrically; later ones have x, roi, scales, sizes, of which an
-// empty tensor means absent.
+// Operator set 10 has x and scales and samples asymmetrically; nearest takes the position below, or where an axis
+// shrinks the one above. Later ones have x, roi, scales, sizes, of which an empty tensor means absent.
 Result<ValueList> ResizeNode(NodeContext& node) {
   RETURN_IF_ERROR(node.Require(1));
   ASSIGN_OR_RETURN(Attributes attributes, node.Translated());
   if (node.opset < 11) {
     RETURN_IF_ERROR(node.Require(2));
     attributes.Set("coordinate_transformation_mode", "asymmetric");
-    attributes.Set("nearest_mode", "floor");
+    attributes.Set("nearest_mode", "ceil_when_shrinking");
     return node.b.Emit(TensorOp::kResize, {node.In(0), kNoValue, node.In(1)}, std::move(attributes));
   }
   ValueList inputs = node.inputs;
@@ -123,25 +125,51 @@ Result<ValueList> ResizeNode(NodeContext& node) {
   return node.b.Emit(TensorOp::kResize, std::move(inputs), std::move(attributes));
 }
 
+namespace {
+
+// Operator set 1 scales height and width of images, sets 7 and 8 have all scales in an attribute; later ones an input.
+Result<ValueId> UpsampleScales(NodeContext& node) {
+  if (node.opset >= 9) return node.In(1);
+  std::vector<float> factors;
+  if (node.opset < 7) {
+    for (const char* name : {"height_scale", "width_scale"}) {
+      if (!node.attributes.Has(name)) {
+        return Fail(ErrorCode::kMalformed, "Upsample needs the attribute " + std::string(name));
+      }
+    }
+    factors = {1, 1, static_cast<float>(node.attributes.Float("height_scale", 1)),
+               static_cast<float>(node.attributes.Float("width_scale", 1))};
+  } else {
+    ASSIGN_OR_RETURN(const Attributes all, node.Translated());
+    for (const double factor : all.Floats("scales")) factors.push_back(static_cast<float>(factor));
+    if (factors.empty()) return Fail(ErrorCode::kMalformed, "Upsample needs the attribute scales");
+  }
+  return node.b.EmitConstant(
+      Tensor::Of<float>(DType::kF32, Dims{static_cast<int64_t>(factors.size())}, std::span<const float>(factors)));
+}
+
+}  // namespace
+
 Result<ValueList> UpsampleNode(NodeContext& node) {
   RETURN_IF_ERROR(node.Require(node.opset < 9 ? 1 : 2));
+  const std::string mode = node.attributes.Text("mode", "nearest");
   Attributes attributes;
-  attributes.Set("mode", node.attributes.Text("mode", "nearest"));
+  attributes.Set("mode", mode == "bilinear" ? std::string("linear") : mode);
   attributes.Set("coordinate_transformation_mode", "asymmetric");
   attributes.Set("nearest_mode", "floor");
-  ValueId scales = node.In(1);
-  if (node.opset < 9) {
-    ASSIGN_OR_RETURN(const Attributes all, node.Translated());
-    std::vector<float> factors;
-    for (double factor : all.Floats("scales")) factors.push_back(static_cast<float>(factor));
-    if (factors.empty()) return Fail(ErrorCode::kMalformed, "Upsample needs the attribute scales");
-    scales = node.b.EmitConstant(
-        Tensor::Of<float>(DType::kF32, Dims{static_cast<int64_t>(factors.size())}, std::span<const float>(factors)));
+  ASSIGN_OR_RETURN(const ValueId scales, UpsampleScales(node));
+  const Tensor* known = node.b.ConstantTensor(scales);
+  if (known != nullptr && known->dtype() == DType::kF32) {
+    for (const float scale : known->values<float>()) {
+      if (!(scale >= 1)) {
+        return Fail(ErrorCode::kMalformed,
+                    "Upsample has the scale " + std::to_string(scale) + "; they are 1 or larger (Resize also shrinks)");
+      }
+    }
   }
   return node.b.Emit(TensorOp::kResize, {node.In(0), kNoValue, scales}, std::move(attributes));
 }
 
-// x * sigmoid(alpha * x)
 namespace {
 
 // x · sigmoid(alpha x).

@@ -75,7 +75,7 @@ class LinearAttention {
     state_shape_ = c_.Concat({batch_, c_.Ints({heads_}), key_size_, value_size_}, 0);
     ASSIGN_OR_RETURN(const ValueList results, EmitScan());
     const ValueId out_shape = c_.Concat({batch_, time_, c_.Mul(value_size_, c_.Ints({q_heads_}))}, 0);
-    const ValueId out = c_.Do(TensorOp::kReshape, {results[1], out_shape});
+    const ValueId out = c_.ReshapeTo(results[1], out_shape);
     const DType state_type = node_.DTypeOf(node_.In(node_.Has(3) ? 3 : 0));
     return c_.Done({c_.Cast(out, node_.DTypeOf(query)), c_.Cast(results[0], state_type)});
   }
@@ -87,14 +87,13 @@ class LinearAttention {
   // [batch, time, n × size] as [batch, time, n, size] in f32, sizes as the query has them.
   ValueId ByHeads(size_t input, ValueId heads, ValueId size) {
     const ValueId shape = c_.Concat({batch_, time_, heads, size}, 0);
-    return c_.Cast(c_.Do(TensorOp::kReshape, {node_.In(input), shape}), DType::kF32);
+    return c_.Cast(c_.ReshapeTo(node_.In(input), shape), DType::kF32);
   }
 
   Result<ValueList> EmitScan() {
     const ValueId heads = c_.Ints({heads_});
     const ValueId zeros = c_.Do(TensorOp::kConstantOfShape, {state_shape_});
-    const ValueId past =
-        node_.Has(3) ? c_.Cast(c_.Do(TensorOp::kReshape, {node_.In(3), state_shape_}), DType::kF32) : zeros;
+    const ValueId past = node_.Has(3) ? c_.Cast(c_.ReshapeTo(node_.In(3), state_shape_), DType::kF32) : zeros;
     // Query heads that share a key head lie side by side: [batch, time, heads, group × key size].
     const ValueId group_size = c_.Mul(key_size_, c_.Ints({q_heads_ / heads_}));
     ValueList inputs = {past, ByHeads(0, heads, group_size), ByHeads(1, heads, key_size_),
@@ -141,10 +140,10 @@ class LinearAttention {
       write = c_.Mul(in.back(), c_.Sub(write, c_.Squeeze(read, {2})));
     }
     state = c_.Add(state, c_.Mul(key, c_.Unsqueeze(write, {2})));
-    state = c_.Do(TensorOp::kReshape, {state, state_shape_});
+    state = c_.ReshapeTo(state, state_shape_);
     const ValueId heads = c_.Ints({heads_});
     const ValueId query_shape = c_.Concat({batch_, heads, c_.Ints({q_heads_ / heads_}), key_size_}, 0);
-    const ValueId rows = c_.Do(TensorOp::kMatMul, {c_.Do(TensorOp::kReshape, {in[1], query_shape}), state});
+    const ValueId rows = c_.Do(TensorOp::kMatMul, {c_.ReshapeTo(in[1], query_shape), state});
     return {state, c_.Mul(rows, Scale())};
   }
 

@@ -65,7 +65,7 @@ class Steps : public Chain {
     if (b_.symbols().Bounds(b_.Desc(counted).dims->front()).min >= 1) return value;
     const ValueId rows = Rows(value, ZeroIfAny(counted), Ints({kToTheEnd}));
     // All of it, which the Slice's shape does not tell.
-    return Do(TensorOp::kReshape, {rows, Vector(DimsOf(value))}, "allowzero", int64_t{1});
+    return ReshapeTo(rows, Vector(DimsOf(value)));
   }
   ValueId Offsets(ValueId sizes) {
     Attributes exclusive;
@@ -128,8 +128,7 @@ ValueList JoinedOfStacked(ProgramBuilder& b, Steps& steps, const RunTimeSequence
   for (size_t d = 1; d < dims.size(); ++d) {
     if (static_cast<int>(d) - 1 != form.open) joined.push_back(dims[d]);
   }
-  const ValueId data = steps.Do(TensorOp::kReshape, {steps.Transpose(sequence.data, perm), steps.Vector(joined)},
-                                "allowzero", int64_t{1});
+  const ValueId data = steps.ReshapeTo(steps.Transpose(sequence.data, perm), steps.Vector(joined));
   return {data, steps.Do(TensorOp::kExpand, {steps.Vector({size}), steps.Vector({dims[0]})})};
 }
 
@@ -249,8 +248,7 @@ RunTimeSequence Stacked(Steps& steps, const RunTimeSequence& held) {
   const ValueId sizes = steps.NotEmpty(held.sizes);
   const ValueId most = steps.Reduce(TensorOp::kReduceMax, sizes, {0}, true);
   const ValueId shape = steps.Concat({steps.DimVector(sizes, 0), most}, 0);
-  const ValueId rows =
-      steps.Do(TensorOp::kReshape, {steps.Count(steps.ScalarDim(held.data, 0)), shape}, "allowzero", int64_t{1});
+  const ValueId rows = steps.ReshapeTo(steps.Count(steps.ScalarDim(held.data, 0)), shape);
   const ValueId stacked = steps.Gather(held.data, rows);  // length, size, the others
   std::vector<int64_t> perm = {0};
   if (stacked != kNoValue) {
@@ -359,7 +357,7 @@ Result<ValueId> RunTimeConcat(ProgramBuilder& b, const ImportedSequence& sequenc
   const auto merged = dims.begin() + axis;
   *merged = b.symbols().Mul(*merged, *(merged + 1));
   dims.erase(merged + 1);
-  return steps.Finish(steps.Do(TensorOp::kReshape, {placed, steps.Vector(std::move(dims))}, "allowzero", int64_t{1}));
+  return steps.Finish(steps.ReshapeTo(placed, steps.Vector(std::move(dims))));
 }
 
 namespace {
@@ -387,7 +385,7 @@ ValueId Covered(Steps& steps, ValueId rows, ValueId sizes) {
   for (ValueId vector : {small, steps.Do(TensorOp::kAbs, {small})}) {
     const ValueId total =
         steps.Do(TensorOp::kMax, {steps.Reduce(TensorOp::kReduceSum, vector, {0}, true), steps.Ints({0})});
-    numbers = steps.Do(TensorOp::kReshape, {numbers, total}, "allowzero", int64_t{1});
+    numbers = steps.ReshapeTo(numbers, total);
   }
   const ValueId zero = steps.Reduce(TensorOp::kReduceMin, steps.Concat({numbers, steps.Ints({0})}, 0), {0}, true);
   return steps.Rows(rows, zero, steps.Ints({kToTheEnd}));

@@ -336,7 +336,7 @@ Result<MappedInputs> InputsToMap(NodeContext& node) {
       mapped.trips = length;
     }
     // A Reshape fails where another sequence is longer or shorter.
-    mapped.positions.back() = chain.Do(TensorOp::kReshape, {chain.Count(length), first}, "allowzero", int64_t{1});
+    mapped.positions.back() = chain.ReshapeTo(chain.Count(length), first);
   }
   RETURN_IF_ERROR(chain.Done({}));
   return mapped;

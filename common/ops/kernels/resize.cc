@@ -1,4 +1,5 @@
-// Resize: separable interpolation, one axis after another, or nearest by lookup.
+// Resize: separable interpolation, one axis after another, or nearest by lookup. Positions are computed in float, as
+// the format's scales are: nearest modes and whole results of integers jump with the last bit of a position.
 #include <algorithm>
 #include <array>
 
@@ -18,8 +19,9 @@ enum class Coordinates : uint8_t {
   kAlignCorners,
   kAsymmetric,
   kCropAndResize,
+  kTfHalfPixelForNn,
 };
-enum class Rounding : uint8_t { kRoundPreferFloor, kRoundPreferCeil, kFloor, kCeil };
+enum class Rounding : uint8_t { kRoundPreferFloor, kRoundPreferCeil, kFloor, kCeil, kCeilWhenShrinking };
 
 struct ResizeRules {
   ResizeMode mode;
@@ -43,18 +45,20 @@ Result<E> Choose(const KernelCall& call, const char* attribute,
 Result<ResizeRules> ReadRules(const KernelCall& call) {
   static constexpr std::array<std::pair<std::string_view, ResizeMode>, 3> kModes{
       {{"nearest", ResizeMode::kNearest}, {"linear", ResizeMode::kLinear}, {"cubic", ResizeMode::kCubic}}};
-  static constexpr std::array<std::pair<std::string_view, Coordinates>, 6> kCoordinates{
+  static constexpr std::array<std::pair<std::string_view, Coordinates>, 7> kCoordinates{
       {{"half_pixel", Coordinates::kHalfPixel},
        {"half_pixel_symmetric", Coordinates::kHalfPixelSymmetric},
        {"pytorch_half_pixel", Coordinates::kPytorchHalfPixel},
        {"align_corners", Coordinates::kAlignCorners},
        {"asymmetric", Coordinates::kAsymmetric},
-       {"tf_crop_and_resize", Coordinates::kCropAndResize}}};
-  static constexpr std::array<std::pair<std::string_view, Rounding>, 4> kRoundings{
+       {"tf_crop_and_resize", Coordinates::kCropAndResize},
+       {"tf_half_pixel_for_nn", Coordinates::kTfHalfPixelForNn}}};
+  static constexpr std::array<std::pair<std::string_view, Rounding>, 5> kRoundings{
       {{"round_prefer_floor", Rounding::kRoundPreferFloor},
        {"round_prefer_ceil", Rounding::kRoundPreferCeil},
        {"floor", Rounding::kFloor},
-       {"ceil", Rounding::kCeil}}};
+       {"ceil", Rounding::kCeil},
+       {"ceil_when_shrinking", Rounding::kCeilWhenShrinking}}};
   ResizeRules rules{};
   ASSIGN_OR_RETURN(rules.mode, Choose(call, "mode", kModes));
   ASSIGN_OR_RETURN(rules.coordinates, Choose(call, "coordinate_transformation_mode", kCoordinates));
@@ -68,38 +72,40 @@ Result<ResizeRules> ReadRules(const KernelCall& call) {
 
 struct ResizeAxis {
   int64_t in = 1, out = 1;
-  double scale = 1;
-  double roi_begin = 0, roi_end = 1;
+  float scale = 1;
+  float roi_begin = 0, roi_end = 1;
 };
 
 // Position in the input that output `at` shows.
-double SourcePosition(const ResizeRules& rules, const ResizeAxis& axis, int64_t at) {
-  const double x = static_cast<double>(at);
-  const double in = static_cast<double>(axis.in);
-  const double out = static_cast<double>(axis.out);
+float SourcePosition(const ResizeRules& rules, const ResizeAxis& axis, int64_t at) {
+  const float x = static_cast<float>(at);
+  const float in = static_cast<float>(axis.in);
+  const float out = static_cast<float>(axis.out);
   switch (rules.coordinates) {
     case Coordinates::kHalfPixel:
-      return (x + 0.5) / axis.scale - 0.5;
+      return (x + 0.5f) / axis.scale - 0.5f;
     case Coordinates::kHalfPixelSymmetric: {
-      const double adjustment = out / (axis.scale * in);
-      return in / 2 * (1 - adjustment) + (x + 0.5) / axis.scale - 0.5;
+      const float adjustment = out / (axis.scale * in);
+      return in / 2 * (1 - adjustment) + (x + 0.5f) / axis.scale - 0.5f;
     }
     case Coordinates::kPytorchHalfPixel:
-      return axis.out > 1 ? (x + 0.5) / axis.scale - 0.5 : 0.0;
+      return axis.out > 1 ? (x + 0.5f) / axis.scale - 0.5f : 0.0f;
     case Coordinates::kAlignCorners:
-      return axis.out > 1 ? x * (in - 1) / (out - 1) : 0.0;
+      return axis.out > 1 ? x * (in - 1) / (out - 1) : 0.0f;
     case Coordinates::kAsymmetric:
       return x / axis.scale;
     case Coordinates::kCropAndResize:
       if (axis.out > 1) {
         return axis.roi_begin * (in - 1) + x * (axis.roi_end - axis.roi_begin) * (in - 1) / (out - 1);
       }
-      return 0.5 * (axis.roi_begin + axis.roi_end) * (in - 1);
+      return 0.5f * (axis.roi_begin + axis.roi_end) * (in - 1);
+    case Coordinates::kTfHalfPixelForNn:
+      return (x + 0.5f) / axis.scale;
   }
   return x;
 }
 
-int64_t NearestIndex(Rounding rounding, double position, int64_t size) {
+int64_t NearestIndex(Rounding rounding, double position, const ResizeAxis& axis) {
   double rounded = 0;
   switch (rounding) {
     case Rounding::kRoundPreferFloor:
@@ -114,8 +120,11 @@ int64_t NearestIndex(Rounding rounding, double position, int64_t size) {
     case Rounding::kCeil:
       rounded = std::ceil(position);
       break;
+    case Rounding::kCeilWhenShrinking:
+      rounded = axis.scale < 1 ? std::ceil(position) : std::floor(position);
+      break;
   }
-  return std::clamp<int64_t>(Convert<int64_t>(rounded), 0, size - 1);
+  return std::clamp<int64_t>(Convert<int64_t>(rounded), 0, axis.in - 1);
 }
 
 double CubicWeight(double a, double distance) {
@@ -138,13 +147,13 @@ TapWeights TapsAt(const ResizeRules& rules, const ResizeAxis& axis, int64_t at) 
   const bool crops = rules.coordinates == Coordinates::kCropAndResize;
   taps.outside = crops && (position < 0 || position > static_cast<double>(axis.in - 1));
   if (rules.mode == ResizeMode::kNearest) {
-    taps.first = NearestIndex(rules.rounding, position, axis.in);
+    taps.first = NearestIndex(rules.rounding, position, axis);
     taps.weights = {1.0};
     return taps;
   }
   const double radius = rules.mode == ResizeMode::kLinear ? 1.0 : 2.0;
   // Antialiasing widens the kernel when the output is smaller.
-  const double shrink = rules.antialias && axis.scale < 1 ? axis.scale : 1.0;
+  const double shrink = rules.antialias && axis.scale < 1 ? static_cast<double>(axis.scale) : 1.0;
   const double reach = radius / shrink;
   const double floor = std::floor(position);
   const int64_t begin = static_cast<int64_t>(shrink < 1 ? std::ceil(position - reach) : floor - (radius - 1));
@@ -186,15 +195,15 @@ Result<List<ResizeAxis>> ReadAxes(const KernelCall& call) {
   for (size_t i = 0; i < axes.size(); ++i) {
     ResizeAxis& axis = result[static_cast<size_t>(axes[i])];
     if (aspect != 0) {
-      axis.scale = aspect;
+      axis.scale = static_cast<float>(aspect);
     } else if (sizes.empty() && i < scales.size()) {
-      axis.scale = scales[i];
+      axis.scale = static_cast<float>(scales[i]);
     } else {
-      axis.scale = axis.in == 0 ? 1.0 : static_cast<double>(axis.out) / static_cast<double>(axis.in);
+      axis.scale = axis.in == 0 ? 1.0f : static_cast<float>(axis.out) / static_cast<float>(axis.in);
     }
     if (roi.size() == axes.size() * 2) {
-      axis.roi_begin = roi[i];
-      axis.roi_end = roi[i + axes.size()];
+      axis.roi_begin = static_cast<float>(roi[i]);
+      axis.roi_end = static_cast<float>(roi[i + axes.size()]);
     }
   }
   return result;
@@ -224,6 +233,36 @@ void ResizeAlong(const ResizeRules& rules, const ResizeAxis& axis, const AxisSpl
   }
 }
 
+// Resizes `from`, which has the dims of the input, axis by axis; the result is scratch, or `from` itself.
+template <class W>
+Result<const W*> ResizeAxisByAxis(KernelCall& call, const ResizeRules& rules, const List<ResizeAxis>& axes,
+                                  const W* from) {
+  Dims dims = call.inputs[0].dims;
+  for (int d = 0; d < dims.rank(); ++d) {
+    const ResizeAxis& axis = axes[static_cast<size_t>(d)];
+    const bool crops = rules.coordinates == Coordinates::kCropAndResize && (axis.roi_begin != 0 || axis.roi_end != 1);
+    const bool shifts = rules.coordinates == Coordinates::kTfHalfPixelForNn;
+    if (axis.in == axis.out && axis.scale == 1.0f && !crops && !shifts) continue;
+    const AxisSplit split = SplitAt(dims, d);
+    dims[d] = axis.out;
+    ASSIGN_OR_RETURN(W * to, Scratch<W>(call, NumElements(dims)));
+    ResizeAlong(rules, axis, split, from, to);
+    from = to;
+  }
+  return from;
+}
+
+// What an integer result is of an interpolated value. The format leaves it open. Linear ones are cut off, as
+// onnxruntime does; cubic and antialiased ones, which it lacks or rounds along the way, go to the nearest integer,
+// halves to the even one, as the format's reference implementation does. Both saturate. A value that is whole in float
+// counts as whole: how positions and weights round does not show.
+template <class T>
+T WholeResult(const ResizeRules& rules, double value) {
+  if (rules.mode != ResizeMode::kLinear || rules.antialias) return Convert<T>(std::nearbyint(value));
+  constexpr double kExactInFloat = 1 << 24;
+  return Convert<T>(std::fabs(value) < kExactInFloat ? static_cast<double>(static_cast<float>(value)) : value);
+}
+
 struct ResizeOf {
   template <class T>
   static Status Run(KernelCall& call) {
@@ -234,19 +273,24 @@ struct ResizeOf {
     if (out.elements() == 0) return {};
     if (in.elements() == 0)
       return Fail(ErrorCode::kShapeMismatch, "Resize of an empty tensor to " + out.dims.ToString());
-    const T* from = in.as<T>();
-    Dims dims = in.dims;
-    for (int d = 0; d < in.rank(); ++d) {
-      const ResizeAxis& axis = axes[static_cast<size_t>(d)];
-      const bool crops = rules.coordinates == Coordinates::kCropAndResize && (axis.roi_begin != 0 || axis.roi_end != 1);
-      if (axis.in == axis.out && axis.scale == 1.0 && !crops) continue;
-      const AxisSplit split = SplitAt(dims, d);
-      dims[d] = axis.out;
-      ASSIGN_OR_RETURN(T * to, Scratch<T>(call, NumElements(dims)));
-      ResizeAlong(rules, axis, split, from, to);
-      from = to;
+    if constexpr (kIsInteger<T>) {
+      if (rules.mode != ResizeMode::kNearest) return Interpolate<T>(call, rules, axes);
     }
-    std::copy_n(from, out.elements(), out.as<T>());
+    ASSIGN_OR_RETURN(const T* result, ResizeAxisByAxis(call, rules, axes, in.as<T>()));
+    std::copy_n(result, out.elements(), out.as<T>());
+    return {};
+  }
+
+  // Integers are interpolated over all axes before they become integers again.
+  template <class T>
+  static Status Interpolate(KernelCall& call, const ResizeRules& rules, const List<ResizeAxis>& axes) {
+    const TensorRef& in = call.inputs[0];
+    const TensorRef& out = call.outputs[0];
+    ASSIGN_OR_RETURN(double* wide, Scratch<double>(call, in.elements()));
+    std::transform(in.as<T>(), in.as<T>() + in.elements(), wide, [](T value) { return static_cast<double>(value); });
+    ASSIGN_OR_RETURN(const double* result, ResizeAxisByAxis<double>(call, rules, axes, wide));
+    std::transform(result, result + out.elements(), out.as<T>(),
+                   [&](double value) { return WholeResult<T>(rules, value); });
     return {};
   }
 };

@@ -249,6 +249,14 @@ const Case kCases[] = {
         %v : f32[*] = ConvTranspose(%c, %t, %b) {strides = [2, 2]}
         %z : f32[*] = Relu(%v) } })",
      {{2, 3}, {1, 1}, {0, 2}}},
+    {"UpsampleOfOperatorSet10",
+     R"(program "p" { symbol n symbol h
+      constant s : f32[4] = [1, 1, 2, 3]
+      func main(%x: f32[n, 3, h, 5]) -> (%y) {
+        %s : f32[4] = Constant() {value = @s}
+        %u : f32[*] = Resize(%x, _, %s) {mode = "nearest", coordinate_transformation_mode = "asymmetric", nearest_mode = "ceil_when_shrinking"}
+        %y : f32[*] = Relu(%u) } })",
+     {{2, 3}, {1, 1}, {0, 2}}},
     {"TransposedWithoutStride",
      R"(program "p" { symbol n symbol h
       constant t : f32[4, 3, 2, 3] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8,
@@ -293,6 +301,22 @@ const Case kCases[] = {
 
 INSTANTIATE_TEST_SUITE_P(Programs, LowerSegmentTest, ::testing::ValuesIn(kCases),
                          [](const auto& info) { return std::string(info.param.name); });
+
+// Six elements of three by a scale of 2.1, and four of four by 1.2: multiples that whole factors would give too.
+TEST(LowerSegment, ScalesThatAreNotWholeAreNotRepetitions) {
+  for (const char* rule : {R"(coordinate_transformation_mode = "asymmetric", nearest_mode = "floor")",
+                           R"(coordinate_transformation_mode = "asymmetric", nearest_mode = "ceil_when_shrinking")",
+                           R"(coordinate_transformation_mode = "half_pixel")"}) {
+    const Segment segment = SegmentOf(std::string(R"(program "p" { symbol n
+      constant s : f32[3] = [1, 2.1, 1.2]
+      func main(%x: f32[n, 3, 4]) -> (%y) {
+        %s : f32[3] = Constant() {value = @s}
+        %u : f32[n, 6, 4] = Resize(%x, _, %s) {mode = "nearest", )") +
+                                      rule + R"(}
+        %y : f32[n, 6, 4] = Relu(%u) } })");
+    CheckSegment(segment, {.shapes = {{1}, {3}}});
+  }
+}
 
 TEST(LowerSegment, EqualLayersShareOneKernel) {
   const Segment segment = SegmentOf(R"(program "p" { symbol n
