@@ -113,7 +113,7 @@ Scalar Evaluator::Node(const ScalarProgram& program, int32_t at, const Point& po
 // Where a LoadAt reads: elements behind its pointer.
 int64_t Evaluator::OffsetAt(const ScalarProgram& program, const ScalarNode& place, const Point& point) {
   const auto integer = [&](int32_t operand) { return Known(program, operand, point).integer; };
-  const int64_t position = std::min(std::max<int64_t>(integer(place.a), 0), integer(place.b) - 1);
+  const int64_t position = std::max<int64_t>(std::min(integer(place.a), integer(place.b) - 1), 0);
   return Offset((*point.accesses)[static_cast<size_t>(place.index)], point.coordinates) + position * integer(place.c);
 }
 

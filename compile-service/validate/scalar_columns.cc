@@ -297,7 +297,7 @@ std::array<int64_t, kColumnLength> ScalarColumns::PlacesAt(const ScalarNode& nod
                 *stride = values<int64_t>(node.c);
   std::array<int64_t, kColumnLength> places;
   for (int64_t i = 0; i < n; ++i) {
-    const int64_t at = std::min(std::max<int64_t>(position[i], 0), extent[i] - 1);
+    const int64_t at = std::max<int64_t>(std::min(position[i], extent[i] - 1), 0);
     places[static_cast<size_t>(i)] = offset + i * inner + at * stride[i];
   }
   return places;

@@ -180,9 +180,10 @@ Value* NestValues::FixedInt(int32_t node) {
 Value* NestValues::EmitRowOffset(const ScalarNode& node) {
   auto& ir = e_.ir();
   Value* position = ir.CreateExtractElement(ValueOf(node.a, 0), uint64_t{0});
-  position = ir.CreateBinaryIntrinsic(llvm::Intrinsic::smax, position, e_.I64(0));
   Value* last = ir.CreateSub(FixedInt(node.b), e_.I64(1));
-  return ir.CreateMul(ir.CreateBinaryIntrinsic(llvm::Intrinsic::smin, position, last), FixedInt(node.c));
+  position = ir.CreateBinaryIntrinsic(llvm::Intrinsic::smin, position, last);
+  position = ir.CreateBinaryIntrinsic(llvm::Intrinsic::smax, position, e_.I64(0));
+  return ir.CreateMul(position, FixedInt(node.c));
 }
 
 // Of the vector's first lane, where its position is the same for all lanes.
@@ -204,9 +205,9 @@ Value* NestValues::OffsetsAt(size_t index, size_t vector) {
   auto& ir = e_.ir();
   const ScalarNode& node = spec_.body[index];
   const ir::SpecInt stride = spec_.accesses[static_cast<size_t>(node.index)].strides[inner_dim()];
-  Value* position = ir.CreateBinaryIntrinsic(llvm::Intrinsic::smax, ValueOf(node.a, vector), e_.Zero(DType::kI64));
   Value* last = e_.Splat(ir.CreateSub(FixedInt(node.b), e_.I64(1)));
-  position = ir.CreateBinaryIntrinsic(llvm::Intrinsic::smin, position, last);
+  Value* position = ir.CreateBinaryIntrinsic(llvm::Intrinsic::smin, ValueOf(node.a, vector), last);
+  position = ir.CreateBinaryIntrinsic(llvm::Intrinsic::smax, position, e_.Zero(DType::kI64));
   Value* offsets = ir.CreateMul(position, e_.Splat(FixedInt(node.c)));
   if (stride == ir::SpecInt::Const(0)) return offsets;
   Value* first = ir.CreateAdd(block_.base, e_.I64(static_cast<int64_t>(vector) * e_.lanes()));

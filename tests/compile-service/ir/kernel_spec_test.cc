@@ -366,9 +366,11 @@ TEST(EvaluateSpec, APositionIsBroughtIntoItsExtent) {
   float table[] = {10, 0, 11, 0, 12}, out[4] = {};
   int64_t positions[] = {1, -7, INT64_MAX, 2};
   void* pointers[] = {table, out, positions};
-  const int64_t dims[] = {3};
+  const int64_t dims[] = {3}, none[] = {0};
   ASSERT_TRUE(ir::EvaluateSpec({nest, 3, 1}, pointers, dims, 4, 0, 4).has_value());
   EXPECT_THAT(out, ::testing::ElementsAre(11, 10, 12, 12));
+  ASSERT_TRUE(ir::EvaluateSpec({nest, 3, 1}, pointers, none, 4, 0, 4).has_value());
+  EXPECT_THAT(out, ::testing::ElementsAre(10, 10, 10, 10));
 }
 
 TEST(VerifySpec, ContractionsOfBytesAreConstantAndPacked) {

@@ -306,6 +306,38 @@ TEST_F(ValidateKernelTest, ALookupOfTheNextRowIsFound) {
   EXPECT_FALSE(ValidateKernel(RowLookup(), Compile(RowLookup(1)), target_, trials, 1).has_value());
 }
 
+// table[x[i], 0] = u[i] for dims[0] updates, where the table has dims[1] rows of dims[2] elements.
+ir::KernelSpec RowScatter(int64_t beyond = 0) {
+  Program p;
+  const int32_t index = p.Load(DType::kI64, 0), more = p.Integer(beyond);
+  const int32_t position = p.Add(ir::ScalarOp::kAdd, DType::kI64, index, more);
+  const int32_t rows = p.Argument(1), step = p.Argument(2);
+  const int32_t place = p.Add(ir::ScalarOp::kLoadAt, DType::kF32, position, rows, step);
+  const int32_t value = p.Load(DType::kF32, 1);
+  ir::KernelSpec spec = p.Spec(value);
+  auto& nest = std::get<ir::LoopNestSpec>(spec.kernel);
+  const auto one = ir::SpecInt::Const(1), zero = ir::SpecInt::Const(0);
+  nest.body[static_cast<size_t>(place)].index = 2;
+  nest.reduce = {ir::SpecInt::Argument(0)};
+  nest.inner = one;
+  nest.accesses = {{0, DType::kI64, {one, zero}}, {1, DType::kF32, {one, zero}}, {2, DType::kF32, {zero, zero}}};
+  nest.stages = {{ir::Stage::Kind::kScatter, ir::Combine::kSum, place, ir::Stage::Domain::kFull, {{2, value}}}};
+  spec.pointers = 3;
+  spec.dims = 3;
+  return spec;
+}
+
+TEST_F(ValidateKernelTest, AScatterStaysInsideItsTable) {
+  const ir::KernelSpec spec = RowScatter();
+  for (const int64_t rows : {50, 1, 0}) {
+    const std::vector<std::vector<int64_t>> trials = {{100, rows, 3}};
+    const auto compared = ValidateKernel(spec, Compile(spec), target_, trials, 1);
+    EXPECT_TRUE(compared.has_value()) << rows << " rows: " << ToString(compared.error());
+  }
+  const std::vector<std::vector<int64_t>> trials = {{100, 50, 3}};
+  EXPECT_FALSE(ValidateKernel(spec, Compile(RowScatter(1)), target_, trials, 1).has_value());
+}
+
 TEST(EdgeTrials, OnlyExtentsMoveAndNeverUpwards) {
   ir::LoopNestSpec nest;
   nest.outer = {ir::SpecInt::Argument(0), ir::SpecInt::Argument(1)};
