@@ -5,21 +5,26 @@
 #include "common/ops/kernels/gemm_target.h"
 
 namespace kiln::kernels {
+
+int HostGemmRungs() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+  const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vl");
+  return v4 ? 3 : v3 ? 2 : 1;
+#else
+  return 1;
+#endif
+}
+
 namespace {
 
-// The widest rung that this host runs, chosen once.
 const GemmRoutines& Routines() {
   static const GemmRoutines& routines = [] -> const GemmRoutines& {
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
-    const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                    __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-                    __builtin_cpu_supports("avx512vl");
-    if (v4) return kGemmV4;
-    if (v3) return kGemmV3;
-#endif
-    return kGemmBase;
+    const int rungs = HostGemmRungs();
+    return rungs == 3 ? kGemmV4 : rungs == 2 ? kGemmV3 : kGemmBase;
   }();
   return routines;
 }

@@ -33,4 +33,7 @@ extern const GemmRoutines kGemmBase;
 extern const GemmRoutines kGemmV3;
 extern const GemmRoutines kGemmV4;
 
+// How many of kGemmBase, kGemmV3, kGemmV4, in this order, the host runs; the last of them is used.
+int HostGemmRungs();
+
 }  // namespace kiln::kernels
