@@ -32,6 +32,8 @@ Result<int> PrintStats(const CompileFlags& flags) {
                                                    {"kernels_refused", stats.kernels_refused},
                                                    {"kernels_timed", stats.kernels_timed},
                                                    {"forms_taken", stats.forms_taken},
+                                                   {"reproductions", stats.reproductions},
+                                                   {"reproduced", stats.reproduced},
                                                    {"child_crashes", stats.child_crashes},
                                                    {"queued", stats.queued},
                                                    {"running", stats.running}};

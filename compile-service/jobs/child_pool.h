@@ -66,6 +66,8 @@ class ChildPool {
   // `control` says once it ends the request (a child that works on it then is ended too). Higher priority first, then
   // first come.
   ChildAnswer Submit(Frame job, uint32_t priority, std::shared_ptr<const JobControl> control = nullptr);
+  // Writes a job's replay file, if there is a directory for it, and says so.
+  void Keep(const Frame& job, const Error& error) const;
   uint64_t crashes() const { return crashes_.load(); }
   uint64_t refused() const { return refused_.load(); }
   int64_t job_deadline_ms() const { return options_.job_deadline_ms; }
@@ -83,7 +85,6 @@ class ChildPool {
   void Feed(std::unique_ptr<ChildProcess> child);
   Status Wanted(const Job& job) const;  // why nobody waits for it any more
   Result<std::unique_ptr<ChildProcess>> Spawn() const;
-  void Keep(const Frame& job, const Error& error) const;
 
   const ChildPoolOptions options_;
   std::atomic<bool> stopping_{false};  // changes with mutex_ held

@@ -280,4 +280,52 @@ Result<TimeAnswer> TimeAnswerFrom(const Frame& frame) {
   return Finish(reader, TimeAnswer{reader.Int64s(limits::kTunableFormsMax)});
 }
 
+Frame ToFrame(const TryPlanJob& job) {
+  ByteWriter writer;
+  writer.Bytes(job.segment);
+  writer.Bytes(job.plan);
+  writer.U32(static_cast<uint32_t>(job.code.size()));
+  for (const auto& code : job.code) writer.Bytes(code);
+  writer.U32(static_cast<uint32_t>(job.inputs.size()));
+  for (const auto& dims : job.inputs) writer.Int64s(dims);
+  writer.Int64s(job.parameters);
+  writer.U64(job.seed);
+  writer.U64(job.own_seed);
+  writer.U32(job.deadline_ms);
+  return MakeFrame(JobKind::kTryPlan, writer);
+}
+
+Result<TryPlanJob> TryPlanJobFrom(const Frame& frame) {
+  RETURN_IF_ERROR(Expect(frame, JobKind::kTryPlan));
+  ByteReader reader(frame.payload);
+  TryPlanJob job;
+  job.segment = GetBytes(reader);
+  job.plan = GetBytes(reader);
+  job.code.resize(reader.Count(4, limits::kPlanKernelsMax));
+  for (auto& code : job.code) code = GetBytes(reader);
+  job.inputs.resize(reader.Count(4, limits::kGuardInputsMax));
+  for (auto& dims : job.inputs) dims = reader.Int64s(limits::kRankMax);
+  job.parameters = reader.Int64s(limits::kGuardSymbolsMax);
+  job.seed = reader.U64();
+  job.own_seed = reader.U64();
+  job.deadline_ms = reader.U32();
+  return Finish(reader, std::move(job));
+}
+
+Frame ToFrame(const ReproduceVerdict& verdict) {
+  ByteWriter writer;
+  writer.U8(static_cast<uint8_t>(verdict.outcome));
+  writer.Text(std::string_view(verdict.detail).substr(0, limits::kChildErrorBytesMax));
+  return MakeFrame(JobKind::kTryPlan, writer);
+}
+
+Result<ReproduceVerdict> ReproduceVerdictFrom(const Frame& frame) {
+  RETURN_IF_ERROR(Expect(frame, JobKind::kTryPlan));
+  ByteReader reader(frame.payload);
+  const std::optional<ReproduceOutcome> outcome = ReproduceOutcomeFromNumber(reader.U8());
+  ReproduceVerdict verdict{outcome.value_or(ReproduceOutcome::kUndecided), reader.Text(limits::kChildErrorBytesMax)};
+  if (!outcome) reader.Reject();
+  return Finish(reader, std::move(verdict));
+}
+
 }  // namespace kiln

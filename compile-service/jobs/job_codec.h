@@ -10,6 +10,7 @@
 #include "common/artifact/plan.h"
 #include "common/artifact/target.h"
 #include "common/base/result.h"
+#include "common/compile_api/reproduce_outcome.h"
 #include "compile-service/jobs/child_process.h"
 
 namespace kiln {
@@ -87,6 +88,17 @@ struct TimeAnswer {
   std::vector<int64_t> ns;
 };
 
+// A plan that a worker accuses. The answer is a ReproduceVerdict.
+struct TryPlanJob {
+  std::vector<uint8_t> segment;              // EncodeSegment
+  std::vector<uint8_t> plan;                 // EncodePlan
+  std::vector<std::vector<uint8_t>> code;    // of its kernels, in order
+  std::vector<std::vector<int64_t>> inputs;  // dims of the run-time inputs
+  std::vector<int64_t> parameters;
+  uint64_t seed = 0, own_seed = 0;  // PlanTrial
+  uint32_t deadline_ms = 0;         // of all draws
+};
+
 // The kernel's code; the answer is a listing.
 Frame DisassembleFrame(std::vector<uint8_t> code);
 Frame ListingFrame(std::string_view text);
@@ -104,6 +116,8 @@ Frame ToFrame(const ValidateJob& job);
 Frame ToFrame(const ValidateAnswer& answer);
 Frame ToFrame(const TimeJob& job);
 Frame ToFrame(const TimeAnswer& answer);
+Frame ToFrame(const TryPlanJob& job);
+Frame ToFrame(const ReproduceVerdict& verdict);
 
 // Each fails with the answer's own error when the frame is kFailed, with Malformed when it is anything else unexpected.
 Result<LowerAnswer> LowerAnswerFrom(const Frame& frame);
@@ -113,6 +127,8 @@ Result<ValidateJob> ValidateJobFrom(const Frame& frame);
 Result<ValidateAnswer> ValidateAnswerFrom(const Frame& frame);
 Result<TimeJob> TimeJobFrom(const Frame& frame);
 Result<TimeAnswer> TimeAnswerFrom(const Frame& frame);
+Result<TryPlanJob> TryPlanJobFrom(const Frame& frame);
+Result<ReproduceVerdict> ReproduceVerdictFrom(const Frame& frame);
 // The request and what was chosen.
 struct LowerTunedJob {
   std::vector<uint8_t> request;

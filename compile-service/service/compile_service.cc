@@ -18,7 +18,9 @@ constexpr uint32_t kBusyRetryMs = 250;
 constexpr int64_t kListingPollMs = 50;
 // Held work is looked at again after this long, then twice as long, up to the most.
 constexpr int64_t kHoldNs = 50'000'000, kHoldMaxNs = 2'000'000'000;
-constexpr size_t kTuningMax = 16;  // requests of the tuned tier at once: they wait for everything else
+constexpr uint32_t kAccusedPriority = UINT32_MAX;  // others may use the plan
+constexpr size_t kReproductionsMax = 4;            // accused plans that wait or are in work
+constexpr size_t kTuningMax = 16;                  // requests of the tuned tier at once: they wait for everything else
 
 Error Stopping() {
   return {ErrorCode::kUnavailable, "the compile service is stopping; ask another replica or retry", {}};
@@ -27,7 +29,9 @@ Error Stopping() {
 }  // namespace
 
 CompileService::CompileService(CompileWorkshop workshop, CompileServiceOptions options)
-    : workshop_(std::move(workshop)), options_(options) {
+    : workshop_(std::move(workshop)),
+      options_(options),
+      reproduce_buckets_(options.reproduce_rate, limits::kPeerAccountsMax) {
   workshop_.in_work->OnEnd([this](const Digest& key) { LookAgain(key); });
   for (int i = 0; i < options_.job_threads; ++i) threads_.emplace_back([this] { RunJobs(); });
 }
@@ -78,7 +82,7 @@ void CompileService::RegisterOn(RpcServer& server) {
     if (!request.has_value()) return reply.Fail(request.error());
     const Digest key = request->Key();
     const size_t bytes = request->segment.size();
-    Enqueue(context, {std::move(*request), {}, key, bytes}, reply);
+    Enqueue(context, {.request = std::move(*request), .key = key, .bytes = bytes}, reply);
   });
   on(CompileMethod::kCancel, [this](const RequestContext& context, Message message, Replier reply) {
     const Result<Digest> key = DecodeCancelRequest(message);
@@ -94,7 +98,14 @@ void CompileService::RegisterOn(RpcServer& server) {
     if (const auto blob = ParseKernelBlob(*code); !blob.has_value()) return reply.Fail(blob.error());
     const Digest key = FieldHasher("kiln.disassemble-request.v1").Bytes(*code).Finish();
     const size_t bytes = code->size();
-    Enqueue(context, {{}, std::move(*code), key, bytes}, reply);
+    Enqueue(context, {.code = std::move(*code), .key = key, .bytes = bytes}, reply);
+  });
+  on(CompileMethod::kReproduce, [this](const RequestContext& context, Message message, Replier reply) {
+    Result<ReproduceRequest> accused = DecodeReproduceRequest(message);
+    if (!accused.has_value()) return reply.Fail(accused.error());
+    const Digest key = accused->Key();
+    const size_t bytes = accused->segment.size();
+    Enqueue(context, {.accused = std::move(*accused), .key = key, .bytes = bytes}, reply);
   });
   on(CompileMethod::kStats,
      [this](const RequestContext&, Message, Replier reply) { reply.Ok(EncodeCompileStats(Stats())); });
@@ -115,7 +126,7 @@ void CompileService::Enqueue(const RequestContext& context, Work asked, const Re
   const Digest key = asked.key;
   std::lock_guard lock(mutex_);
   if (stopping_) return reply.Fail(Stopping(), kBusyRetryMs);
-  if (asked.code.empty()) ++stats_.requests;
+  if (asked.compiles()) ++stats_.requests;
   if (auto failure = failures_.find(key); failure != failures_.end()) {
     if (failure->second.until_ns > workshop_.clock.NowNs())
       return reply.Fail(failure->second.error, options_.failure_backoff_ms);
@@ -127,24 +138,7 @@ void CompileService::Enqueue(const RequestContext& context, Work asked, const Re
     same->second->control->Extend(context.deadline_ns);
     return;
   }
-  if (asked.request.tier == PlanTier::kTuned && std::ranges::count_if(in_flight_, [](const auto& work) {
-                                                  return work.second->request.tier == PlanTier::kTuned;
-                                                }) >= static_cast<ptrdiff_t>(kTuningMax))
-    return reply.Fail(
-        {ErrorCode::kBusy, std::to_string(kTuningMax) + " requests wait to be tuned, as many as may; retry later", {}},
-        kBusyRetryMs);
-  if (queued_ >= options_.queue_max)
-    return reply.Fail({ErrorCode::kBusy,
-                       "the compile queue holds " + std::to_string(queued_) + " requests, its limit; retry later",
-                       {}},
-                      kBusyRetryMs);
-  if (bytes_ + asked.bytes > options_.bytes_max)
-    return reply.Fail({ErrorCode::kBusy,
-                       "the requests that wait or are in work have " + std::to_string(bytes_) + " bytes, " +
-                           std::to_string(asked.bytes) + " more are above the limit of " +
-                           std::to_string(options_.bytes_max) + "; retry later",
-                       {}},
-                      kBusyRetryMs);
+  if (const auto refusal = Refused(context, asked)) return reply.Fail(refusal->error, refusal->retry_ms);
   auto work = std::make_shared<Work>(std::move(asked));
   work->control = std::make_shared<JobControl>(context.deadline_ns);
   work->peer = context.peer;
@@ -153,6 +147,32 @@ void CompileService::Enqueue(const RequestContext& context, Work asked, const Re
   ++queued_;
   bytes_ += work->bytes;
   Queue(work);
+}
+
+std::optional<CompileService::Refusal> CompileService::Refused(const RequestContext& context, const Work& asked) {
+  const auto busy = [](const std::string& why, uint32_t retry_ms = kBusyRetryMs) {
+    return Refusal{{ErrorCode::kBusy, why + "; retry later", {}}, retry_ms};
+  };
+  const auto in_flight = [this](const auto& is) {
+    return static_cast<size_t>(std::ranges::count_if(in_flight_, [&](const auto& work) { return is(*work.second); }));
+  };
+  if (asked.request.tier == PlanTier::kTuned &&
+      in_flight([](const Work& work) { return work.request.tier == PlanTier::kTuned; }) >= kTuningMax)
+    return busy(std::to_string(kTuningMax) + " requests wait to be tuned, as many as may");
+  if (asked.accused && in_flight([](const Work& work) { return work.accused.has_value(); }) >= kReproductionsMax)
+    return busy(std::to_string(kReproductionsMax) + " accused plans wait to be run, as many as may");
+  if (queued_ >= options_.queue_max)
+    return busy("the compile queue holds " + std::to_string(queued_) + " requests, its limit");
+  if (bytes_ + asked.bytes > options_.bytes_max)
+    return busy("the requests that wait or are in work have " + std::to_string(bytes_) + " bytes, " +
+                std::to_string(asked.bytes) + " more are above the limit of " + std::to_string(options_.bytes_max));
+  if (!asked.accused) return std::nullopt;
+  // Last, so that what is refused for another reason costs nothing.
+  const int64_t now = workshop_.clock.NowNs();
+  TokenBucket& bucket = reproduce_buckets_.Of(context.machine, now);
+  if (bucket.Take(now)) return std::nullopt;
+  return busy("this machine accuses more plans than it may",
+              static_cast<uint32_t>(std::min<int64_t>(bucket.WaitNs(now) / 1'000'000 + 1, UINT32_MAX)));
 }
 
 void CompileService::Cancel(const RequestContext& context, const Digest& key) {
@@ -174,7 +194,7 @@ void CompileService::Cancel(const RequestContext& context, const Digest& key) {
 void CompileService::Queue(const std::shared_ptr<Work>& work) {
   auto& queue = queues_[work->peer];
   if (queue.empty()) turns_.push_back(work->peer);
-  queue.emplace(PriorityOf(work->request), work);
+  queue.emplace(work->accused ? kAccusedPriority : PriorityOf(work->request), work);
   wake_.notify_one();
 }
 
@@ -222,8 +242,10 @@ std::shared_ptr<CompileService::Work> CompileService::WaitForWork() {
 
 void CompileService::RunJobs() {
   while (const std::shared_ptr<Work> work = WaitForWork()) {
-    if (work->code.empty()) {
+    if (work->compiles()) {
       Compile(work);
+    } else if (work->accused) {
+      Reproduce(work);
     } else {
       Disassemble(work);
     }
@@ -307,6 +329,34 @@ void CompileService::Disassemble(const std::shared_ptr<Work>& work) {
       waiter.reply.Ok(EncodeDisassembleReply(*listing));
     } else {
       waiter.reply.Fail(listing.error());
+    }
+  }
+}
+
+void CompileService::Reproduce(const std::shared_ptr<Work>& work) {
+  const ReproduceRequest& accused = *work->accused;
+  const auto reply = Caught([&] { return ReproducePlan(accused, workshop_, work->control); });
+  std::vector<Waiter> waiting;
+  {
+    std::lock_guard lock(mutex_);
+    waiting = Leave(work);
+    if (reply.has_value()) {
+      ++stats_.reproductions;
+      stats_.reproduced += reply->verdict.IsReproduced() ? 1 : 0;
+    }
+  }
+  if (reply.has_value()) {
+    spdlog::log(reply->verdict.IsReproduced() ? spdlog::level::warn : spdlog::level::info, "accused plan {}: {}: {}{}",
+                accused.plan_key.ShortHex(), ReproduceOutcomeText(reply->verdict.outcome), reply->verdict.detail,
+                reply->quarantined ? "; the fleet does not use it" : "");
+  } else {
+    spdlog::warn("accused plan {} was not tried: {}", accused.plan_key.ShortHex(), ToString(reply.error()));
+  }
+  for (const Waiter& waiter : waiting) {
+    if (reply.has_value()) {
+      waiter.reply.Ok(EncodeReproduceReply(*reply));
+    } else {
+      waiter.reply.Fail(reply.error(), IsTransient(reply.error().code) ? kBusyRetryMs : 0);
     }
   }
 }

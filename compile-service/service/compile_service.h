@@ -6,14 +6,17 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
+#include "common/base/token_bucket.h"
 #include "common/messaging/rpc_server.h"
 #include "compile-service/jobs/compile_job.h"
+#include "compile-service/jobs/reproduce_plan.h"
 
 namespace kiln {
 
@@ -21,7 +24,8 @@ struct CompileServiceOptions {
   size_t queue_max = limits::kCompileQueueDefault;
   size_t bytes_max = limits::kCompileBytesMax;  // of requests that wait or are in work
   int job_threads = 2;
-  uint32_t failure_backoff_ms = 30'000;  // a request that failed is not tried again for so long
+  uint32_t failure_backoff_ms = 30'000;    // a request that failed is not tried again for so long
+  BucketSize reproduce_rate{4, 1.0 / 15};  // accusations of one machine
 };
 
 // Requests wait in one bounded queue, clients take turns, within a client the higher priority goes first. Equal
@@ -47,9 +51,11 @@ class CompileService {
     std::string peer;
   };
   struct Work {
-    CompileRequest request;     // until it is begun, then the job has it
-    std::vector<uint8_t> code;  // a kernel to disassemble; empty: `request` is to be compiled
-    Digest key;
+    CompileRequest request;  // until it is begun, then the job has it
+    // At most one of the two; neither: `request` is to be compiled.
+    std::vector<uint8_t> code;                // a kernel to disassemble
+    std::optional<ReproduceRequest> accused;  // a plan to run
+    Digest key = {};
     size_t bytes = 0;
     std::string peer = {};  // who asked first: in whose turn it is done
     std::shared_ptr<JobControl> control = {};
@@ -57,13 +63,20 @@ class CompileService {
     std::unique_ptr<CompileJob> job = {};  // once it was begun
     int64_t hold_ns = 0;                   // how long it was held the last time
     Digest held_for = {};                  // a key of this process; zero: another replica's
+    bool compiles() const { return code.empty() && !accused; }
   };
   struct Failure {
     Error error;
     int64_t until_ns;
   };
 
+  struct Refusal {
+    Error error;
+    uint32_t retry_ms;
+  };
+
   void Enqueue(const RequestContext& context, Work work, const Replier& reply);
+  std::optional<Refusal> Refused(const RequestContext& context, const Work& asked);  // mutex_ held
   void Cancel(const RequestContext& context, const Digest& key);
   void RunJobs();
   std::shared_ptr<Work> WaitForWork();            // null: stopping
@@ -72,6 +85,7 @@ class CompileService {
   std::vector<Waiter> Leave(const std::shared_ptr<Work>& work);  // who waited for it
   void Compile(const std::shared_ptr<Work>& work);
   void Disassemble(const std::shared_ptr<Work>& work);
+  void Reproduce(const std::shared_ptr<Work>& work);
   void Hold(const std::shared_ptr<Work>& work);
   void LookAgain(const Digest& key);  // at what waits for it
   bool Renew(const std::shared_ptr<Work>& work);
@@ -88,8 +102,9 @@ class CompileService {
   std::unordered_map<Digest, std::shared_ptr<Work>, DigestHash> in_flight_;
   std::unordered_map<Digest, Failure, DigestHash> failures_;
   std::unordered_set<std::shared_ptr<Work>> running_;
-  size_t queued_ = 0;  // in queues_ and held_
-  size_t bytes_ = 0;   // of those and the running ones
+  TokenBuckets reproduce_buckets_;  // per machine
+  size_t queued_ = 0;               // in queues_ and held_
+  size_t bytes_ = 0;                // of those and the running ones
   bool stopping_ = false;
   CompileStats stats_;
   std::vector<std::thread> threads_;

@@ -82,6 +82,8 @@ MetricsSnapshot Snapshot(const CompileStats& stats) {
            {"cancelled", stats.cancelled, ""},
            {"kernels_timed", stats.kernels_timed, ""},
            {"forms_taken", stats.forms_taken, ""},
+           {"reproductions", stats.reproductions, ""},
+           {"reproduced", stats.reproduced, ""},
            {"child_crashes", stats.child_crashes, ""},
            {"queued", stats.queued, ""},
            {"running", stats.running, ""},

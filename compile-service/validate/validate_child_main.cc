@@ -1,5 +1,5 @@
-// kiln-validate-child: runs new kernels against their specs. Links no LLVM; every job is tried in a fork of its own, so
-// that a kernel that faults, hangs or scribbles costs that fork.
+// kiln-validate-child: runs new kernels against their specs, and plans that a worker accuses against the ops. Links no
+// LLVM; every job is tried in a fork of its own, so that a kernel that faults, hangs or scribbles costs that fork.
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -10,11 +10,13 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "common/base/caught.h"
 #include "common/base/printable.h"
 #include "compile-service/jobs/job_codec.h"
 #include "compile-service/jobs/replay_files.h"
 #include "compile-service/validate/idle_core.h"
 #include "compile-service/validate/time_kernels.h"
+#include "compile-service/validate/try_plan.h"
 #include "compile-service/validate/validate_kernel.h"
 
 namespace kiln {
@@ -29,6 +31,21 @@ Result<Frame> Validate(const Frame& frame) {
   RETURN_IF_ERROR(ir::VerifySpec(spec));
   ASSIGN_OR_RETURN(uint32_t trials, ValidateKernel(spec, job.code, job.target, job.trial_dims, job.seed));
   return ToFrame(ValidateAnswer{trials});
+}
+
+Result<Frame> TryAccused(const Frame& frame) {
+  ASSIGN_OR_RETURN(const TryPlanJob job, TryPlanJobFrom(frame));
+  ASSIGN_OR_RETURN(const Segment segment, DecodeSegment(job.segment));
+  ASSIGN_OR_RETURN(const Plan plan, DecodePlan(job.plan));
+  RETURN_IF_ERROR(VerifyPlan(plan, segment));
+  PlanTrial trial{.plan = plan, .segment = segment, .code = job.code};
+  for (const std::vector<int64_t>& dims : job.inputs) trial.inputs.emplace_back(std::span(dims));
+  trial.parameters = job.parameters;
+  trial.seed = job.seed;
+  trial.own_seed = job.own_seed;
+  trial.budget_ms = job.deadline_ms;
+  ASSIGN_OR_RETURN(const ReproduceVerdict verdict, Caught([&] { return TryPlan(trial); }));
+  return ToFrame(verdict);
 }
 
 Result<Frame> Time(const Frame& frame, double idle_share) {
@@ -67,9 +84,32 @@ void LogKernel(const Frame& frame) {
     std::fprintf(stderr, "  tried with dims %s\n", Numbers(dims).c_str());
 }
 
+bool Is(const Frame& frame, JobKind kind) {
+  return frame.kind == static_cast<uint8_t>(kind);
+}
+
+Result<Frame> Work(const Frame& frame, double idle_share) {
+  if (Is(frame, JobKind::kTime)) return Time(frame, idle_share);
+  if (Is(frame, JobKind::kTryPlan)) return TryAccused(frame);
+  return Validate(frame);
+}
+
+// Of a job that ended its process or did not end.
+Frame Unfinished(const Frame& frame, const std::string& kernel_did) {
+  // The plan runs in a process of its own: this is said of the ops, and of a host without memory.
+  if (Is(frame, JobKind::kTryPlan))
+    return ToFrame(ReproduceVerdict{ReproduceOutcome::kUndecided, "the trial " + kernel_did});
+  LogKernel(frame);
+  return FailedFrame({ErrorCode::kCompileFailed, "the kernel " + kernel_did, {}});
+}
+
 // A frame that is none is answered at once.
 int64_t DeadlineMsOf(const Frame& frame) {
-  if (frame.kind == static_cast<uint8_t>(JobKind::kTime)) return kTimeDeadlineMs;
+  if (Is(frame, JobKind::kTime)) return kTimeDeadlineMs;
+  if (Is(frame, JobKind::kTryPlan)) {
+    const Result<TryPlanJob> job = TryPlanJobFrom(frame);
+    return job.has_value() ? job->deadline_ms : 1'000;
+  }
   const Result<ValidateJob> job = ValidateJobFrom(frame);
   return job.has_value() ? job->deadline_ms : 1'000;
 }
@@ -83,8 +123,7 @@ Frame Forked(const Frame& frame, double idle_share) {
   if (pid == 0) {
     close(pair[0]);
     prctl(PR_SET_PDEATHSIG, SIGKILL);  // the front may end its child while the kernel runs for ever
-    const Result<Frame> answer =
-        frame.kind == static_cast<uint8_t>(JobKind::kTime) ? Time(frame, idle_share) : Validate(frame);
+    const Result<Frame> answer = Work(frame, idle_share);
     (void)WriteFrame(pair[1], answer.has_value() ? *answer : FailedFrame(answer.error())).has_value();
     _exit(0);
   }
@@ -97,16 +136,26 @@ Frame Forked(const Frame& frame, double idle_share) {
   int status = 0;
   waitpid(pid, &status, 0);
   if (answer.has_value()) return *answer;
-  LogKernel(frame);
-  if (answer.error().code == ErrorCode::kDeadlineExceeded)
-    return FailedFrame({ErrorCode::kCompileFailed, "the kernel did not finish its trials in time", {}});
+  if (answer.error().code == ErrorCode::kDeadlineExceeded) return Unfinished(frame, "did not finish in time");
   const std::string end = WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "an early exit";
-  return FailedFrame({ErrorCode::kCompileFailed, "the kernel ended its process: " + end, {}});
+  return Unfinished(frame, "ended its process: " + end);
+}
+
+int ReplayPlan(const Frame& job) {
+  const Result<ReproduceVerdict> verdict = ReproduceVerdictFrom(Forked(job, 0));
+  if (!verdict.has_value()) {
+    std::fprintf(stderr, "%s\n", Printable(ToString(verdict.error())).c_str());
+    return ErrorExitCode(verdict.error().code);
+  }
+  std::printf("the plan: %s; %s\n", std::string(ReproduceOutcomeText(verdict->outcome)).c_str(),
+              Printable(verdict->detail).c_str());
+  return verdict->IsReproduced() ? ErrorExitCode(ErrorCode::kQuarantined) : 0;
 }
 
 // Tries the kernel of a replay file again, and says what came of it.
 int Replay(const char* path) {
   const Result<Frame> job = ReadReplay(path);
+  if (job.has_value() && Is(*job, JobKind::kTryPlan)) return ReplayPlan(*job);
   const Result<ValidateAnswer> answer =
       job.has_value() ? ValidateAnswerFrom(Forked(*job, 0)) : Result<ValidateAnswer>(std::unexpected(job.error()));
   if (answer.has_value()) {

@@ -2,6 +2,7 @@
 #include "common/base/check.h"
 #include "common/cache_api/codec.h"
 #include "common/compile_api/compile_api.h"
+#include "common/compile_api/reproduce.h"
 #include "common/messaging/envelope.h"
 #include "common/worker_api/explain.h"
 #include "common/worker_api/worker_api.h"
@@ -78,6 +79,8 @@ constexpr MessageRow kRows[] = {
     {"OpenStreamRequest", CheckWorker<OpenStreamRequest>},
     {"OpenStreamReply", CheckWorker<OpenStreamReply>},
     {"CloseStreamRequest", CheckWorker<CloseStreamRequest>},
+    {"ReproduceRequest", CheckCompile<ReproduceRequest, EncodeReproduceRequest, DecodeReproduceRequest>},
+    {"ReproduceReply", CheckCompile<ReproduceReply, EncodeReproduceReply, DecodeReproduceReply>},
 };
 
 }  // namespace

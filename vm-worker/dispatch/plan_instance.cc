@@ -6,9 +6,9 @@
 #include "common/base/checked_math.h"
 #include "common/base/stopwatch.h"
 #include "common/ops/empty_call.h"
+#include "common/segment/shape_rule.h"
 #include "vm-worker/dispatch/plan_blocks.h"
 #include "vm-worker/dispatch/step_shapes.h"
-#include "vm-worker/interp/shape_rule.h"
 
 namespace kiln {
 namespace {

@@ -83,6 +83,8 @@ void AddReasonText(const SegmentStatus& status, const TierOptions& options, std:
           "the plan gave a wrong result, faulted, or was withdrawn; `kiln run --compare` names the step; another plan "
           "that "
           "a compile service publishes is used at once, this one when its quarantine is lifted");
+      if (!status.reproduction.empty())
+        remedies.push_back("the compile service ran the plan that was wrong here: " + status.reproduction);
       break;
     case MissReason::kNoMemory:
       remedies.push_back("more memory for the worker (--memory-bytes), or fewer models in it");

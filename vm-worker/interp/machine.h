@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "vm-worker/interp/arena.h"
+#include "vm-worker/interp/check_shapes.h"
 #include "vm-worker/interp/interpreter.h"
 #include "vm-worker/interp/memo.h"
-#include "vm-worker/interp/shape_rule.h"
 
 namespace kiln {
 

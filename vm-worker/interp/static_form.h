@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "common/signature/signature.h"
+#include "vm-worker/interp/check_shapes.h"
 #include "vm-worker/interp/loaded_program.h"
-#include "vm-worker/interp/shape_rule.h"
 
 namespace kiln {
 

@@ -20,6 +20,9 @@ void AddTiers(const TierStats& tiers, std::vector<MetricSample>& samples) {
   add("samples_clean", tiers.samples_clean);
   add("quarantined", tiers.quarantined);
   add("evicted", tiers.evicted);
+  for (size_t i = 1; i < kReproduceOutcomes; ++i)
+    samples.push_back(
+        {"reproductions", tiers.reproductions[i], std::string(ReproduceOutcomeText(static_cast<ReproduceOutcome>(i)))});
   for (size_t i = 1; i < kMissReasons; ++i) {
     const std::string reason(MissReasonText(static_cast<MissReason>(i)));
     samples.push_back({"miss", tiers.misses.calls[i], reason});

@@ -26,6 +26,10 @@ void FleetServices::Cancel(const Digest& request) {
   CancelCompile(*compile_, request);
 }
 
+void FleetServices::Reproduce(const ReproduceRequest& request, Done<ReproduceReply> done) {
+  RequestReproduce(*compile_, request, options_.reproduce_deadline_ms, std::move(done));
+}
+
 Result<FetchedPlan> FleetServices::Fetch(const PlanKey& key, const SegmentId& segment) {
   return source_.Fetch(key, segment, options_.store_deadline_ms);
 }

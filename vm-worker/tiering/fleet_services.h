@@ -10,6 +10,7 @@ class RpcClient;
 struct FleetServicesOptions {
   int64_t store_deadline_ms = limits::kLookupTimeoutMs;
   int64_t compile_deadline_ms = 120'000;
+  int64_t reproduce_deadline_ms = 60'000;
 };
 
 // Everything referred to outlives it. Thread-safe, but for Fetch, which one thread calls at a time.
@@ -27,6 +28,7 @@ class FleetServices final : public PlanServices {
   bool CanCompile() const override { return compile_ != nullptr; }
   void Compile(const CompileRequest& request, Done<CompileReply> done) override;
   void Cancel(const Digest& request) override;
+  void Reproduce(const ReproduceRequest& request, Done<ReproduceReply> done) override;
   Result<FetchedPlan> Fetch(const PlanKey& key, const SegmentId& segment) override;
   Status Standing(const PlanKey& key) override;
   void Forget(const PlanKey& key) override;

@@ -232,11 +232,11 @@ void TierController::OnVerdict(const ShadowVerdict& verdict) {
           return OnUndecided(state, group, key, entry, verdict);
         case ShadowOutcome::kMismatch:
           ++stats_.shadow_mismatches;
-          Accuse(key, entry.contents, cache::ReportKind::kMismatch, verdict.detail);
+          Accuse(verdict, entry.contents, cache::ReportKind::kMismatch);
           return DropEverywhere(key, MissReason::kQuarantined, verdict.detail, Blame::kContents);
         case ShadowOutcome::kFault:
           ++stats_.shadow_faults;
-          Accuse(key, entry.contents, cache::ReportKind::kFault, verdict.detail);
+          Accuse(verdict, entry.contents, cache::ReportKind::kFault);
           return DropEverywhere(key, MissReason::kQuarantined, verdict.detail, Blame::kContents);
       }
     }

@@ -95,7 +95,8 @@ struct Group {
   int64_t backoff_ms = 0;
   MissReason trouble = MissReason::kCold;  // why no plan came last time; kCold: nothing went wrong
   std::string detail;
-  double use = 0;  // calls by plan, the older the less
+  std::string reproduction;  // what the compile service found of the last plan that was wrong here, for explain
+  double use = 0;            // calls by plan, the older the less
   uint64_t counted_calls = 0, counted_not_run = 0;
 
   // Whether a plan is the one for all shapes: it holds for all that the segment declares, or for as many as an op in it

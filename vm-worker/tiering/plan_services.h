@@ -5,6 +5,7 @@
 
 #include "common/cache_api/types.h"
 #include "common/compile_api/compile_api.h"
+#include "common/compile_api/reproduce.h"
 #include "common/security/signing.h"
 #include "vm-worker/cache_client/plan_source.h"
 
@@ -26,6 +27,8 @@ class PlanServices {
   virtual void Compile(const CompileRequest& request, Done<CompileReply> done) = 0;
   // Nobody here waits for the request of this key any more.
   virtual void Cancel(const Digest& request) = 0;
+  // A plan that was wrong here, for the compile service to see for itself. Unsupported by one of the version before.
+  virtual void Reproduce(const ReproduceRequest& request, Done<ReproduceReply> done) = 0;
   // As PlanSource::Fetch: blocks, never on the control thread.
   virtual Result<FetchedPlan> Fetch(const PlanKey& key, const SegmentId& segment) = 0;
   // What the store says of a plan now: success, Quarantined, NotFound, or why it cannot be asked. Blocking, as Fetch.

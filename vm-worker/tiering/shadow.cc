@@ -8,11 +8,11 @@
 #include "common/base/caught.h"
 #include "common/native/contained_run.h"
 #include "common/native/guarded_memory.h"
+#include "common/native/run_report.h"
 #include "common/numeric/difference.h"
 #include "common/segment/decisions.h"
 #include "vm-worker/dispatch/plan_instance.h"
 #include "vm-worker/interp/interpreter.h"
-#include "vm-worker/tiering/run_report.h"
 
 namespace kiln {
 namespace {
@@ -141,6 +141,8 @@ Status Check(const ShadowSample& sample, const std::atomic<bool>* stop, ShadowVe
 
 ShadowVerdict CheckShadow(const ShadowSample& sample, const std::atomic<bool>* stop) {
   ShadowVerdict verdict{sample.plan, ShadowOutcome::kUndecided, {}, sample.answer == SampleAnswer::kThisPlan};
+  for (const Tensor& input : sample.inputs) verdict.inputs.push_back(input.dims());
+  verdict.parameters = sample.parameters;
   bool faulted = false;
   const Status checked = Caught([&] { return Check(sample, stop, verdict, faulted); });
   if (checked.has_value()) return verdict;

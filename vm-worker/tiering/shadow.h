@@ -50,6 +50,9 @@ struct ShadowVerdict {
   ShadowOutcome outcome = ShadowOutcome::kUndecided;
   std::string detail;             // the first difference: output, index, size; or what went wrong
   bool answered_by_plan = false;  // it answers already: SampleAnswer::kThisPlan
+  // How the call looked; no values.
+  std::vector<Dims> inputs = {};
+  std::vector<int64_t> parameters = {};
 };
 
 // Runs what did not answer the sample: the plan, in a forked child (RunContained), inputs, outputs and temporaries at

@@ -107,6 +107,7 @@ void TierController::Tick() {
     if (!log_pending_) mailbox_->head_changed = false;
   }
   if (services_ != nullptr && read_log && !log_pending_) ReadChangeLog();
+  AskToReproduce();
   for (ModelState& state : models_) {
     if (services_ == nullptr) break;
     for (auto& [id, group] : state.groups) {
@@ -222,6 +223,7 @@ std::vector<SegmentStatus> TierController::Segments(const Model& model) const {
           status.top_forecast = ForecastExact(options_.policy, group.profile, *status.top_shape);
         }
         status.tuned_refusal = group.tuned.refusal;
+        status.reproduction = group.reproduction;
         status.request_pending = group.request.has_value();
         status.retry_in_ms = std::max<int64_t>(0, (group.retry_ns - Now()) / 1'000'000);
         for (const auto& [key, entry] : group.plans) {

@@ -7,7 +7,7 @@
 //
 //   asking.cc       which plans a segment has and wants: Variants, compile requests, backing off
 //   installing.cc   a plan on its way in and out: fetch, link, shadow runs, publish, drop
-//   accusing.cc     plans that were wrong here: remembered, and told the store
+//   accusing.cc     plans that were wrong here: remembered, told the store, and the compile service asked to reproduce
 //   change_log.cc   what the store announces
 //   memory.cc       plans of least worth leave when memory is tight
 #pragma once
@@ -54,6 +54,7 @@ struct SegmentStatus {
   std::optional<ShapeCount> top_shape;       // the most frequent one…
   ExactForecast top_forecast;                // …and what an exact plan of its own is worth
   std::string tuned_refusal;                 // why there is no tuned plan, when one was asked for
+  std::string reproduction;                  // what the compile service found of a plan that was wrong here
   bool request_pending = false;
   int64_t retry_in_ms = 0;  // before the services are asked again
 };
@@ -168,9 +169,12 @@ class TierController {
   void OnVerdict(const ShadowVerdict& verdict);
   void OnClean(ModelState& state, Group& group, const PlanKey& key, PlanEntry& entry, bool answered_by_plan);
   void OnUndecided(ModelState& state, Group& group, const PlanKey& key, PlanEntry& entry, const ShadowVerdict& verdict);
-  // A plan gave a wrong result or faulted: remembered over restarts, and told the store, again until it has heard.
-  void Accuse(const PlanKey& key, const Digest& contents, cache::ReportKind kind, const std::string& detail);
+  // A plan gave a wrong result or faulted: remembered over restarts, and told the store, again until it has heard; and
+  // the compile service is asked to run the case, so that the fleet need not wait for a second worker to meet it.
+  void Accuse(const ShadowVerdict& verdict, const Digest& contents, cache::ReportKind kind);
   void TellAccusations();
+  void AskToReproduce();
+  void OnReproduced(const PlanKey& key, const Result<ReproduceReply>& reply);
 
   void MakeRoom();
 
@@ -198,6 +202,14 @@ class TierController {
     bool under_way = false;
   };
   std::map<PlanKey, Accusation> accusations_;  // that the store has not heard
+  struct Reproduction {
+    ReproduceRequest request;
+    SegmentId segment;
+    int tries = 0;
+    bool under_way = false;
+    int64_t retry_ns = 0;
+  };
+  std::map<PlanKey, Reproduction> reproductions_;  // that the compile service has not answered
   uint64_t log_position_ = 0;
   bool log_position_known_ = false;
   bool log_pending_ = false;

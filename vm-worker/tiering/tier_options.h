@@ -1,6 +1,7 @@
 // Settings of a worker's tiering, and what it counts.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "common/artifact/target.h"
 #include "common/base/clock.h"
 #include "common/base/limits.h"
+#include "common/compile_api/reproduce_outcome.h"
 #include "vm-worker/tiering/miss_reasons.h"
 #include "vm-worker/tiering/policy.h"
 #include "vm-worker/tiering/shadow.h"
@@ -40,6 +42,7 @@ struct TierStats {
   uint64_t compile_requests = 0, compiled = 0, compile_failures = 0, fetched = 0, fetched_from_disk = 0, rejected = 0,
            published = 0, shadow_clean = 0, shadow_mismatches = 0, shadow_undecided = 0, shadow_faults = 0,
            samples_clean = 0, quarantined = 0, evicted = 0;
+  std::array<uint64_t, kReproduceOutcomes> reproductions{};  // of plans that were wrong here, by ReproduceOutcome
   MissLedger misses;
 };
 

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "common/base/limits.h"
+#include "common/compile_api/reproduce.h"
 
 namespace kiln {
 namespace {
@@ -27,6 +28,37 @@ TEST(CompileApi, ARequestRoundTrips) {
   const CompileRequest decoded = DecodeCompileRequest(EncodeCompileRequest(sample)).value();
   EXPECT_EQ(decoded.Key(), sample.Key());
   EXPECT_EQ(decoded.priority, sample.priority);
+}
+
+TEST(CompileApi, AnAccusationAndItsAnswerRoundTrip) {
+  ReproduceRequest request;
+  request.segment = {1, 2, 3};
+  request.plan_key = HashBytes(request.segment);
+  request.contents = HashBytes({});
+  request.inputs = {{2, 3}, {}, {4}};
+  request.parameters = {5};
+  request.seed = 6;
+  const ReproduceRequest decoded = DecodeReproduceRequest(EncodeReproduceRequest(request)).value();
+  EXPECT_EQ(decoded.Key(), request.Key());
+  EXPECT_EQ(decoded.inputs, request.inputs);
+  EXPECT_EQ(decoded.seed, 6u);
+  ReproduceRequest other = request;
+  other.inputs[0] = {3, 2};
+  EXPECT_NE(other.Key(), request.Key());
+  const ReproduceReply reply{{ReproduceOutcome::kMismatch, "output 0 differs"}, true};
+  const ReproduceReply back = DecodeReproduceReply(EncodeReproduceReply(reply)).value();
+  EXPECT_EQ(back.verdict.outcome, reply.verdict.outcome);
+  EXPECT_EQ(back.verdict.detail, reply.verdict.detail);
+  EXPECT_TRUE(back.quarantined);
+}
+
+TEST(CompileApi, AnAccusationOfImpossibleCasesIsRefused) {
+  EXPECT_FALSE(DecodeReproduceRequest({}).has_value());
+  ReproduceRequest request;
+  request.inputs.assign(limits::kGuardInputsMax + 1, Dims{1});
+  EXPECT_FALSE(DecodeReproduceRequest(EncodeReproduceRequest(request)).has_value());
+  EXPECT_FALSE(
+      DecodeReproduceReply(EncodeReproduceReply({{static_cast<ReproduceOutcome>(77), ""}, false})).has_value());
 }
 
 // The key is what single flight and the memory of failures go by.

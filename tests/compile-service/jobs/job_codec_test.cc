@@ -43,6 +43,30 @@ TEST(JobCodec, RoundTripKeepsEverything) {
   EXPECT_EQ(job_back.deadline_ms, 600u);
 }
 
+TEST(JobCodec, AccusedPlansAndVerdictsRoundTrip) {
+  const TryPlanJob job{{1, 2}, {3}, {{4}, {5, 6}}, {{7, 8}, {}}, {9}, 10, 11, 12};
+  const TryPlanJob back = TryPlanJobFrom(ToFrame(job)).value();
+  EXPECT_EQ(back.segment, job.segment);
+  EXPECT_EQ(back.plan, job.plan);
+  EXPECT_EQ(back.code, job.code);
+  EXPECT_EQ(back.inputs, job.inputs);
+  EXPECT_EQ(back.parameters, job.parameters);
+  EXPECT_EQ(back.seed, 10u);
+  EXPECT_EQ(back.own_seed, 11u);
+  EXPECT_EQ(back.deadline_ms, 12u);
+  const Frame good = ToFrame(job);
+  for (size_t cut = 0; cut < good.payload.size(); ++cut) {
+    Frame damaged = good;
+    damaged.payload.resize(cut);
+    EXPECT_FALSE(TryPlanJobFrom(damaged).has_value()) << cut;
+  }
+  Frame verdict = ToFrame(ReproduceVerdict{ReproduceOutcome::kFault, "signal 11"});
+  EXPECT_EQ(ReproduceVerdictFrom(verdict)->outcome, ReproduceOutcome::kFault);
+  EXPECT_EQ(ReproduceVerdictFrom(verdict)->detail, "signal 11");
+  verdict.payload[0] = 99;
+  EXPECT_FALSE(ReproduceVerdictFrom(verdict).has_value());
+}
+
 TEST(JobCodec, AFailureCarriesItsCodeAndMessage) {
   const auto answer = CompileKernelAnswerFrom(FailedFrame({ErrorCode::kUnsupported, "no such thing", {}}));
   EXPECT_EQ(answer.error().code, ErrorCode::kUnsupported);

@@ -60,6 +60,7 @@ class HungFleet final : public PlanServices {
   bool CanCompile() const override { return false; }
   void Compile(const CompileRequest&, Done<CompileReply>) override {}
   void Cancel(const Digest&) override {}
+  void Reproduce(const ReproduceRequest&, Done<ReproduceReply>) override {}
   Result<FetchedPlan> Fetch(const PlanKey&, const SegmentId&) override {
     std::unique_lock lock(mutex_);
     fetching_ = true;

@@ -107,6 +107,17 @@ class FakeFleet final : public PlanServices {
       return reply;
     });
   }
+  void Reproduce(const ReproduceRequest& request, Done<ReproduceReply> done) override {
+    reproductions.push_back(request);
+    Answer<ReproduceReply>(std::move(done), [this, request]() -> Result<ReproduceReply> {
+      if (reproduce_fails) return Fail(*reproduce_fails, "not now");
+      if (reproduced.IsReproduced()) {
+        quarantined.insert(request.plan_key);
+        Announce(cache::ChangeKind::kQuarantine, request.plan_key, {});
+      }
+      return ReproduceReply{reproduced, reproduced.IsReproduced()};
+    });
+  }
   void Cancel(const Digest& request) override { cancelled.push_back(request); }
   Result<FetchedPlan> Fetch(const PlanKey& key, const SegmentId&) override {
     ++fetches_asked;
@@ -169,6 +180,9 @@ class FakeFleet final : public PlanServices {
   std::vector<cache::ReportRequest> reports;
   std::vector<Digest> asked, cancelled;  // compile requests, by key
   std::vector<PlanTier> compile_tiers;
+  std::vector<ReproduceRequest> reproductions;
+  ReproduceVerdict reproduced{ReproduceOutcome::kAgrees, "right"};
+  std::optional<ErrorCode> reproduce_fails;
   std::optional<SignPublicKey> revoked;
   std::optional<ErrorCode> compile_fails;
   std::optional<SymbolGuard> general_holds_for;  // instead of what was asked for

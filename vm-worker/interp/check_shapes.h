@@ -1,41 +1,14 @@
-// Runs a node's shape rule on tensors that exist: every dim a constant.
+// Shapes while a program runs: what is kept of a node's last ones, and whether they are what the program states.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "common/bytecode/compact.h"
-#include "common/ops/infer.h"
+#include "common/segment/shape_rule.h"
 
 namespace kiln {
-
-// What one call of a rule needs, kept to save allocations. Not thread-safe.
-class ShapeRule {
- public:
-  using KnownFunction = std::function<std::optional<KnownValues>(int)>;
-  using KnownFloatsFunction = std::function<std::optional<std::vector<double>>(int)>;
-
-  // `inputs`: nullptr where absent. The error is the rule's. Afterwards outputs() are descriptions whose dims are
-  // constants, except where only the kernel can tell.
-  Status Run(const Program& program, const Node& node, std::span<const TensorRef* const> inputs, KnownFunction known,
-             KnownFloatsFunction known_floats, bool want_known);
-  std::span<TensorDesc> outputs() { return outputs_; }
-  std::span<const TensorDesc> outputs() const { return outputs_; }
-  std::optional<KnownValues>* known_output(size_t i) {
-    return i < known_outputs_.size() ? &known_outputs_[i] : nullptr;
-  }
-  // Dims of output i, or nullopt when they are not all constants.
-  std::optional<Dims> OutputDims(size_t i) const;
-
- private:
-  SymbolTable symbols_;  // rules make fresh symbols for what they cannot tell
-  std::vector<TensorDesc> descs_;
-  std::vector<const TensorDesc*> inputs_;
-  std::vector<TensorDesc> outputs_;
-  std::vector<std::optional<KnownValues>> known_outputs_;
-};
 
 // What the shape rule of one node gave in the run before, and for which inputs: their dtypes and dims, and the contents
 // of those that the rule read. A node that meets the same again needs no rule. Not thread-safe.
@@ -62,9 +35,6 @@ class LastShapes {
   std::vector<Input> inputs_;
   std::vector<Output> outputs_;
 };
-
-// Value of a dim for a shape frame in which unbound symbols are negative; nullopt when one of its symbols is unbound.
-Result<std::optional<int64_t>> EvaluateInFrame(const SymbolTable& symbols, Dim dim, std::span<const int64_t> frame);
 
 // The dtype that the program states must be so, since kernels are chosen by it, and so must sizes that it states as
 // constants: static instructions rest on them. Other sizes are held to BIND_SHAPE where no rule proves them. `dtype`

@@ -1,4 +1,4 @@
-#include "vm-worker/tiering/run_report.h"
+#include "common/native/run_report.h"
 
 #include <gtest/gtest.h>
 
