@@ -48,7 +48,7 @@ void FillWeight(const TensorRef& weight, int64_t entries, std::mt19937_64& rando
   PointerExtent extent{.dtype = weight.dtype, .elements = elements};
   extent.size = weight.rank() > 1 ? std::sqrt(3.0 / static_cast<double>(std::max<int64_t>(1, summed))) : 0.5;
   extent.entries = entries;
-  FillRandom(extent, weight.data, random, 0);
+  FillRandom(extent, weight.data, random, {});
   if (weight.rank() > 1) return;
   DispatchDType(weight.dtype, [&]<class T>() {
     if constexpr (!std::is_integral_v<T>)
@@ -146,7 +146,7 @@ class PlanTrials {
                   .elements = input.elements(),
                   .zeros = entries == 0 && IsInteger(input.dtype),
                   .entries = entries},
-                 input.data, random, 0);
+                 input.data, random, {});
     }
     for (TensorRef& weight : weights_) {
       if (!place(weight)) return false;
