@@ -31,6 +31,7 @@ Error Stopping() {
 CompileService::CompileService(CompileWorkshop workshop, CompileServiceOptions options)
     : workshop_(std::move(workshop)),
       options_(options),
+      client_buckets_(options.client_rate, limits::kPeerAccountsMax),
       reproduce_buckets_(options.reproduce_rate, limits::kPeerAccountsMax) {
   workshop_.in_work->OnEnd([this](const Digest& key) { LookAgain(key); });
   for (int i = 0; i < options_.job_threads; ++i) threads_.emplace_back([this] { RunJobs(); });
@@ -127,18 +128,17 @@ void CompileService::Enqueue(const RequestContext& context, Work asked, const Re
   std::lock_guard lock(mutex_);
   if (stopping_) return reply.Fail(Stopping(), kBusyRetryMs);
   if (asked.compiles()) ++stats_.requests;
-  if (auto failure = failures_.find(key); failure != failures_.end()) {
-    if (failure->second.until_ns > workshop_.clock.NowNs())
-      return reply.Fail(failure->second.error, options_.failure_backoff_ms);
-    failures_.erase(failure);
-  }
+  const int64_t now = workshop_.clock.NowNs();
+  // One that may be tried again stays: should it fail again, it waits for longer.
+  if (const auto failure = failures_.find(key); failure != failures_.end() && failure->second.until_ns > now)
+    return reply.Fail(failure->second.error, static_cast<uint32_t>((failure->second.until_ns - now) / 1'000'000 + 1));
   if (auto same = in_flight_.find(key); same != in_flight_.end()) {
     ++stats_.joined;
     same->second->waiting.push_back({reply, context.peer});
     same->second->control->Extend(context.deadline_ns);
     return;
   }
-  if (const auto refusal = Refused(context, asked)) return reply.Fail(refusal->error, refusal->retry_ms);
+  if (const auto refusal = Refused(context, asked, now)) return reply.Fail(refusal->error, refusal->retry_ms);
   auto work = std::make_shared<Work>(std::move(asked));
   work->control = std::make_shared<JobControl>(context.deadline_ns);
   work->peer = context.peer;
@@ -149,7 +149,8 @@ void CompileService::Enqueue(const RequestContext& context, Work asked, const Re
   Queue(work);
 }
 
-std::optional<CompileService::Refusal> CompileService::Refused(const RequestContext& context, const Work& asked) {
+std::optional<CompileService::Refusal> CompileService::Refused(const RequestContext& context, const Work& asked,
+                                                               int64_t now) {
   const auto busy = [](const std::string& why, uint32_t retry_ms = kBusyRetryMs) {
     return Refusal{{ErrorCode::kBusy, why + "; retry later", {}}, retry_ms};
   };
@@ -166,12 +167,11 @@ std::optional<CompileService::Refusal> CompileService::Refused(const RequestCont
   if (bytes_ + asked.bytes > options_.bytes_max)
     return busy("the requests that wait or are in work have " + std::to_string(bytes_) + " bytes, " +
                 std::to_string(asked.bytes) + " more are above the limit of " + std::to_string(options_.bytes_max));
-  if (!asked.accused) return std::nullopt;
   // Last, so that what is refused for another reason costs nothing.
-  const int64_t now = workshop_.clock.NowNs();
-  TokenBucket& bucket = reproduce_buckets_.Of(context.machine, now);
+  TokenBucket& bucket = (asked.accused ? reproduce_buckets_ : client_buckets_).Of(context.machine, now);
   if (bucket.Take(now)) return std::nullopt;
-  return busy("this machine accuses more plans than it may",
+  return busy(asked.accused ? "this machine accuses more plans than it may"
+                            : "this machine asks for more than it may (--client-rate)",
               static_cast<uint32_t>(std::min<int64_t>(bucket.WaitNs(now) / 1'000'000 + 1, UINT32_MAX)));
 }
 
@@ -371,12 +371,22 @@ std::vector<CompileService::Waiter> CompileService::Leave(const std::shared_ptr<
   return std::exchange(work->waiting, {});
 }
 
+void CompileService::Remember(const Digest& key, const Error& error) {
+  const auto known = failures_.find(key);
+  const uint32_t pause_ms = known == failures_.end()
+                                ? options_.failure_backoff_ms
+                                : std::min(2 * known->second.pause_ms, options_.failure_backoff_max_ms);
+  if (known == failures_.end() && failures_.size() >= limits::kFailuresRememberedMax) failures_.clear();
+  failures_.insert_or_assign(key, Failure{error, workshop_.clock.NowNs() + int64_t{pause_ms} * 1'000'000, pause_ms});
+}
+
 void CompileService::Finish(const std::shared_ptr<Work>& work, const Result<CompileOutcome>& outcome) {
   std::vector<Waiter> waiting;
   {
     std::lock_guard lock(mutex_);
     waiting = Leave(work);
     if (outcome.has_value()) {
+      failures_.erase(work->key);
       stats_.plans += outcome->reply.already_there ? 0 : 1;
       stats_.kernels_timed += outcome->kernels_timed;
       stats_.forms_taken += outcome->forms_taken;
@@ -389,10 +399,7 @@ void CompileService::Finish(const std::shared_ptr<Work>& work, const Result<Comp
     } else {
       ++stats_.failures;
       if (!IsTransient(outcome.error().code)) {  // of the request itself: the same bytes fail again
-        if (failures_.size() >= limits::kFailuresRememberedMax) failures_.clear();
-        failures_.insert_or_assign(
-            work->key,
-            Failure{outcome.error(), workshop_.clock.NowNs() + int64_t{options_.failure_backoff_ms} * 1'000'000});
+        Remember(work->key, outcome.error());
       }
     }
   }

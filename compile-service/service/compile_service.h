@@ -24,7 +24,10 @@ struct CompileServiceOptions {
   size_t queue_max = limits::kCompileQueueDefault;
   size_t bytes_max = limits::kCompileBytesMax;  // of requests that wait or are in work
   int job_threads = 2;
-  uint32_t failure_backoff_ms = 30'000;    // a request that failed is not tried again for so long
+  // A request that failed is not tried again for so long; each time that it fails again, for twice as long, up to the
+  // most.
+  uint32_t failure_backoff_ms = 30'000, failure_backoff_max_ms = 3'600'000;
+  BucketSize client_rate{16'384, 256};     // requests of one machine that are no others' in work
   BucketSize reproduce_rate{4, 1.0 / 15};  // accusations of one machine
 };
 
@@ -68,6 +71,7 @@ class CompileService {
   struct Failure {
     Error error;
     int64_t until_ns;
+    uint32_t pause_ms;
   };
 
   struct Refusal {
@@ -76,7 +80,8 @@ class CompileService {
   };
 
   void Enqueue(const RequestContext& context, Work work, const Replier& reply);
-  std::optional<Refusal> Refused(const RequestContext& context, const Work& asked);  // mutex_ held
+  std::optional<Refusal> Refused(const RequestContext& context, const Work& asked, int64_t now);  // mutex_ held
+  void Remember(const Digest& key, const Error& error);                                           // mutex_ held
   void Cancel(const RequestContext& context, const Digest& key);
   void RunJobs();
   std::shared_ptr<Work> WaitForWork();            // null: stopping
@@ -102,9 +107,9 @@ class CompileService {
   std::unordered_map<Digest, std::shared_ptr<Work>, DigestHash> in_flight_;
   std::unordered_map<Digest, Failure, DigestHash> failures_;
   std::unordered_set<std::shared_ptr<Work>> running_;
-  TokenBuckets reproduce_buckets_;  // per machine
-  size_t queued_ = 0;               // in queues_ and held_
-  size_t bytes_ = 0;                // of those and the running ones
+  TokenBuckets client_buckets_, reproduce_buckets_;  // per machine
+  size_t queued_ = 0;                                // in queues_ and held_
+  size_t bytes_ = 0;                                 // of those and the running ones
   bool stopping_ = false;
   CompileStats stats_;
   std::vector<std::thread> threads_;

@@ -27,6 +27,7 @@ struct Flags {
   int job_threads = 2;
   int64_t job_deadline_ms = 20'000;
   double tune_idle_share = 0.8;
+  double client_rate = CompileServiceOptions{}.client_rate.per_s;
   std::string replay_directory;
   std::string metrics;
   std::string log_level = "info";
@@ -44,6 +45,8 @@ Result<std::string> BinaryDirectory() {
 // Running requests have this long to finish once the process is asked to end, and peers to take their answers. Both,
 // and a call of the store that is under way, fit into the grace of the manifests.
 constexpr int64_t kStopGraceMs = 5'000, kSettleMs = 1'000;
+
+constexpr double kClientBurstS = 64;  // seconds of the rate that may come at once
 
 struct Children {
   std::unique_ptr<ChildPool> compilers, validators, disassemblers;
@@ -117,6 +120,7 @@ Status Serve(const Flags& flags) {
   const std::string holder = "compile-" + std::to_string(getpid()) + "-" + std::to_string(SystemClock().NowNs());
   CompileServiceOptions service_options;
   service_options.job_threads = flags.job_threads;
+  service_options.client_rate = {flags.client_rate * kClientBurstS, flags.client_rate};
   CompileWorkshop workshop{*children.compilers, *children.validators, *store, signing_key, trusted, holder};
   workshop.disassemblers = children.disassemblers.get();
   CompileService service(workshop, service_options);
@@ -164,6 +168,10 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--job-deadline-ms", flags.job_deadline_ms, "a child that takes longer is ended")
       ->check(CLI::Range(100, 600'000))
+      ->capture_default_str();
+  app.add_option("--client-rate", flags.client_rate,
+                 "requests per second that one machine may make; 64 s of it may come at once")
+      ->check(CLI::Range(0.1, 1e6))
       ->capture_default_str();
   app.add_option("--tune-idle-share", flags.tune_idle_share,
                  "kernels are timed for tuned plans on a core that is idle for this share of the time; 0: on any")

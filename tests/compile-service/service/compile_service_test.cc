@@ -178,11 +178,58 @@ TEST_F(CompileServiceTest, AJobThatRunsOutOfMemoryCostsItsRequestAndNothingElse)
   clock_ = &clock;
   Serve(1);
   ASSERT_TRUE(Soon([&] { return clock.readings > 0; })) << "the job thread waits for work";
-  clock.countdown = 2;  // the first is of the thread that takes the request, the second of the job's beginning
+  // The first is of the request's arrival, the second of the thread that takes it, the third of the job's beginning.
+  clock.countdown = 3;
   EXPECT_EQ(Ask(*first_, Request()).get().error().code, ErrorCode::kResourceExhausted);
   const Result<CompileReply> again = Ask(*first_, Request()).get();
   EXPECT_TRUE(again.has_value()) << ToString(again.error());
   EXPECT_EQ(compile_service_->Stats().running, 0u);
+  compile_service_->Stop(0);
+}
+
+// Real time, and what tests add to it.
+struct ShiftedClock final : Clock {
+  int64_t NowNs() const override { return SystemClock().NowNs() + shift_ns.load(); }
+  int64_t WallMs() const override { return SystemClock().WallMs(); }
+  std::atomic<int64_t> shift_ns{0};
+};
+
+TEST_F(CompileServiceTest, AKeyThatKeepsFailingIsTriedEverMoreSeldom) {
+  UseValidator(KILN_BIN_DIR "/kiln-validate-child");
+  ShiftedClock clock;
+  clock_ = &clock;
+  Serve(CompileServiceOptions{.failure_backoff_ms = 60'000, .failure_backoff_max_ms = 600'000});
+  CompileRequest impossible = Request();
+  impossible.target = "no-such-target";
+  std::vector<int> tried_at;
+  for (int minute = 0; minute < 60; ++minute) {
+    const uint64_t before = compile_service_->Stats().failures;
+    EXPECT_EQ(Ask(*first_, impossible, 86'000'000).get().error().code, ErrorCode::kInvalidArgument);
+    if (compile_service_->Stats().failures > before) tried_at.push_back(minute);
+    clock.shift_ns += int64_t{61'000} * 1'000'000;
+  }
+  ASSERT_GE(tried_at.size(), 6u);
+  EXPECT_EQ((std::vector<int>(tried_at.begin(), tried_at.begin() + 4)), (std::vector<int>{0, 1, 3, 7}));
+  EXPECT_LE(tried_at.size(), 10u) << "at most every ten minutes in the end";
+  EXPECT_LE(tried_at[5] - tried_at[4], 10);
+  compile_service_->Stop(0);
+}
+
+TEST_F(CompileServiceTest, OneMachineMayAskForSoMuchAndNoMore) {
+  UseValidator(KILN_BIN_DIR "/kiln-validate-child");
+  ShiftedClock clock;
+  clock_ = &clock;
+  Serve(CompileServiceOptions{.client_rate = {2, 0.01}});
+  EXPECT_TRUE(Ask(*first_, Seen(1)).get().has_value());
+  EXPECT_TRUE(Ask(*second_, Seen(2)).get().has_value());
+  for (RpcClient* client : {first_.get(), second_.get()}) {  // connections of one machine
+    const auto refused = Ask(*client, Seen(3)).get();
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code, ErrorCode::kBusy);
+  }
+  clock.shift_ns += int64_t{101} * 1'000'000'000;
+  EXPECT_TRUE(Ask(*first_, Seen(3), 86'000'000).get().has_value());
+  EXPECT_FALSE(Ask(*first_, Seen(4), 86'000'000).get().has_value());
   compile_service_->Stop(0);
 }
 
