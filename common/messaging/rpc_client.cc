@@ -52,6 +52,7 @@ struct RpcClient::Core : std::enable_shared_from_this<RpcClient::Core> {
   void OnDeadline(uint64_t id, int64_t deadline_ms);
   void OnConnectWait(uint64_t id);
   void LoseConnection();
+  void WatchConnection();
   void OnRefused();
   RpcFailure Refusal() const;
   // Takes the call out and reports. The callback may start new calls.
@@ -70,6 +71,7 @@ struct RpcClient::Core : std::enable_shared_from_this<RpcClient::Core> {
   std::string last_trouble;        // why the handshake failed, if it did
   bool closed = false;
   bool was_connected = false;
+  bool watched = false;  // a connection that ended, or could not be made
   bool refused = false;  // the last attempt to connect
   std::atomic<uint64_t> calls{0}, replies{0}, deadlines{0}, lost_connections{0}, malformed{0}, rejected{0};
   std::atomic<size_t> pending_count{0};
@@ -229,13 +231,31 @@ void RpcClient::Core::OnMonitor(const SocketMessage& message) {
     FlushWaiting();
   } else if (event == ZMQ_EVENT_DISCONNECTED) {
     if (connected.exchange(false)) LoseConnection();
+    WatchConnection();
   } else if (event == ZMQ_EVENT_CONNECT_RETRIED) {
     if (options.refused_at_once && !was_connected) OnRefused();
-  } else if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
-    last_trouble = "it refuses our key";
   } else {
-    last_trouble = "the handshake failed; check that both sides use keys, and the server's public key";
+    last_trouble = event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH
+                       ? "it refuses our key"
+                       : "the handshake failed; check that both sides use keys, and the server's public key";
+    WatchConnection();
   }
+}
+
+// Until there is a connection again: ZeroMQ may have given it up.
+void RpcClient::Core::WatchConnection() {
+  if (watched || closed) return;
+  watched = true;
+  loop.After(options.reconnect_max_ms, [weak = weak_from_this()] {
+    const std::shared_ptr<Core> self = weak.lock();
+    if (!self) return;
+    self->watched = false;
+    if (self->closed || self->connected) return;
+    // What fails here (no descriptors, say) may work the next time.
+    if (const Status again = self->socket->ConnectAgain(self->options.endpoint); !again)
+      self->last_trouble = again.error().message;
+    self->WatchConnection();
+  });
 }
 
 // Nothing was sent yet: every call still waits for the first connection. Where a handshake failed, somebody listens.

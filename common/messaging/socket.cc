@@ -330,6 +330,12 @@ SendOutcome Socket::Send(std::vector<Bytes>& frames) {
   return SendOutcome::kSent;
 }
 
+Status Socket::ConnectAgain(const std::string& endpoint) {
+  (void)zmq_disconnect(impl_->socket, endpoint.c_str());  // an error where it was given up
+  if (zmq_connect(impl_->socket, endpoint.c_str()) != 0) return FailZmq("cannot connect to '" + endpoint + "' again");
+  return {};
+}
+
 Result<std::unique_ptr<Socket>> Socket::OpenMonitor(int events) {
   const std::string endpoint = "inproc://kiln.monitor." + std::to_string(impl_->loop.impl().next_name++);
   if (zmq_socket_monitor(impl_->socket, endpoint.c_str(), events) != 0) return FailZmq("cannot monitor a socket");

@@ -49,6 +49,9 @@ class Socket {
   // Keys or the plaintext rule, then the bind. Returns the real address (wildcard ports resolved).
   Result<std::string> Bind(const std::string& endpoint, const ServerSecurity& security);
   Status Connect(const std::string& endpoint, const ClientSecurity& security);
+  // A fresh connection to an endpoint connected before. ZeroMQ comes back by itself from a connection that was lost,
+  // but gives one up for good where the peer broke the protocol or refused the key.
+  Status ConnectAgain(const std::string& endpoint);
 
   // Starts delivery. `on_writable` may be empty; it is called after a kWouldBlock once sending may work again.
   void Start(std::function<void(SocketMessage)> on_message, std::function<void()> on_writable);

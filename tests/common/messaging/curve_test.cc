@@ -14,9 +14,9 @@ class CurveTest : public MessagingTest {
     AllowList list;
     ASSERT_TRUE(list.Add(Role::kWorker, worker_.public_z85));
     ASSERT_TRUE(list.Add(Role::kAdmin, admin_.public_z85));
-    auto shared = std::make_shared<const AllowList>(std::move(list));
+    allowed_ = std::make_shared<const AllowList>(std::move(list));
     server_ =
-        StartServer({.endpoints = {"tcp://127.0.0.1:*"}, .security = {.keys = server_keys_, .allow_list = shared}});
+        StartServer({.endpoints = {"tcp://127.0.0.1:*"}, .security = {.keys = server_keys_, .allow_list = allowed_}});
   }
   void TearDown() override {
     server_.reset();
@@ -24,10 +24,12 @@ class CurveTest : public MessagingTest {
   }
   std::unique_ptr<RpcClient> ConnectAs(const CurveKeyPair& keys, const std::string& server_key) {
     return RpcClient::Connect(*client_loop_, {.endpoint = server_->endpoints()[0],
-                                              .security = {.keys = keys, .server_public_z85 = server_key}})
+                                              .security = {.keys = keys, .server_public_z85 = server_key},
+                                              .reconnect_max_ms = 50})
         .value();
   }
 
+  std::shared_ptr<const AllowList> allowed_;
   CurveKeyPair server_keys_;
   CurveKeyPair worker_ = GenerateCurveKeyPair().value(), admin_ = GenerateCurveKeyPair().value();
   std::unique_ptr<RpcServer> server_;
@@ -54,6 +56,18 @@ TEST_F(CurveTest, UnknownKeyNeverReachesAHandlerAndTheErrorSaysWhy) {
   EXPECT_EQ(reply.error().code, ErrorCode::kDeadlineExceeded);
   EXPECT_NE(reply.error().message.find("refuses our key"), std::string::npos) << reply.error().message;
   EXPECT_EQ(server_->Stats().requests, 0u);
+}
+
+TEST_F(CurveTest, AClientThatWasRefusedIsServedOnceItsKeyIsAllowed) {
+  const CurveKeyPair late = GenerateCurveKeyPair().value();
+  auto client = ConnectAs(late, server_keys_.public_z85);
+  const auto refused = client->CallSync(kEcho, {}, 500);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("refuses our key"), std::string::npos) << refused.error().message;
+  AllowList longer;
+  ASSERT_TRUE(longer.Add(Role::kWorker, late.public_z85));
+  allowed_->Replace(longer);
+  EXPECT_TRUE(Eventually([&] { return Echo(*client, "who", 500) == "worker " + late.public_z85; }));
 }
 
 TEST_F(CurveTest, WrongServerKeyAndPlaintextAreRefused) {

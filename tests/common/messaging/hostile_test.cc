@@ -1,7 +1,12 @@
 // Peers that speak ZeroMQ but not the protocol, and peers that lie in it.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 #include <zmq.h>
 
+#include <algorithm>
 #include <atomic>
 #include <random>
 #include <thread>
@@ -50,6 +55,77 @@ class RawSocket {
   void* context_;
   void* socket_;
 };
+
+// Takes one connection on 127.0.0.1, sends `bytes` over it, waits a little for the client to end it, and is gone.
+class LyingListener {
+ public:
+  explicit LyingListener(Bytes bytes) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    const int yes = 1;
+    ::setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(::listen(socket_, 1), 0);
+    EXPECT_EQ(::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    endpoint_ = "tcp://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+    thread_ = std::thread([this, bytes = std::move(bytes)] {
+      const int peer = ::accept(socket_, nullptr, nullptr);
+      ::close(socket_);
+      (void)::send(peer, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      timeval patience{.tv_sec = 0, .tv_usec = 500000};
+      ::setsockopt(peer, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+      for (char unread[256]; ::recv(peer, unread, sizeof unread, 0) > 0;) continue;
+      ::close(peer);
+    });
+  }
+  ~LyingListener() { Wait(); }
+  void Wait() {
+    if (thread_.joinable()) thread_.join();
+  }
+  const std::string& endpoint() const { return endpoint_; }
+
+ private:
+  int socket_;
+  std::string endpoint_;
+  std::thread thread_;
+};
+
+// ZMTP 3: greeting without security, then `behind`.
+Bytes GreetingAnd(const Bytes& behind) {
+  constexpr uint8_t kBegin[] = {0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 0, 'N', 'U', 'L', 'L'};
+  Bytes bytes(64 + behind.size(), 0);
+  std::ranges::copy(kBegin, bytes.begin());
+  std::ranges::copy(behind, bytes.begin() + 64);
+  return bytes;
+}
+
+TEST_F(MessagingTest, AClientComesBackFromEveryBreachOfTheProtocol) {
+  Bytes ready = {4,   29,  5,   'R', 'E', 'A', 'D', 'Y', 11, 'S', 'o', 'c',
+                 'k', 'e', 't', '-', 'T', 'y', 'p', 'e', 0,  0,   0,   6};
+  for (const char c : std::string_view("ROUTER")) ready.push_back(static_cast<uint8_t>(c));
+  ready[1] = static_cast<uint8_t>(ready.size() - 2);
+  Bytes huge_frame = ready;
+  for (const int byte : {2, 0, 0, 1, 0, 0, 0, 0, 0}) huge_frame.push_back(static_cast<uint8_t>(byte));
+  const std::pair<const char*, Bytes> lies[] = {
+      {"HTTP", ToBytes("HTTP/1.1 400 Bad Request\r\n\r\n")},
+      {"an unknown command", GreetingAnd({4, 6, 5, 'R', 'E', 'A', 'D', 'X'})},
+      {"a property that is cut off", GreetingAnd({4, 8, 5, 'R', 'E', 'A', 'D', 'Y', 11, 'S'})},
+      {"another kind of socket", GreetingAnd({4,   26,  5,   'R', 'E', 'A', 'D', 'Y', 11, 'S', 'o', 'c', 'k', 'e',
+                                              't', '-', 'T', 'y', 'p', 'e', 0,   0,   0,  3,   'P', 'U', 'B'})},
+      {"a frame of 2^40 bytes", GreetingAnd(huge_frame)},
+  };
+  for (const auto& [name, bytes] : lies) {
+    SCOPED_TRACE(name);
+    LyingListener liar(bytes);
+    auto client = StartClient(liar.endpoint());
+    EXPECT_FALSE(client->CallSync(kEcho, {}, 300));
+    liar.Wait();
+    auto server = StartServer(liar.endpoint());
+    EXPECT_TRUE(Eventually([&] { return Echo(*client, "back", 500) == "back"; }));
+  }
+}
 
 TEST_F(MessagingTest, GarbageIsCountedAndTheServerLivesOn) {
   auto server = StartServer(Ipc("a"));
