@@ -26,17 +26,24 @@ class Mentions {
     for (const Attribute& attribute : node.attributes.all())
       if (const auto* dims = std::get_if<std::vector<Dim>>(&attribute.value))
         for (Dim dim : *dims) Add(dim);
-    for (ValueId output : node.outputs)
-      if (output != kNoValue) Add(function, output);
+    for (ValueId output : node.outputs) Add(function, output);
+    // Whoever reads a value needs what its dims are made of; a symbol alone is shown by the value itself.
+    for (ValueId input : node.inputs)
+      for (Dim dim : DimsOf(function, input))
+        if (dim.kind() == Dim::Kind::kExpr) Add(dim);
   }
   void Add(const Function& function, ValueId value) {
-    const TensorDesc& desc = function.values[static_cast<size_t>(value)].desc;
-    if (desc.has_rank())
-      for (Dim dim : *desc.dims) Add(dim);
+    for (Dim dim : DimsOf(function, value)) Add(dim);
   }
   int64_t of(SymbolId id) const { return count_[static_cast<size_t>(id)]; }
 
  private:
+  static std::span<const Dim> DimsOf(const Function& function, ValueId value) {
+    if (value == kNoValue) return {};
+    const TensorDesc& desc = function.values[static_cast<size_t>(value)].desc;
+    return desc.has_rank() ? std::span<const Dim>(*desc.dims) : std::span<const Dim>();
+  }
+
   const SymbolTable& symbols_;
   std::vector<int64_t> count_;
 };

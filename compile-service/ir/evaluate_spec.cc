@@ -46,9 +46,12 @@ class Evaluator {
   // The value of `root`, and of what it needs, at one point.
   Scalar Evaluate(const ScalarProgram& program, int32_t root, const Point& point);
   Scalar Node(const ScalarProgram& program, int32_t index, const Point& point);
+  Scalar Known(const ScalarProgram& program, int32_t index, const Point& point);  // each node once
   Scalar Leaf(const ScalarNode& node, const Point& point);
   void StoreAll(const ScalarProgram& program, const std::vector<Store>& stores, const Point& point);
   void RunStage(const LoopNestSpec& nest, size_t index, Point& point, std::vector<Scalar>& results);
+  void StoreOrdered(const LoopNestSpec& nest, size_t index, Point& point, std::vector<Scalar>& results);
+  int64_t OffsetAt(const ScalarProgram& program, const ScalarNode& place, const Point& point);
   // Calls `body` with every combination of coordinates[first..first+extents) below the extents.
   void ForAll(std::span<const int64_t> extents, size_t first, std::vector<int64_t>& coordinates,
               const std::function<void()>& body);
@@ -73,6 +76,15 @@ Scalar Evaluator::Evaluate(const ScalarProgram& program, int32_t root, const Poi
   return Node(program, root, point);
 }
 
+Scalar Evaluator::Known(const ScalarProgram& program, int32_t index, const Point& point) {
+  const auto i = static_cast<size_t>(index);
+  if (!known_[i]) {
+    values_[i] = Node(program, index, point);
+    known_[i] = true;
+  }
+  return values_[i];
+}
+
 Scalar Evaluator::Leaf(const ScalarNode& node, const Point& point) {
   const auto index = static_cast<size_t>(node.index);
   if (node.op == ScalarOp::kStageResult) return (*point.stage_results)[index];
@@ -87,24 +99,22 @@ Scalar Evaluator::Leaf(const ScalarNode& node, const Point& point) {
 Scalar Evaluator::Node(const ScalarProgram& program, int32_t at, const Point& point) {
   const ScalarNode& node = program[static_cast<size_t>(at)];
   if (IsLeaf(node.op)) return Leaf(node, point);
-  auto value = [&](int32_t operand) {
-    if (operand < 0) return Scalar{};
-    const auto i = static_cast<size_t>(operand);
-    if (!known_[i]) {
-      values_[i] = Node(program, operand, point);
-      known_[i] = true;
-    }
-    return values_[i];
-  };
+  auto value = [&](int32_t operand) { return operand < 0 ? Scalar{} : Known(program, operand, point); };
   if (node.op == ScalarOp::kLoadAt) {
     const Access& access = (*point.accesses)[static_cast<size_t>(node.index)];
-    const int64_t position = std::min(std::max<int64_t>(value(node.a).integer, 0), value(node.b).integer - 1);
     return LoadElement(access.storage, node.type, pointers_[static_cast<size_t>(access.pointer)],
-                       Offset(access, point.coordinates) + position * value(node.c).integer);
+                       OffsetAt(program, node, point));
   }
   const int32_t last = node.c >= 0 ? node.c : node.b >= 0 ? node.b : node.a;
   const DType type = last >= 0 ? program[static_cast<size_t>(last)].type : node.type;
   return Applied(node, type, value(node.a), value(node.b), value(node.c));
+}
+
+// Where a LoadAt reads: elements behind its pointer.
+int64_t Evaluator::OffsetAt(const ScalarProgram& program, const ScalarNode& place, const Point& point) {
+  const auto integer = [&](int32_t operand) { return Known(program, operand, point).integer; };
+  const int64_t position = std::min(std::max<int64_t>(integer(place.a), 0), integer(place.b) - 1);
+  return Offset((*point.accesses)[static_cast<size_t>(place.index)], point.coordinates) + position * integer(place.c);
 }
 
 void Evaluator::StoreAll(const ScalarProgram& program, const std::vector<Store>& stores, const Point& point) {
@@ -130,6 +140,24 @@ void Evaluator::ForAll(std::span<const int64_t> extents, size_t first, std::vect
   coordinates[first] = 0;
 }
 
+// The stores of a scatter or a scan at one point.
+void Evaluator::StoreOrdered(const LoopNestSpec& nest, size_t index, Point& point, std::vector<Scalar>& results) {
+  const Stage& stage = nest.stages[index];
+  if (stage.kind == Stage::Kind::kScan) {
+    const Scalar next = Evaluate(nest.body, stage.node, point);  // of memory as it was before the stores
+    StoreAll(nest.body, stage.stores, point);
+    results[index] = next;
+    return;
+  }
+  const Store& store = stage.stores.front();
+  const Scalar value = Evaluate(nest.body, store.node, point);
+  known_.assign(nest.body.size(), false);
+  const Access& access = nest.accesses[static_cast<size_t>(store.access)];
+  StoreElement(access.storage, nest.body[static_cast<size_t>(store.node)].type, value,
+               pointers_[static_cast<size_t>(access.pointer)],
+               OffsetAt(nest.body, nest.body[static_cast<size_t>(stage.node)], point));
+}
+
 void Evaluator::RunStage(const LoopNestSpec& nest, size_t index, Point& point, std::vector<Scalar>& results) {
   const Stage& stage = nest.stages[index];
   std::vector<int64_t> extents;
@@ -142,6 +170,11 @@ void Evaluator::RunStage(const LoopNestSpec& nest, size_t index, Point& point, s
     ForAll(extents, first, point.coordinates,
            [&] { total = Combined(stage.combine, type, total, Evaluate(nest.body, stage.node, point)); });
     results[index] = IsFloat(type) ? Rounded(type, total.number) : total;
+    return;
+  }
+  if (stage.kind != Stage::Kind::kStore) {
+    results[index] = Identity(stage.combine, nest.body[static_cast<size_t>(stage.node)].type);
+    ForAll(extents, first, point.coordinates, [&] { StoreOrdered(nest, index, point, results); });
     return;
   }
   auto store = [&] { StoreAll(nest.body, stage.stores, point); };

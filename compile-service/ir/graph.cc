@@ -143,6 +143,14 @@ std::string PrintGraph(const Graph& graph) {
   return text;
 }
 
+bool IsAtMost(const SymbolTable& symbols, Dim a, Dim b) {
+  if (symbols.ProvenEqual(a, b)) return true;
+  const std::vector<Constraint>& known = symbols.constraints();
+  if (std::ranges::find(known, Constraint{ConstraintKind::kLessEqual, a, b}) != known.end()) return true;
+  SymbolTable looked_at = symbols;  // the difference is made only to be looked at
+  return looked_at.Bounds(looked_at.Sub(b, a)).min >= 0;
+}
+
 int NormalAxis(int64_t axis, int rank) {
   return static_cast<int>(axis < 0 ? axis + rank : axis);
 }

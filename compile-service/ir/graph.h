@@ -81,6 +81,8 @@ std::string PrintGraph(const Graph& graph);
 
 // Reduced dims of a reduction node, ascending; nullopt when they are only known at run time.
 std::optional<std::vector<int>> ReduceAxes(const Graph& graph, const GraphNode& node);
+// Whether a <= b follows from bounds or is one of the constraints.
+bool IsAtMost(const SymbolTable& symbols, Dim a, Dim b);
 // An `axis` attribute as a non-negative dim of a tensor of `rank`.
 int NormalAxis(int64_t axis, int rank);
 

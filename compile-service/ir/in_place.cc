@@ -5,6 +5,8 @@
 #include <map>
 #include <optional>
 
+#include "compile-service/ir/nest_stages.h"
+
 namespace kiln::ir {
 namespace {
 
@@ -19,14 +21,10 @@ using PointerUses = std::map<int32_t, Uses>;
 
 void AddLoads(const ScalarProgram& program, const std::vector<Access>& accesses, const std::vector<int32_t>& roots,
               size_t stage, PointerUses* uses) {
-  std::vector<bool> needed(program.size(), false);
-  for (int32_t root : roots) needed[static_cast<size_t>(root)] = true;
-  for (size_t i = program.size(); i-- > 0;) {
-    if (!needed[i]) continue;
+  const std::vector<bool> needed = ReachableNodes(program, roots);
+  for (size_t i = 0; i < program.size(); ++i) {
     const ScalarNode& node = program[i];
-    for (int32_t operand : {node.a, node.b, node.c})
-      if (operand >= 0) needed[static_cast<size_t>(operand)] = true;
-    if (node.op != ScalarOp::kLoad) continue;
+    if (!needed[i] || node.op != ScalarOp::kLoad) continue;
     Uses& use = (*uses)[accesses[static_cast<size_t>(node.index)].pointer];
     use.first_load = std::min(use.first_load, stage);
     use.last_load = std::max(use.last_load, stage);
@@ -74,17 +72,15 @@ std::vector<InPlaceOperand> PairsOf(const LoopNestSpec& nest) {
   const bool reduces = std::ranges::any_of(nest.reduce, [](SpecInt e) { return e != SpecInt::Const(1); });
   for (size_t s = 0; s < nest.stages.size(); ++s) {
     const Stage& stage = nest.stages[s];
-    std::vector<int32_t> roots;
-    if (stage.kind == Stage::Kind::kReduce) roots.push_back(stage.node);
     for (const Store& store : stage.stores) {
-      roots.push_back(store.node);
       const int32_t pointer = nest.accesses[static_cast<size_t>(store.access)].pointer;
       Uses& use = uses[pointer];
       use.first_store = std::min(use.first_store, s);
-      if (stage.domain == Stage::Domain::kRow || (stage.domain == Stage::Domain::kInner && reduces))
+      if (stage.domain == Stage::Domain::kRow || (stage.domain == Stage::Domain::kInner && reduces) ||
+          stage.kind == Stage::Kind::kScatter)
         partly.push_back(pointer);
     }
-    AddLoads(nest.body, nest.accesses, roots, s, &uses);
+    AddLoads(nest.body, nest.accesses, RootsOf(nest, stage), s, &uses);
   }
   for (int32_t pointer : partly) uses.erase(pointer);
   for (const ScalarNode& node : nest.body)  // read at other points than its own

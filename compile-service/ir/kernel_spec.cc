@@ -5,6 +5,7 @@
 #include <string>
 
 #include "common/base/limits.h"
+#include "compile-service/ir/nest_stages.h"
 
 namespace kiln::ir {
 
@@ -206,12 +207,14 @@ class Verifier {
       if (fixed.op == ScalarOp::kConstant && fixed.integer >= 0 && fixed.integer <= limits::kSpecIntMax) continue;
       if (fixed.op != ScalarOp::kArgument) return Invalid("extent and stride are constants of [0, 2^40] or arguments");
     }
-    for (const Stage& stage : around.nest->stages)
+    for (const Stage& stage : around.nest->stages) {
+      if (stage.kind == Stage::Kind::kScatter && stage.node == &node - program.data()) continue;
       for (const Store& store : stage.stores)
         if (store.access >= 0 && static_cast<size_t>(store.access) < around.accesses->size() &&
             (*around.accesses)[static_cast<size_t>(store.access)].pointer ==
                 (*around.accesses)[static_cast<size_t>(node.index)].pointer)
           return Invalid("reads memory that the kernel stores to");
+    }
     return {};
   }
 
@@ -220,7 +223,8 @@ class Verifier {
     if (node.index < 0 || static_cast<size_t>(node.index) >= around.nest->stages.size())
       return Invalid("names stage " + std::to_string(node.index));
     const Stage& stage = around.nest->stages[static_cast<size_t>(node.index)];
-    if (stage.kind != Stage::Kind::kReduce) return Invalid("names a stage that reduces nothing");
+    if (stage.kind != Stage::Kind::kReduce && stage.kind != Stage::Kind::kScan)
+      return Invalid("names a stage that has no result");
     if (stage.node < 0 || static_cast<size_t>(stage.node) >= program.size() ||
         program[static_cast<size_t>(stage.node)].type != node.type)
       return Invalid("has another type than the stage it names");
@@ -263,9 +267,7 @@ class Verifier {
 
   Status CheckStage(const LoopNestSpec& nest, size_t at) {
     const Stage& stage = nest.stages[at];
-    if (stage.kind != Stage::Kind::kReduce && stage.kind != Stage::Kind::kStore)
-      return Invalid("unknown kind of stage");
-    std::vector<int32_t> roots;
+    if (stage.kind < Stage::Kind::kReduce || stage.kind > Stage::Kind::kScan) return Invalid("unknown kind of stage");
     switch (stage.kind) {
       case Stage::Kind::kReduce:
         if (stage.node < 0 || static_cast<size_t>(stage.node) >= nest.body.size())
@@ -274,15 +276,15 @@ class Verifier {
         if (stage.combine < Combine::kSum || stage.combine > Combine::kProduct)
           return Invalid("unknown way to combine");
         if (!stage.stores.empty()) return Invalid("a reduction stores nothing");
-        roots.push_back(stage.node);
         break;
       case Stage::Kind::kStore:
+      case Stage::Kind::kScatter:
+      case Stage::Kind::kScan:
         RETURN_IF_ERROR(CheckStores(stage.stores, nest.accesses, nest.body));
         RETURN_IF_ERROR(CheckDomain(nest, stage));
-        for (const Store& store : stage.stores) roots.push_back(store.node);
         break;
     }
-    return CheckEarlierResults(nest, roots, at);
+    return CheckNestStage(nest, at);
   }
 
   static Status CheckDomain(const LoopNestSpec& nest, const Stage& stage) {
@@ -296,21 +298,6 @@ class Verifier {
       if (nest.accesses[static_cast<size_t>(store.access)].strides.back() == SpecInt::Const(0) &&
           nest.inner != SpecInt::Const(1))
         return Invalid("all inner positions would be stored to one element; use a row store");
-    return {};
-  }
-
-  // Results a stage reads must come from stages before it.
-  static Status CheckEarlierResults(const LoopNestSpec& nest, const std::vector<int32_t>& roots, size_t at) {
-    std::vector<bool> reached(nest.body.size(), false);
-    for (int32_t root : roots) reached[static_cast<size_t>(root)] = true;
-    for (size_t i = nest.body.size(); i-- > 0;) {
-      if (!reached[i]) continue;
-      const ScalarNode& node = nest.body[i];
-      if (node.op == ScalarOp::kStageResult && static_cast<size_t>(node.index) >= at)
-        return Invalid("reads the result of stage " + std::to_string(node.index) + ", which has not run");
-      for (int32_t operand : {node.a, node.b, node.c})
-        if (operand >= 0) reached[static_cast<size_t>(operand)] = true;
-    }
     return {};
   }
 
@@ -353,6 +340,8 @@ class Verifier {
     if (c.conv) RETURN_IF_ERROR(CheckGeometry(*c.conv));
     if (c.conv && !c.k.is_argument && c.k.value % (int64_t{c.conv->kernel_h} * c.conv->kernel_w) != 0)
       return Invalid("k of a convolution is no multiple of the kernel's positions");
+    if (c.few_rows && (c.conv || !c.m.is_argument || c.b_layout == BLayout::kTurned))
+      return Invalid("code for few rows is for an m known at run time, no convolution and no turned B");
     if (!IsFloat(c.a.storage) || !IsFloat(c.b.storage)) RETURN_IF_ERROR(CheckBytes(c));
     if (c.zeros != -1) RETURN_IF_ERROR(CheckPointer(c.zeros));
     if (c.conv && c.zeros == -1 && (c.conv->pad_top != 0 || c.conv->pad_left != 0))

@@ -75,6 +75,11 @@ struct Stage {
   enum class Kind : uint8_t {
     kReduce = 1,  // combines `node` over the reduce dims, and over inner when reduce_inner; read as StageResult
     kStore = 2,   // stores over `domain`
+    // The others are run for every reduce position, one after the other, and every inner one; not where the inner dim
+    // is reduced, and with the full domain.
+    kScatter = 3,  // one store: to the element that LoadAt `node` reads
+    kScan = 4,     // stores, which may read the running value as StageResult: what `node` was at the reduce position
+                   // before; at the first one what `combine` begins with
   };
   enum class Domain : uint8_t {
     kRow = 1,    // one element per outer point (needs reduce_inner)
@@ -82,10 +87,10 @@ struct Stage {
     kFull = 3,   // every reduce and inner position
   };
   Kind kind;
-  Combine combine = Combine::kSum;  // kReduce
-  int32_t node = 0;                 // kReduce
+  Combine combine = Combine::kSum;  // kReduce, kScan
+  int32_t node = 0;                 // kReduce, kScatter, kScan
   Domain domain = Domain::kInner;   // kStore
-  std::vector<Store> stores;        // kStore
+  std::vector<Store> stores;        // all but kReduce
   bool operator==(const Stage&) const = default;
 };
 
@@ -94,7 +99,8 @@ struct Stage {
 // (so that a flat chain can be split); else 1.
 // Memory: different pointers never overlap, but a result may lie where an operand lies that in_place.h names for it; a
 // pointer that is stored to may also be loaded, through an access of the same storage and strides only. An element may
-// be loaded once where strides say it does not change (a stride of Const(0)).
+// be loaded once where strides say it does not change (a stride of Const(0)). Memory that a scatter stores to is
+// touched by its own LoadAt only; points that differ in an outer or the inner dim touch different elements of it.
 struct LoopNestSpec {
   std::vector<SpecInt> outer;
   std::vector<SpecInt> reduce;
@@ -145,6 +151,7 @@ struct ContractionSpec {
   Access b;
   BLayout b_layout = BLayout::kPanels;
   Tile tile;
+  bool few_rows = false;         // m may be small, and gets code of its own then; changes no result but its rounding
   std::vector<Access> accesses;  // epilogue loads and stores
   ScalarProgram epilogue;        // kAccumulator is the sum
   std::vector<Store> stores;

@@ -9,8 +9,9 @@ namespace kiln::ir {
 
 namespace {
 
-constexpr uint32_t kVersion = 0x3153504b;   // "KPS1"
-constexpr uint64_t kWindowWithColumns = 5;  // kind of a window that says how many columns it works on at a time
+constexpr uint32_t kVersion = 0x3153504b;      // "KPS1"
+constexpr uint64_t kWindowWithColumns = 5;     // kind of a window that says how many columns it works on at a time
+constexpr uint64_t kContractionOfFewRows = 6;  // kind of a contraction with `few_rows`
 
 class Writer {
  public:
@@ -232,8 +233,10 @@ std::vector<uint8_t> EncodeSpec(const KernelSpec& spec) {
   writer.Put(spec.pointers);
   writer.Put(spec.dims);
   const auto* window = std::get_if<WindowSpec>(&spec.kernel);
+  const auto* contraction = std::get_if<ContractionSpec>(&spec.kernel);
   const bool with_columns = window != nullptr && window->out_columns != 0;
-  writer.PutBits(with_columns ? kWindowWithColumns : spec.kernel.index(), 1);
+  const bool of_few_rows = contraction != nullptr && contraction->few_rows;
+  writer.PutBits(with_columns ? kWindowWithColumns : of_few_rows ? kContractionOfFewRows : spec.kernel.index(), 1);
   if (with_columns) writer.Put(window->out_columns);
   std::visit([&](const auto& kernel) { Fields(writer).Field(kernel); }, spec.kernel);
   return writer.Take();
@@ -268,6 +271,12 @@ Result<KernelSpec> DecodeSpec(std::span<const uint8_t> bytes) {
       auto& window = spec.kernel.emplace<WindowSpec>();
       Fields(reader).Field(window);
       window.out_columns = columns;
+      break;
+    }
+    case kContractionOfFewRows: {
+      auto& contraction = spec.kernel.emplace<ContractionSpec>();
+      Fields(reader).Field(contraction);
+      contraction.few_rows = true;
       break;
     }
     default:

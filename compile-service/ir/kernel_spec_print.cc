@@ -105,6 +105,13 @@ struct Printer {
         text += fmt::format("  stage {}: {} of %{}\n", i, CombineName(stage.combine), stage.node);
         continue;
       }
+      if (stage.kind != Stage::Kind::kStore) {
+        text += stage.kind == Stage::Kind::kScatter
+                    ? fmt::format("  stage {}: scatter to the place of %{}\n", i, stage.node)
+                    : fmt::format("  stage {}: scan of %{} from {}\n", i, stage.node, CombineName(stage.combine));
+        text += Lines(stage.stores);
+        continue;
+      }
       static constexpr const char* kDomains[] = {"?", "row", "inner", "full"};
       text += fmt::format("  stage {}: store over {}\n", i, kDomains[static_cast<int>(stage.domain) & 3]);
       text += Lines(stage.stores);
@@ -113,8 +120,8 @@ struct Printer {
   }
 
   std::string operator()(const ContractionSpec& c) const {
-    std::string text = fmt::format("contraction batch {} m {} n {} k {} tile {}x{}\n", Text(c.batch), Text(c.m),
-                                   Text(c.n), Text(c.k), c.tile.mr, c.tile.nv);
+    std::string text = fmt::format("contraction batch {} m {}{} n {} k {} tile {}x{}\n", Text(c.batch), Text(c.m),
+                                   c.few_rows ? " (or few)" : "", Text(c.n), Text(c.k), c.tile.mr, c.tile.nv);
     text += fmt::format("  a: {}\n  b ({}): {}\n", Text(c.a), Text(c.b_layout), Text(c.b));
     if (c.conv) text += fmt::format("  convolution {} zeros {}\n", Text(*c.conv), c.zeros);
     return text + Lines(c.accesses, c.epilogue) + Lines(c.stores);

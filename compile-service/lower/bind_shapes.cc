@@ -166,6 +166,7 @@ class Binder {
     for (const Constraint& constraint : context.assumed) Assume(constraint);
     RequireSizes(node.op, context.outputs);
     if (node.op == TensorOp::kPad) RequirePadSources(bound);
+    if (node.op == TensorOp::kGatherElements || node.op == TensorOp::kScatterElements) RequireIndexedDims(bound);
     return Define(node, std::move(bound), context);
   }
 
@@ -192,6 +193,19 @@ class Binder {
     for (const passes::PadAxis& axis : passes::PadAxes(graph_, node))
       if (!axis.dim.is_const() && graph_.symbols.Bounds(axis.dim).min < axis.least)
         Assume({ConstraintKind::kLessEqual, Dim::Const(axis.least), axis.dim});
+  }
+
+  // Indices reach no further than the data along the axes that they do not name.
+  void RequireIndexedDims(const ir::GraphNode& node) {
+    const std::vector<Dim>& data = graph_.value(node.inputs[0]).dims;
+    const std::vector<Dim>& indices = graph_.value(node.inputs[1]).dims;
+    const int axis = ir::NormalAxis(node.attributes.Int("axis", 0), static_cast<int>(data.size()));
+    for (size_t d = 0; d < std::min(data.size(), indices.size()); ++d) {
+      if (static_cast<int>(d) == axis || ir::IsAtMost(graph_.symbols, indices[d], data[d])) continue;
+      const Result<int64_t> index = graph_.symbols.Evaluate(indices[d], hints_);
+      const Result<int64_t> size = graph_.symbols.Evaluate(data[d], hints_);
+      if (index && size && *index <= *size) Assume({ConstraintKind::kLessEqual, indices[d], data[d]});
+    }
   }
 
   // Contents of a small f32 immediate.

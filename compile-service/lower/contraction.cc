@@ -22,6 +22,10 @@ constexpr Dim kZero = Dim::Const(0);
 constexpr Dim kOne = Dim::Const(1);
 // Few rows are part of the code: their kernels stream B.
 constexpr int64_t kRowsConstantMax = 8;
+// Rows whose number is known at run time only may become many where the example had few, which have code of their own.
+constexpr int64_t kUnknownRows = 48;
+// Rows of a convolution are pixels: of images that had so many, others may have few.
+constexpr int64_t kFewRowsHintMax = 64;
 
 // Where the second operand lies and how it is read.
 struct RightSide {
@@ -94,6 +98,7 @@ struct Product {
   RightSide b;  // strides over row_dims
   Dim k;
   ir::Tile tile;
+  bool few_rows = false;  // calls with few rows are to be expected
 };
 
 Status EmitRows(PlanBuilder& b, const Group& group, GroupBody& body, const Product& product,
@@ -130,6 +135,7 @@ Status EmitRows(PlanBuilder& b, const Group& group, GroupBody& body, const Produ
   spec.b_layout = product.b.layout;
   if (spec.b_layout != ir::BLayout::kPanels) spec.b.strides.push_back(arguments.Stride(product.b.row));
   spec.tile = product.tile;
+  spec.few_rows = product.few_rows && spec.m.is_argument && spec.b_layout != ir::BLayout::kTurned;
   FillEpilogue(body, rows, columns, 2, arguments, spec);
   spec.epilogue = body.scalars().Take();
   spec.stores = std::move(stores);
@@ -139,10 +145,16 @@ Status EmitRows(PlanBuilder& b, const Group& group, GroupBody& body, const Produ
 }
 
 // Rows of the whole product at the hints.
-int64_t RowsHint(PlanBuilder& b, const std::vector<Dim>& dims) {
+int64_t RowsHint(PlanBuilder& b, std::span<const Dim> dims) {
   int64_t rows = 1;
-  for (size_t i = 0; i + 1 < dims.size(); ++i) rows *= dims[i].is_const() ? dims[i].value() : b.RawHint(dims[i]);
+  for (Dim dim : dims) rows *= b.RawHint(dim);
   return rows;
+}
+
+// What the tile is chosen for.
+int64_t LikelyRows(PlanBuilder& b, std::span<const Dim> dims) {
+  const int64_t rows = RowsHint(b, dims);
+  return rows > kRowsConstantMax || std::ranges::all_of(dims, &Dim::is_const) ? rows : kUnknownRows;
 }
 
 bool IsOneMatrix(PlanBuilder& b, const std::vector<Dim>& dims) {
@@ -234,18 +246,20 @@ Result<Product> ProductOf(PlanBuilder& b, const Group& group, GraphValueId left,
     ASSIGN_OR_RETURN(place, b.RowMajorPlace(left));
   }
   // With one B for all, every row of A is a row of the product; otherwise each matrix has its own.
-  const int64_t rows = IsOneMatrix(b, b_dims) ? RowsHint(b, group.dims) : RowsHint(b, {group.dims[rank - 2], kOne});
+  const std::span row_dims = std::span(group.dims).first(rank - 1);
+  const std::span<const Dim> rows = IsOneMatrix(b, b_dims) ? row_dims : row_dims.last(1);
   const int64_t n = b.RawHint(group.dims.back()), k = b.RawHint(product.k);
   const bool packed = b.graph().value(right).prepack;
-  product.tile = ChooseTile(b.target(), rows, n, k, packed);
+  product.few_rows = true;
+  product.tile = ChooseTile(b.target(), LikelyRows(b, rows), n, k, packed);
   if (bytes) {
     ASSIGN_OR_RETURN(product.b, ByteRightSideOf(b, right, product));
   } else if (packed) {
     ASSIGN_OR_RETURN(product.b, PackedRightSideOf(b, right, group.dims, product.tile));
   } else {
     ASSIGN_OR_RETURN(product.b, RightSideOf(b, right, group.dims));
-    if (product.b.layout == ir::BLayout::kTurned && in_rows && rows <= ir::kDotRowsMax)
-      product.tile = DotTile(b.target(), rows);
+    if (product.b.layout == ir::BLayout::kTurned && in_rows && RowsHint(b, rows) <= ir::kDotRowsMax)
+      product.tile = DotTile(b.target(), RowsHint(b, rows));
   }
   product.a_k = bytes ? kOne : place.strides.back();
   std::vector<Dim> row_space(group.dims.begin(), group.dims.end() - 1);
@@ -424,12 +438,13 @@ Status EmitPointwise(PlanBuilder& b, const Group& group, GroupBody& body, const 
   product.k = x.dims[1];
   product.a_k = bytes ? kOne : input.strides[1];
   product.a = {input, x.dtype, x.dims, {}};
-  int64_t rows = 1;
+  std::vector<Dim> rows;
   for (size_t dim : product.row_dims) {
     product.a.strides.push_back(input.strides[dim]);
-    rows *= b.RawHint(group.dims[dim]);
+    rows.push_back(group.dims[dim]);
   }
-  product.tile = ChooseTile(b.target(), rows, weights[0].value(), weights[1].value(), true);
+  product.few_rows = RowsHint(b, rows) <= kFewRowsHintMax;
+  product.tile = ChooseTile(b.target(), LikelyRows(b, rows), weights[0].value(), weights[1].value(), true);
   const int64_t in = weights[1].value(), out = weights[0].value();
   const GraphValueId matrix = ConvMatrices(b, weights_id, 1, out, in, 1);
   const int64_t width = int64_t{product.tile.nv} * b.f32_lanes();

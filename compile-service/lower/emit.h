@@ -18,6 +18,8 @@ Status EmitWindow(PlanBuilder& builder, const Group& group);
 Status EmitCopies(PlanBuilder& builder, const Group& group);
 Status EmitShape(PlanBuilder& builder, const Group& group);
 Status EmitRecurrent(PlanBuilder& builder, const Group& group);
+Status EmitScatter(PlanBuilder& builder, const Group& group);
+Status EmitScan(PlanBuilder& builder, const Group& group);
 Status EmitReference(PlanBuilder& builder, const Group& group);
 
 // x * weights + bias into `out`, row-major, of the group's dims; `weights` [k, n] and `bias` [n] are prepacked, -1:

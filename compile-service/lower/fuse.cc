@@ -10,6 +10,8 @@
 #include "compile-service/lower/lookup.h"
 #include "compile-service/lower/positional.h"
 #include "compile-service/lower/scalar_program.h"
+#include "compile-service/lower/scan.h"
+#include "compile-service/lower/scatter.h"
 
 namespace kiln::lower {
 namespace {
@@ -102,6 +104,12 @@ class Fuser {
       }
       const bool window = node.op != TensorOp::kConv || IsDepthwise(graph_, node, *shape);
       return Start(window ? GroupKind::kWindow : GroupKind::kConvolution, n, dims);
+    }
+    if (IsScatter(graph_, node)) return Start(GroupKind::kScatter, n, graph_.value(node.inputs[2]).dims);
+    if (const std::optional<int> axis = ScanAxis(graph_, node)) {
+      Start(GroupKind::kScan, n, dims);
+      groups_.back().axes = {*axis};
+      return;
     }
     if (node.op == TensorOp::kShapeVector) return Start(GroupKind::kShape, n, dims);
     if (IsCopies(node)) return Start(GroupKind::kCopies, n, dims);
@@ -247,6 +255,8 @@ class Fuser {
       case GroupKind::kCopies:
       case GroupKind::kShape:
       case GroupKind::kRecurrent:
+      case GroupKind::kScatter:
+      case GroupKind::kScan:
       case GroupKind::kReference:
         return false;
     }

@@ -20,6 +20,8 @@ enum class GroupKind : uint8_t {
   kCopies,       // Concat, Pad
   kShape,        // ShapeVector
   kRecurrent,    // LSTM, GRU, RNN
+  kScatter,      // ScatterElements, ScatterND; dims of the updates
+  kScan,         // CumSum, CumProd along the only one of `axes`
   kReference,    // the node's reference kernel
 };
 
@@ -28,7 +30,7 @@ struct Group {
   std::vector<int32_t>
       nodes;              // of the graph, in dependency order; the anchor first except in element-wise and row groups
   std::vector<Dim> dims;  // iteration space, in logical order
-  std::vector<int> axes;  // kRow: reduced dims
+  std::vector<int> axes;  // kRow: reduced dims; kScan
 };
 
 // Views and prepacked nodes belong to no group: views are address arithmetic, prepacked values are made at link time.

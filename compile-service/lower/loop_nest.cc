@@ -3,7 +3,7 @@
 
 #include "compile-service/lower/emit.h"
 #include "compile-service/lower/lookup.h"
-#include "compile-service/lower/loop_dims.h"
+#include "compile-service/lower/nest_loops.h"
 #include "compile-service/lower/positional.h"
 
 namespace kiln::lower {
@@ -18,8 +18,6 @@ namespace {
 
 constexpr Dim kZero = Dim::Const(0);
 constexpr Dim kOne = Dim::Const(1);
-// Inner extents up to this are part of the code: it then needs no masks or remainder loops.
-constexpr int64_t kInnerConstantMax = 64;
 
 bool IsReduction(const GraphNode& node) {
   return OpInfo(node.op).family == OpFamily::kReduction;
@@ -32,13 +30,7 @@ ir::Combine CombineOf(TensorOp op) {
   return ir::Combine::kSum;
 }
 
-// Loops of a nest after collapsing, outermost first; strides per operand.
-struct NestLoops {
-  std::vector<LoopDim> outer, reduce;
-  LoopDim inner;
-  bool reduce_inner = false;
-};
-
+// Loops in the order of memory, neighbours made one where they can be.
 NestLoops ShapeNest(PlanBuilder& builder, const std::vector<Dim>& space, const std::vector<int>& axes,
                     const Order& order, GroupBody& body) {
   // A dim that an element's place is asked for stays a loop of its own, as if an operand had only that dim.
@@ -68,21 +60,6 @@ NestLoops ShapeNest(PlanBuilder& builder, const std::vector<Dim>& space, const s
   return loops;
 }
 
-// Fills extents and accesses of a spec; everything but body and stages.
-void FillNest(const NestLoops& loops, GroupBody& body, KernelArguments& arguments, LoopNestSpec& spec) {
-  for (const LoopDim& dim : loops.outer) spec.outer.push_back(arguments.Argument(dim.extent));
-  for (const LoopDim& dim : loops.reduce) spec.reduce.push_back(arguments.UpTo(dim.extent, 1));
-  spec.inner = arguments.UpTo(loops.inner.extent, kInnerConstantMax);
-  spec.reduce_inner = loops.reduce_inner;
-  for (size_t a = 0; a < body.operands().size(); ++a) {
-    ir::Access access{body.Pointer(body.operands()[a]), body.operands()[a].dtype, {}};
-    for (const LoopDim& dim : loops.outer) access.strides.push_back(arguments.Stride(dim.strides[a]));
-    for (const LoopDim& dim : loops.reduce) access.strides.push_back(arguments.Stride(dim.strides[a]));
-    access.strides.push_back(arguments.Stride(loops.inner.strides[a]));
-    spec.accesses.push_back(std::move(access));
-  }
-}
-
 // The body's program, with loops where it names dims of the space.
 ir::ScalarProgram TakeProgram(const NestLoops& loops, GroupBody& body) {
   ir::ScalarProgram program = body.scalars().Take();
@@ -102,13 +79,6 @@ ir::ScalarProgram TakeProgram(const NestLoops& loops, GroupBody& body) {
     }
   }
   return program;
-}
-
-Dim RangeOfNest(PlanBuilder& builder, const NestLoops& loops) {
-  if (loops.outer.empty() && loops.reduce.empty() && !loops.reduce_inner) return loops.inner.extent;
-  Dim range = kOne;
-  for (const LoopDim& dim : loops.outer) range = builder.symbols().Mul(range, dim.extent);
-  return range;
 }
 
 // The stages of a row group, in the order of its nodes.
@@ -226,23 +196,6 @@ Result<Operand> RowOperand(PlanBuilder& builder, const Group& group, const Place
       operand.strides[i] = place.strides[next++];
   }
   return operand;
-}
-
-// How bits of a width are moved: the integer that is loaded and stored, and what it is in between.
-struct BitsType {
-  DType storage, type;
-};
-BitsType BitsOf(DType dtype) {
-  switch (DTypeBytes(dtype)) {
-    case 1:
-      return {DType::kI8, DType::kI32};
-    case 2:
-      return {DType::kI16, DType::kI32};
-    case 4:
-      return {DType::kI32, DType::kI32};
-    default:
-      return {DType::kI64, DType::kI64};
-  }
 }
 
 // The data of a lookup and what is stored of it as bits.

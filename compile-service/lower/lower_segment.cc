@@ -35,6 +35,10 @@ Status EmitGroup(PlanBuilder& builder, const Group& group) {
       return EmitShape(builder, group);
     case GroupKind::kRecurrent:
       return EmitRecurrent(builder, group);
+    case GroupKind::kScatter:
+      return EmitScatter(builder, group);
+    case GroupKind::kScan:
+      return EmitScan(builder, group);
     case GroupKind::kReference:
       return EmitReference(builder, group);
   }

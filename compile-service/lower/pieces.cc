@@ -20,11 +20,13 @@ bool StoresParts(GroupKind kind, int axis) {
     case GroupKind::kAttention:
     case GroupKind::kCopies:
     case GroupKind::kRecurrent:
+    case GroupKind::kScan:
       return true;
     case GroupKind::kConvolution:
     case GroupKind::kWindow:
       return axis <= 1;
     case GroupKind::kShape:
+    case GroupKind::kScatter:
     case GroupKind::kReference:
       return false;
   }

@@ -21,12 +21,29 @@ bool IsArg(TensorOp op) {
   return op == TensorOp::kArgMax || op == TensorOp::kArgMin;
 }
 
-// The diagonal of a Trilu, when it is the same in every call; no tensor reaches beyond the limit.
-std::optional<int64_t> Diagonal(const ir::Graph& graph, const GraphNode& node) {
-  if (node.inputs.size() < 2 || node.inputs[1] < 0) return 0;
+// The diagonal of a Trilu; no tensor reaches beyond the limit.
+Result<int32_t> Diagonal(GroupBody& body, const ir::Graph& graph, const GraphNode& node) {
+  ScalarBuilder& scalars = body.scalars();
+  if (node.inputs.size() < 2 || node.inputs[1] < 0) return scalars.Integer(0);
   const std::optional<KnownValues>& known = graph.value(node.inputs[1]).known;
-  if (!known || known->size() != 1 || !known->front().is_const()) return std::nullopt;
-  return std::clamp(known->front().value(), -limits::kTensorBytesMax, limits::kTensorBytesMax);
+  if (known && known->size() == 1 && known->front().is_const())
+    return scalars.Integer(std::clamp(known->front().value(), -limits::kTensorBytesMax, limits::kTensorBytesMax));
+  ASSIGN_OR_RETURN(const int32_t k, body.Scalar(node.inputs[1]));
+  const int32_t low = scalars.Op(ScalarOp::kMax, kIndex, k, scalars.Integer(-limits::kTensorBytesMax));
+  return scalars.Op(ScalarOp::kMin, kIndex, low, scalars.Integer(limits::kTensorBytesMax));
+}
+
+// start + position * delta, where the shape rule has found how many there are.
+Status AddRange(GroupBody& body, const ir::Graph& graph, const GraphNode& node) {
+  ScalarBuilder& scalars = body.scalars();
+  const DType type = graph.value(node.outputs[0]).dtype;
+  ASSIGN_OR_RETURN(const int32_t start, body.Scalar(node.inputs[0]));
+  ASSIGN_OR_RETURN(const int32_t delta, body.Scalar(node.inputs[2]));
+  int32_t position = body.Position(0);
+  if (type != kIndex) position = scalars.Op(ScalarOp::kConvert, type, position);
+  body.Define(node.outputs[0],
+              scalars.Op(ScalarOp::kAdd, type, start, scalars.Op(ScalarOp::kMul, type, position, delta)));
+  return {};
 }
 
 Status AddTrilu(GroupBody& body, const ir::Graph& graph, const GraphNode& node) {
@@ -35,8 +52,8 @@ Status AddTrilu(GroupBody& body, const ir::Graph& graph, const GraphNode& node) 
   const DType type = ComputeType(graph.value(node.outputs[0]).dtype);
   const auto rank = static_cast<size_t>(graph.value(node.outputs[0]).rank());
   const int32_t column = body.Position(rank - 1);
-  const int32_t first =
-      scalars.Op(ScalarOp::kAdd, kIndex, body.Position(rank - 2), scalars.Integer(*Diagonal(graph, node)));
+  ASSIGN_OR_RETURN(const int32_t diagonal, Diagonal(body, graph, node));
+  const int32_t first = scalars.Op(ScalarOp::kAdd, kIndex, body.Position(rank - 2), diagonal);
   const bool upper = node.attributes.Int("upper", 1) != 0;
   const int32_t keeps = scalars.Op(ScalarOp::kLessEqual, DType::kBool, upper ? first : column, upper ? column : first);
   body.Define(node.outputs[0], scalars.Op(ScalarOp::kSelect, type, keeps, x, scalars.Number(type, 0)));
@@ -74,7 +91,8 @@ Status AddOneHot(PlanBuilder& b, GroupBody& body, KernelArguments& arguments, co
 bool IsPositional(const ir::Graph& graph, const GraphNode& node) {
   const GraphValue& out = graph.value(node.outputs[0]);
   if (!IsKernelDType(out.dtype) || out.dtype == DType::kF16 || out.dtype == DType::kBF16) return false;  // bits stay
-  if (node.op == TensorOp::kTrilu) return out.rank() >= 2 && Diagonal(graph, node).has_value();
+  if (node.op == TensorOp::kTrilu) return out.rank() >= 2;
+  if (node.op == TensorOp::kRange) return out.rank() == 1 && !IsByte(out.dtype);
   if (node.op != TensorOp::kOneHot) return false;
   const DType indices = graph.value(node.inputs[0]).dtype;
   const GraphValue& values = graph.value(node.inputs[2]);
@@ -84,6 +102,7 @@ bool IsPositional(const ir::Graph& graph, const GraphNode& node) {
 
 Status AddPositional(PlanBuilder& builder, GroupBody& body, KernelArguments& arguments, const GraphNode& node) {
   if (node.op == TensorOp::kTrilu) return AddTrilu(body, builder.graph(), node);
+  if (node.op == TensorOp::kRange) return AddRange(body, builder.graph(), node);
   return AddOneHot(builder, body, arguments, node);
 }
 

@@ -1,11 +1,12 @@
-// Nodes that ask where an element lies: triangles, one-hot rows, and the index of the largest or smallest element.
+// Nodes that ask where an element lies: ranges, triangles, one-hot rows, and the index of the largest or smallest
+// element.
 #pragma once
 
 #include "compile-service/lower/group_body.h"
 
 namespace kiln::lower {
 
-// Trilu and OneHot that kernels compute element by element.
+// Range, Trilu and OneHot that kernels compute element by element.
 bool IsPositional(const ir::Graph& graph, const ir::GraphNode& node);
 // Defines the node's output in `body`, a group over the output's dims.
 Status AddPositional(PlanBuilder& builder, GroupBody& body, KernelArguments& arguments, const ir::GraphNode& node);

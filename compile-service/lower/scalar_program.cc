@@ -133,6 +133,29 @@ DType ComputeType(DType dtype) {
   return IsByte(dtype) ? DType::kI32 : dtype;
 }
 
+std::optional<DType> WideType(DType dtype) {
+  switch (dtype) {
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kF32:
+      return DType::kF32;
+    case DType::kF64:
+    case DType::kI64:
+    case DType::kBool:
+      return dtype;
+    case DType::kU8:
+    case DType::kI8:
+    case DType::kU16:
+    case DType::kI16:
+    case DType::kI32:
+      return DType::kI32;
+    case DType::kU32:
+    case DType::kU64:
+      return DType::kI64;
+  }
+  return std::nullopt;
+}
+
 bool IsScalarNode(const ir::Graph& graph, const ir::GraphNode& node) {
   const ScalarKind kind = KindOf(node.op);
   if (kind == ScalarKind::kNone || node.outputs.size() != 1) return false;

@@ -1,6 +1,7 @@
 // Element-wise nodes in the scalar language of kernel specs.
 #pragma once
 
+#include <optional>
 #include <span>
 
 #include "compile-service/ir/graph.h"
@@ -46,5 +47,7 @@ bool IsKernelDType(DType dtype);
 bool IsByte(DType dtype);  // u8, i8
 // What a kernel computes with for values of a kernel dtype: i32 for bytes, f32 for halves, else the dtype itself.
 DType ComputeType(DType dtype);
+// The same of any dtype, where sums and products that wrap are right: narrow integers in i32, u32 and u64 in i64.
+std::optional<DType> WideType(DType dtype);
 
 }  // namespace kiln::lower

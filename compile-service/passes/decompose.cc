@@ -23,6 +23,11 @@ std::vector<int> AxesFrom(int first, int rank) {
   return axes;
 }
 
+Tensor AsScalar(Tensor tensor) {
+  tensor.ref.dims = tensor.ref.strides = Dims();
+  return tensor;
+}
+
 // One node at a time; every method returns whether it replaced the node.
 class Decomposer {
  public:
@@ -206,9 +211,10 @@ class Decomposer {
 
   bool ConstantOfShape(const GraphNode& node) {
     const ConstantId id = node.attributes.Constant("value");
-    const GraphValueId fill =
-        id < 0 ? graph_.AddScalar(0.0f) : graph_.AddImmediate(graph_.constants[static_cast<size_t>(id)].tensor);
-    if (graph_.immediates.back().ref.elements() != 1) return false;
+    if (id >= 0 && graph_.constants[static_cast<size_t>(id)].tensor.ref.elements() != 1) return false;
+    // The value may be stated as one of one element, which expands to everything but a scalar.
+    const GraphValueId fill = id < 0 ? graph_.AddScalar(0.0f)
+                                     : graph_.AddImmediate(AsScalar(graph_.constants[static_cast<size_t>(id)].tensor));
     r_.Emit(TensorOp::kExpand, {fill}, {}, {}, Out(node));
     return true;
   }

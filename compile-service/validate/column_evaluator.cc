@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "compile-service/ir/nest_stages.h"
 #include "compile-service/validate/attention_columns.h"
 #include "compile-service/validate/dot_columns.h"
 #include "compile-service/validate/recurrent_columns.h"
@@ -100,11 +101,7 @@ class NestEvaluator {
         coordinates_(nest.outer.size() + nest.reduce.size() + 1, 0) {
     for (const SpecInt& extent : nest.outer) outer_.push_back(call.Value(extent));
     for (const SpecInt& extent : nest.reduce) reduce_.push_back(call.Value(extent));
-    for (const Stage& stage : nest.stages) {
-      const int32_t root[] = {stage.node};
-      orders_.push_back(stage.kind == Stage::Kind::kReduce ? columns_.OrderFor(root)
-                                                           : columns_.OrderFor(RootsOf(stage.stores)));
-    }
+    for (const Stage& stage : nest.stages) orders_.push_back(columns_.OrderFor(ir::RootsOf(nest, stage)));
     if (call.leaning != Leaning::kNone) columns_.Lean(call.leaning, DecisionsOf(nest));
   }
 
@@ -134,6 +131,10 @@ class NestEvaluator {
         const Stage& stage = nest_.stages[at];
         if (stage.kind == Stage::Kind::kReduce) {
           ReduceBlock(at, n);
+        } else if (stage.kind == Stage::Kind::kScatter) {
+          ForReduce([&] { Scatter(at, n); });
+        } else if (stage.kind == Stage::Kind::kScan) {
+          ScanBlock(at, n);
         } else if (stage.domain == Stage::Domain::kFull) {
           ForReduce([&] { Store(at, n); });
         } else {
@@ -155,7 +156,33 @@ class NestEvaluator {
           totals[i] = CombinedWith<T>(stage.combine, totals[i], values[i]);
       });
       T* out = columns_.result<T>(at);
-      for (size_t i = 0; i < static_cast<size_t>(n); ++i) out[i] = static_cast<T>(totals[i]);
+      for (size_t i = 0; i < static_cast<size_t>(n); ++i) out[i] = Finished<T>(stage.combine, totals[i]);
+    });
+  }
+
+  template <class T>
+  T Finished(Combine combine, Total<T> total) {
+    if constexpr (std::is_floating_point_v<T>) {
+      if (combine == Combine::kSum) total = columns_.LeantSum(total);
+    }
+    return static_cast<T>(total);
+  }
+
+  void Scatter(size_t at, int64_t n) {
+    const Stage& stage = nest_.stages[at];
+    columns_.Evaluate(orders_[at], coordinates_, n);
+    columns_.StoreAt(stage.node, stage.stores.front().node, coordinates_, n);
+  }
+
+  void ScanBlock(size_t at, int64_t n) {
+    const Stage& stage = nest_.stages[at];
+    DispatchReduced(nest_.body[static_cast<size_t>(stage.node)].type, [&]<class T>() {
+      T* running = columns_.result<T>(at);
+      std::fill_n(running, n, static_cast<T>(IdentityOf<T>(stage.combine)));
+      ForReduce([&] {
+        Store(at, n);
+        std::copy_n(columns_.values<T>(stage.node), n, running);
+      });
     });
   }
 
@@ -185,7 +212,7 @@ class NestEvaluator {
           for (int64_t i = 0; i < n; ++i) total = CombinedWith<T>(stage.combine, total, values[i]);
         });
       });
-      std::fill_n(columns_.result<T>(at), kColumnLength, static_cast<T>(total));
+      std::fill_n(columns_.result<T>(at), kColumnLength, Finished<T>(stage.combine, total));
     });
   }
 

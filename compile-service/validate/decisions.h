@@ -19,6 +19,10 @@ enum class Leaning : uint8_t { kNone, kUp, kDown, kMixed, kMixedToo };
 
 inline constexpr double kTolerance = 2e-4;  // of a float, relative to 1 + its magnitude: as outputs are compared
 
+// A float sum is right to this part of itself, whatever the order of its terms (of one sign). Where the terms then lose
+// what they have in common, as x - mean(x) does, this part is all that is left; it leans with the decisions.
+inline constexpr double kSumTolerance = 0x1p-21;
+
 // By the magnitude of what is decided on.
 inline double LeanOf(double magnitude) {
   return kTolerance * (1 + magnitude);

@@ -119,7 +119,7 @@ Status AddLoadsAt(const ir::LoopNestSpec& spec, std::span<const int64_t> trips, 
     std::vector<int64_t> box(trips.begin(), trips.end());
     access.strides.push_back(FixedNumber(spec, node.c));
     box.push_back(std::max<int64_t>(1, builder.Value(FixedNumber(spec, node.b))));
-    RETURN_IF_ERROR(builder.Add(access, box, false));
+    RETURN_IF_ERROR(builder.Add(access, box, false));  // a scatter marks what it writes as a store
     MarkPositions(spec, node.a, box.back(), builder);
   }
   return {};

@@ -7,6 +7,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "compile-service/ir/nest_stages.h"
+
 namespace kiln {
 namespace {
 
@@ -233,13 +235,7 @@ void ScalarColumns::FillConstant(const ScalarNode& node, void* out) const {
 }
 
 std::vector<int32_t> ScalarColumns::OrderFor(std::span<const int32_t> roots) const {
-  std::vector<bool> needed(program_.size(), false);
-  for (int32_t root : roots) needed[static_cast<size_t>(root)] = true;
-  for (size_t i = program_.size(); i-- > 0;) {
-    if (!needed[i]) continue;
-    for (int32_t operand : {program_[i].a, program_[i].b, program_[i].c})
-      if (operand >= 0) needed[static_cast<size_t>(operand)] = true;
-  }
+  const std::vector<bool> needed = ir::ReachableNodes(program_, roots);
   std::vector<int32_t> order;
   for (size_t i = 0; i < program_.size(); ++i) {
     const ScalarOp op = program_[i].op;
@@ -279,21 +275,43 @@ void ScalarColumns::Load(const ScalarNode& node, void* out, std::span<const int6
 }
 
 void ScalarColumns::LoadAt(const ScalarNode& node, void* out, std::span<const int64_t> coordinates, int64_t n) {
-  const auto index = static_cast<size_t>(node.index);
-  const ir::Access& access = accesses_[index];
-  const int64_t inner = strides_[index].empty() ? 0 : strides_[index].back();
+  const ir::Access& access = accesses_[static_cast<size_t>(node.index)];
   const void* pointer = pointers_[static_cast<size_t>(access.pointer)];
+  const std::array<int64_t, kColumnLength> places = PlacesAt(node, coordinates, n);
+  DispatchDType(access.storage, [&]<class S>() {
+    DispatchCompute(node.type, [&]<class T>() {
+      T* to = static_cast<T*>(out);
+      for (int64_t i = 0; i < n; ++i)
+        to[i] = ConvertTo<T>(static_cast<const S*>(pointer)[places[static_cast<size_t>(i)]]);
+    });
+  });
+}
+
+// Elements behind the pointer that a LoadAt reads.
+std::array<int64_t, kColumnLength> ScalarColumns::PlacesAt(const ScalarNode& node, std::span<const int64_t> coordinates,
+                                                           int64_t n) {
+  const auto index = static_cast<size_t>(node.index);
+  const int64_t inner = strides_[index].empty() ? 0 : strides_[index].back();
   const int64_t offset = Offset(index, coordinates);
   const int64_t *position = values<int64_t>(node.a), *extent = values<int64_t>(node.b),
                 *stride = values<int64_t>(node.c);
-  DispatchDType(access.storage, [&]<class S>() {
-    const S* in = static_cast<const S*>(pointer) + offset;
-    DispatchCompute(node.type, [&]<class T>() {
-      T* to = static_cast<T*>(out);
-      for (int64_t i = 0; i < n; ++i) {
-        const int64_t at = std::min(std::max<int64_t>(position[i], 0), extent[i] - 1);
-        to[i] = ConvertTo<T>(in[i * inner + at * stride[i]]);
-      }
+  std::array<int64_t, kColumnLength> places;
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t at = std::min(std::max<int64_t>(position[i], 0), extent[i] - 1);
+    places[static_cast<size_t>(i)] = offset + i * inner + at * stride[i];
+  }
+  return places;
+}
+
+void ScalarColumns::StoreAt(int32_t place, int32_t value, std::span<const int64_t> coordinates, int64_t n) {
+  const ScalarNode& node = program_[static_cast<size_t>(place)];
+  const ir::Access& access = accesses_[static_cast<size_t>(node.index)];
+  void* pointer = pointers_[static_cast<size_t>(access.pointer)];
+  const std::array<int64_t, kColumnLength> places = PlacesAt(node, coordinates, n);
+  DispatchCompute(program_[static_cast<size_t>(value)].type, [&]<class T>() {
+    const T* from = Leant<T>(value, access.storage, n);
+    DispatchDType(access.storage, [&]<class S>() {
+      for (int64_t i = 0; i < n; ++i) static_cast<S*>(pointer)[places[static_cast<size_t>(i)]] = ConvertTo<S>(from[i]);
     });
   });
 }
@@ -339,6 +357,19 @@ void ScalarColumns::LeanValues(const T* from, const T* other, int64_t n, T* to) 
     const double lean = LeanOf(std::max(std::fabs(value), std::fabs(static_cast<double>(other[i]))));
     to[i] = std::isfinite(lean) ? static_cast<T>(LeansUp() ? value + lean : value - lean) : from[i];
   }
+}
+
+// What is stored of a node: a float that becomes an integer is decided on, too.
+template <class T>
+const T* ScalarColumns::Leant(int32_t node, DType storage, int64_t n) {
+  const T* from = values<T>(node);
+  if constexpr (std::is_floating_point_v<T>) {
+    if (leaning_ != Leaning::kNone && decisions_.inexact[static_cast<size_t>(node)] && !IsFloat(storage)) {
+      LeanValues(from, from, n, reinterpret_cast<T*>(leant_.data()));
+      return reinterpret_cast<const T*>(leant_.data());
+    }
+  }
+  return from;
 }
 
 void ScalarColumns::ComputeLeant(const ScalarNode& node, void* out, int64_t n) {
@@ -463,14 +494,7 @@ void ScalarColumns::StoreAll(std::span<const ir::Store> stores, std::span<const 
     void* pointer = pointers_[static_cast<size_t>(access.pointer)];
     const int64_t offset = Offset(index, coordinates);
     DispatchCompute(program_[static_cast<size_t>(store.node)].type, [&]<class T>() {
-      const T* from = values<T>(store.node);
-      if constexpr (std::is_floating_point_v<T>) {
-        if (leaning_ != Leaning::kNone && decisions_.inexact[static_cast<size_t>(store.node)] &&
-            !IsFloat(access.storage)) {  // it decides too
-          LeanValues(from, from, n, reinterpret_cast<T*>(leant_.data()));
-          from = reinterpret_cast<const T*>(leant_.data());
-        }
-      }
+      const T* from = Leant<T>(store.node, access.storage, n);
       DispatchDType(access.storage, [&]<class S>() {
         S* to = static_cast<S*>(pointer) + offset;
         for (int64_t i = 0; i < n; ++i) to[i * stride] = ConvertTo<S>(from[i]);

@@ -5,6 +5,7 @@
 // back does, elementary functions in double.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -25,6 +26,11 @@ class ScalarColumns {
 
   // From now on, what the decisions are made on is leant first.
   void Lean(Leaning leaning, Decisions decisions);
+  // A finished sum, leant when the decisions are.
+  double LeantSum(double sum) {
+    if (leaning_ == Leaning::kNone) return sum;
+    return LeansUp() ? sum * (1 + kSumTolerance) : sum * (1 - kSumTolerance);
+  }
 
   // What `roots` need, in dependency order.
   std::vector<int32_t> OrderFor(std::span<const int32_t> roots) const;
@@ -32,6 +38,8 @@ class ScalarColumns {
   void Evaluate(std::span<const int32_t> order, std::span<const int64_t> coordinates, int64_t n);
   // Stores computed columns at the same positions.
   void StoreAll(std::span<const ir::Store> stores, std::span<const int64_t> coordinates, int64_t n);
+  // Stores the column of `value` where LoadAt `place`, of which the position is computed, reads.
+  void StoreAt(int32_t place, int32_t value, std::span<const int64_t> coordinates, int64_t n);
 
   template <class T>
   T* values(int32_t node) {
@@ -47,6 +55,10 @@ class ScalarColumns {
   int64_t Offset(size_t access, std::span<const int64_t> coordinates) const;
   void Load(const ir::ScalarNode& node, void* out, std::span<const int64_t> coordinates, int64_t n) const;
   void LoadAt(const ir::ScalarNode& node, void* out, std::span<const int64_t> coordinates, int64_t n);
+  std::array<int64_t, kColumnLength> PlacesAt(const ir::ScalarNode& node, std::span<const int64_t> coordinates,
+                                              int64_t n);
+  template <class T>
+  const T* Leant(int32_t node, DType storage, int64_t n);
   void Compute(const ir::ScalarNode& node, void* out, int64_t n);
   void ComputeLeant(const ir::ScalarNode& node, void* out, int64_t n);
   template <class T>

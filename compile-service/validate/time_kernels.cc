@@ -47,7 +47,7 @@ class CallMemory {
     for (const PointerExtent& extent : extents) {
       auto block = std::make_unique<GuardedMemory>(static_cast<size_t>(extent.elements * DTypeBytes(extent.dtype)));
       if (block->data() == nullptr) return Fail(ErrorCode::kResourceExhausted, "no memory to time a kernel in");
-      FillRandom(extent, block->data(), random, 0);
+      FillRandom(extent, block->data(), random, {});
       memory.pointers_.push_back(static_cast<char*>(block->data()) + extent.before * DTypeBytes(extent.dtype));
       memory.blocks_.push_back(std::move(block));
     }

@@ -7,9 +7,14 @@
 
 namespace kiln {
 
+// Which special floats are mixed in: zeros, NaNs, and what is said here.
+struct SpecialValues {
+  double largest = 0;    // numbers of this size; 0: no special values at all, and positions stay inside their tables
+  bool extremes = true;  // infinities and denormals
+};
+
 // Fills extent.elements of `data`: floats of size 1 (weights of a recurrence: of extent.size), bytes of any value,
-// other integers small; zeros where the kernel counts on them. Where `largest` is more than 0, some floats are NaN,
-// infinite, denormal, zero or of that size.
-void FillRandom(const PointerExtent& extent, void* data, std::mt19937_64& random, double largest);
+// other integers small; zeros where the kernel counts on them.
+void FillRandom(const PointerExtent& extent, void* data, std::mt19937_64& random, const SpecialValues& special);
 
 }  // namespace kiln

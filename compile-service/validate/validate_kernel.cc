@@ -27,6 +27,7 @@ constexpr int64_t kInPlaceOperationsMax = 200'000;                     // the sa
 constexpr int kSampledParts = 3;
 // Products of a recurrence are evaluated faster than other arithmetic; its errors show after a few steps.
 constexpr int64_t kRecurrenceFactor = 8, kRecurrenceStepsMin = 5;
+constexpr int64_t kTurnsMin = 64;
 // Ways in which the reference is evaluated again where a kernel differs.
 constexpr Leaning kLeanings[] = {Leaning::kUp, Leaning::kDown, Leaning::kMixed, Leaning::kMixedToo};
 
@@ -44,10 +45,19 @@ bool IsFactor(const ir::KernelSpec& spec, int32_t pointer) {
   return false;
 }
 
-// The largest finite value among special ones: beyond what exponentials take, but of one of two factors only, because
-// products of two such values would cancel to less than their own rounding errors.
-double LargestOf(const ir::KernelSpec& spec, size_t pointer) {
-  return IsFactor(spec, static_cast<int32_t>(pointer)) ? 1 : 80;
+// Whether many values are multiplied with each other: what is infinite, or nothing, on the way depends on their order.
+bool MultipliesMany(const ir::KernelSpec& spec) {
+  const auto* nest = std::get_if<ir::LoopNestSpec>(&spec.kernel);
+  return nest != nullptr && std::ranges::any_of(nest->stages, [](const ir::Stage& stage) {
+           return stage.kind == ir::Stage::Kind::kReduce && stage.combine == ir::Combine::kProduct;
+         });
+}
+
+// Large ones are beyond what exponentials take, but of one of two factors only, because products of two such values
+// would cancel to less than their own rounding errors.
+SpecialValues SpecialValuesOf(const ir::KernelSpec& spec, size_t pointer) {
+  if (MultipliesMany(spec)) return {.largest = 1, .extremes = false};
+  return {.largest = IsFactor(spec, static_cast<int32_t>(pointer)) ? 1.0 : 80.0};
 }
 
 using Parts = std::vector<std::pair<int64_t, int64_t>>;  // [begin, end) each
@@ -78,7 +88,7 @@ constexpr uint8_t kCanary = 0xff;
 // What one pointer names, over all trials of a kernel.
 struct TrialBuffer {
   PointerExtent extent;
-  double largest = 0;
+  bool has_special = false;
   std::unique_ptr<GuardedMemory> expected;  // of the reference; what the kernel only reads is shared with it, sealed
   std::unique_ptr<GuardedMemory> actual;    // where the kernel may write
   std::vector<uint8_t> fill;                // what both began with
@@ -86,21 +96,21 @@ struct TrialBuffer {
   size_t bytes() const { return static_cast<size_t>(extent.elements * DTypeBytes(extent.dtype)); }
   void* pointer(void* data) const { return static_cast<char*>(data) + extent.before * DTypeBytes(extent.dtype); }
   // Inputs of an unchanged size are kept: weights are filled once.
-  bool Holds(const PointerExtent& wanted, double want_largest) const {
-    return expected != nullptr && !extent.written && !wanted.written && largest == 0 && want_largest == 0 &&
+  bool Holds(const PointerExtent& wanted, const SpecialValues& special) const {
+    return expected != nullptr && !extent.written && !wanted.written && !has_special && special.largest == 0 &&
            extent.dtype == wanted.dtype && extent.elements == wanted.elements && extent.before == wanted.before &&
            extent.entries == wanted.entries;
   }
   // False when there is no memory.
-  bool Fill(const PointerExtent& wanted, double want_largest, std::mt19937_64& random) {
-    if (Holds(wanted, want_largest)) return true;
+  bool Fill(const PointerExtent& wanted, const SpecialValues& special, std::mt19937_64& random) {
+    if (Holds(wanted, special)) return true;
     extent = wanted;
-    largest = want_largest;
+    has_special = special.largest > 0;
     const auto alignment = static_cast<size_t>(DTypeBytes(extent.dtype));  // exactly at the guard page
     expected = std::make_unique<GuardedMemory>(bytes(), alignment);
     actual.reset();
     if (expected->data() == nullptr) return false;
-    FillRandom(extent, expected->data(), random, largest);
+    FillRandom(extent, expected->data(), random, special);
     std::ranges::fill(expected->before(), kCanary);
     if (!extent.written) return expected->MakeReadOnly();
     actual = std::make_unique<GuardedMemory>(bytes(), alignment);
@@ -148,10 +158,27 @@ bool ShareMemory(const TrialBuffer& operand, TrialBuffer& result) {
   return true;
 }
 
+// Reduce positions that are worked on one after the other are one unit of the range: fewer of them, when that is too
+// much for a trial.
+std::vector<int64_t> WithFewTurns(const ir::KernelSpec& spec, const ir::LoopNestSpec& nest, std::vector<int64_t> dims,
+                                  int lanes, int64_t operations) {
+  const bool ordered = std::ranges::any_of(nest.stages, [](const ir::Stage& stage) {
+    return stage.kind == ir::Stage::Kind::kScatter || stage.kind == ir::Stage::Kind::kScan;
+  });
+  for (const ir::SpecInt& extent : nest.reduce) {
+    if (!ordered || !extent.is_argument) continue;
+    int64_t& turns = dims[static_cast<size_t>(extent.value)];
+    const int64_t cost = UnitCost(spec, dims, lanes);
+    if (cost > operations) turns = std::max(std::min(turns, kTurnsMin), turns / (cost / operations + 1));
+  }
+  return dims;
+}
+
 // A recurrence too long for a trial is a recurrence of fewer steps.
 std::vector<int64_t> Affordable(const ir::KernelSpec& spec, std::vector<int64_t> dims, int lanes, int64_t operations) {
   const auto* nest = std::get_if<ir::LoopNestSpec>(&spec.kernel);
-  if (nest != nullptr && dims.size() == static_cast<size_t>(spec.dims)) return WithSmallTables(*nest, std::move(dims));
+  if (nest != nullptr && dims.size() == static_cast<size_t>(spec.dims))
+    return WithFewTurns(spec, *nest, WithSmallTables(*nest, std::move(dims)), lanes, operations);
   const auto* recurrent = std::get_if<ir::RecurrentSpec>(&spec.kernel);
   if (recurrent == nullptr || !recurrent->time.is_argument || dims.size() != static_cast<size_t>(spec.dims))
     return dims;
@@ -188,7 +215,7 @@ class KernelTrials {
     std::vector<void*> expected, actual;
     for (size_t i = 0; i < extents.size(); ++i) {
       TrialBuffer& buffer = buffers_[i];
-      if (!buffer.Fill(extents[i], trial.special ? LargestOf(spec_, i) : 0, random_)) return false;
+      if (!buffer.Fill(extents[i], trial.special ? SpecialValuesOf(spec_, i) : SpecialValues(), random_)) return false;
       expected.push_back(buffer.pointer(buffer.expected->data()));
       actual.push_back(buffer.actual == nullptr ? expected.back() : buffer.pointer(buffer.actual->data()));
     }

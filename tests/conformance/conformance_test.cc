@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Share of the compiled cases' nodes, both forms, that reference steps compute. May only fall.
-constexpr double kReferenceShareMax = 0.106;
+constexpr double kReferenceShareMax = 0.0863;
 // Cases of scope core that pass, in every form. May only rise: a shorter list of cases fails.
 constexpr size_t kCorePassedMin = 1170;
 // Cases of scope extra that pass as declared. May only rise.
@@ -138,6 +138,15 @@ void ExpectNoOpFell(const cli::StrictCoverage& coverage) {
                 (SourceDirectory() / "kernel_nodes.tsv").c_str());
 }
 
+// What has no kernel yet, the most first.
+void PrintReferenceNodes(const cli::StrictCoverage& coverage) {
+  std::vector<std::pair<uint32_t, TensorOp>> left;
+  for (const auto& [op, count] : coverage.ops)
+    if (count.reference > 0) left.emplace_back(count.reference, op);
+  std::ranges::sort(left, std::greater());
+  for (const auto& [nodes, op] : left) std::printf("  %u times %s\n", nodes, std::string(OpInfo(op).name).c_str());
+}
+
 TEST(Conformance, CasesPassAsDeclared) {
   RunForm(InterpretedMode(), "declared", false);
 }
@@ -177,6 +186,7 @@ TEST(Conformance, CasesPassStrictlyCompiled) {
   const double all = coverage.generated_nodes + coverage.reference_nodes;
   std::printf("%u nodes by generated kernels, %u by reference steps: a share of %.4f\n", coverage.generated_nodes,
               coverage.reference_nodes, coverage.reference_nodes / all);
+  PrintReferenceNodes(coverage);
   EXPECT_LE(coverage.reference_nodes, kReferenceShareMax * all);
   ExpectNoOpFell(coverage);
 }

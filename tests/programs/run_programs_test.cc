@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "common/bytecode/program_codec.h"
 #include "common/bytecode/program_text.h"
+#include "common/bytecode/symbol_definitions.h"
+#include "common/segment/segment.h"
 #include "tests/support/program_file.h"
 #include "tests/support/random_program.h"
 #include "vm-worker/interp/interpreter.h"
@@ -127,6 +130,48 @@ void CheckRandomProgram(uint64_t seed) {
         }
       }
     }
+  }
+}
+
+// Symbols that only tensors inside the segment show: they have no value behind it when a plan or a memoised form ran.
+std::set<SymbolId> HiddenBy(const Program& program, const SymbolDefinitions& definitions, const SegmentSite& site) {
+  std::set<SymbolId> hidden;
+  const Function& function = program.functions[static_cast<size_t>(site.function)];
+  for (int i = site.first_node; i < site.end_node; ++i) {
+    for (ValueId output : function.regions[static_cast<size_t>(site.region)].nodes[static_cast<size_t>(i)].outputs) {
+      if (output == kNoValue || std::ranges::count(site.outputs, output) > 0) continue;
+      const auto& defines = definitions.defines[static_cast<size_t>(site.function)][static_cast<size_t>(output)];
+      for (size_t dim = 0; dim < defines.size(); ++dim)
+        if (defines[dim]) hidden.insert((*function.values[static_cast<size_t>(output)].desc.dims)[dim].symbol());
+    }
+  }
+  return hidden;
+}
+
+void ExpectParametersAreShown(const Program& program) {
+  const SymbolDefinitions definitions = FindSymbolDefinitions(program);
+  const std::vector<SegmentSite> sites = FindSegments(program);
+  for (const SegmentSite& hiding : sites) {
+    const std::set<SymbolId> hidden = HiddenBy(program, definitions, hiding);
+    for (const SegmentSite& asking : sites)
+      for (Dim parameter : asking.parameters)
+        for (SymbolId symbol : program.symbols.SymbolsOf(parameter))
+          EXPECT_FALSE(hidden.contains(symbol))
+              << "nodes from " << asking.first_node << " need " << program.symbols.SymbolText(symbol)
+              << ", which stays inside the segment from node " << hiding.first_node;
+  }
+}
+
+TEST(Segments, NeedNoSymbolThatAnotherKeepsInside) {
+  for (const std::string& path : testing::ProgramFilesIn(KILN_SOURCE_DIR "/tests/programs")) {
+    SCOPED_TRACE(path);
+    const auto file = testing::ReadProgramFile(path);
+    ASSERT_TRUE(file.has_value()) << file.error().message;
+    ExpectParametersAreShown(file->program);
+  }
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    ExpectParametersAreShown(testing::RandomProgram(seed));
   }
 }
 

@@ -124,6 +124,12 @@ class RandomLoopNest {
     inputs_.push_back(static_cast<int32_t>(nest_.accesses.size()) - 1);
   }
 
+  // A node that is a constant or an argument.
+  int32_t Fixed(int64_t value) {
+    const ir::SpecInt number = Int(value);
+    return number.is_argument ? program_.Argument(static_cast<int32_t>(number.value)) : program_.Integer(value);
+  }
+
   // An element of a table at a position that is read or follows from the loops; some positions are outside of it.
   Value TableEntry(DType type) {
     static constexpr DType kStorages[] = {DType::kF32, DType::kF32, DType::kF16, DType::kI64, DType::kU8, DType::kI32};
@@ -136,11 +142,7 @@ class RandomLoopNest {
     const int64_t entries = 1 + Pick(9), stride = Chance(3) ? 1 : Chance(2) ? elements : 0;
     memory.bytes.resize(static_cast<size_t>((elements + (entries - 1) * stride) * DTypeBytes(storage)));
     Fill(memory);
-    const auto fixed = [&](int64_t value) {
-      const ir::SpecInt number = Int(value);
-      return number.is_argument ? program_.Argument(static_cast<int32_t>(number.value)) : program_.Integer(value);
-    };
-    const int32_t extent = fixed(entries), step = fixed(stride);
+    const int32_t extent = Fixed(entries), step = Fixed(stride);
     const auto access = static_cast<int32_t>(nest_.accesses.size()) - 1;
     int32_t position = Leaf(DType::kI64).node;
     if (Chance(2))
@@ -261,6 +263,62 @@ class RandomLoopNest {
       if (nest_.reduce_inner) AddReduction();
       AddStore();
     }
+    if (!nest_.reduce_inner && Chance(3)) AddScatter();
+    if (!nest_.reduce_inner && Chance(3)) AddScan();
+  }
+
+  // Entries of a table by outer and inner position, set or changed at positions that are read or follow from the loops.
+  void AddScatter() {
+    static constexpr DType kTypes[] = {DType::kF32, DType::kF32, DType::kF64, DType::kI32, DType::kI64};
+    static constexpr DType kFloatStorages[] = {DType::kF32, DType::kF32, DType::kF16, DType::kF64};
+    static constexpr DType kIntStorages[] = {DType::kI32, DType::kI64, DType::kU8, DType::kI16};
+    const DType type = kTypes[Pick(5)];
+    const Value value = Expression(type, 1 + Pick(2));
+    const int32_t position = Chance(2) ? Leaf(DType::kI64).node
+                                       : program_.Op(ir::ScalarOp::kDiv, Leaf(DType::kI64).node,
+                                                     program_.Integer(int64_t{1} << 59), -1, DType::kI64);
+    std::vector<bool> used(extents_.size(), false);
+    for (size_t i = 0; i < used.size(); ++i) used[i] = i < nest_.outer.size() || i + 1 == used.size();
+    nest_.accesses.push_back(MakeAccess((IsFloat(type) ? kFloatStorages : kIntStorages)[Pick(4)], used, true));
+    PointerMemory& memory = memory_.back();
+    const auto elements = static_cast<int64_t>(memory.bytes.size()) / DTypeBytes(memory.storage);
+    const int64_t entries = 1 + Pick(9);
+    memory.bytes.resize(memory.bytes.size() * static_cast<size_t>(entries));
+    Fill(memory);
+    const auto access = static_cast<int32_t>(nest_.accesses.size()) - 1;
+    const int32_t extent = Fixed(entries), step = Fixed(elements);
+    const int32_t place = program_.LoadAt(access, position, extent, step, type);
+    int32_t stored = value.node;
+    static constexpr ir::ScalarOp kOps[] = {ir::ScalarOp::kAdd, ir::ScalarOp::kMin, ir::ScalarOp::kMax};
+    if (Chance(2)) stored = program_.Op(kOps[Pick(3)], place, stored, -1, type);
+    ir::Stage stage = StoreStage(ir::Stage::Domain::kFull, {{access, stored}});
+    stage.kind = ir::Stage::Kind::kScatter;
+    stage.node = place;
+    nest_.stages.push_back(stage);
+  }
+
+  void AddScan() {
+    static constexpr DType kTypes[] = {DType::kF32, DType::kF32, DType::kF64, DType::kI32, DType::kI64};
+    static constexpr ir::ScalarOp kOps[] = {ir::ScalarOp::kAdd, ir::ScalarOp::kMul, ir::ScalarOp::kMax,
+                                            ir::ScalarOp::kMin};
+    const DType type = kTypes[Pick(5)];
+    const auto combine = static_cast<ir::Combine>(1 + Pick(4));
+    int32_t value = Expression(type, 1 + Pick(2)).node;
+    if (combine == ir::Combine::kProduct && IsFloat(type))  // stays in [-1, 1]
+      value = program_.Op(ir::ScalarOp::kMul, value, program_.Number(0.25, type), -1, type);
+    const int32_t running = program_.StageResult(static_cast<int32_t>(nest_.stages.size()), type);
+    const int32_t next = program_.Op(kOps[static_cast<int>(combine) - 1], running, value, -1, type);
+    std::vector<ir::Store> list;
+    for (const int32_t stored : {running, next}) {
+      if (!list.empty() && Chance(2)) break;
+      nest_.accesses.push_back(MakeAccess(type, std::vector<bool>(extents_.size(), true), true));
+      list.push_back({static_cast<int32_t>(nest_.accesses.size()) - 1, stored});
+    }
+    ir::Stage stage = StoreStage(ir::Stage::Domain::kFull, list);
+    stage.kind = ir::Stage::Kind::kScan;
+    stage.combine = combine;
+    stage.node = next;
+    nest_.stages.push_back(stage);
   }
 
   void AddReduction() {

@@ -261,6 +261,39 @@ class ProgramGenerator : private RandomBuilder {
     return true;
   }
 
+  // Rows of a tensor, changed and put back; some of them to the same place.
+  bool Scatter() {
+    const ValueId x = Pick([&](ValueId id) {
+      return Desc(id).rank() > 0 && !MayBeEmpty(DimsOf(id)[0]) && Desc(id).dtype != DType::kBool;
+    });
+    if (x == kNoValue) return false;
+    const int64_t size = symbols().Bounds(DimsOf(x)[0]).min, count = 1 + Below(4);
+    std::vector<int64_t> from, to;
+    for (int64_t i = 0; i < count; ++i)
+      for (std::vector<int64_t>* indices : {&from, &to})
+        indices->push_back(static_cast<int64_t>(random_() % static_cast<uint64_t>(2 * size)) - size);
+    std::vector<Dim> dims = DimsOf(x);
+    dims[0] = Dim::Const(count);
+    const TensorDesc desc = MakeDesc(Desc(x).dtype, dims);
+    const ValueId rows = Emit(TensorOp::kGather, {x, EmitInts(from)}, desc, With("axis", int64_t{0}));
+    const ValueId updates = Emit(TensorOp::kMax, {rows, EmitScalar(Desc(x).dtype)}, desc);
+    const std::string reductions[] = {"none", "add", "mul", "min", "max"};
+    const ValueId places = EmitConstant(Tensor::Of<int64_t>(DType::kI64, {count, 1}, to));
+    Emit(TensorOp::kScatterND, {x, places, updates}, Desc(x), With("reduction", Choose(reductions)));
+    return true;
+  }
+
+  bool Cumulate() {
+    const ValueId x = Pick([&](ValueId id) { return Desc(id).rank() > 0 && Desc(id).dtype != DType::kBool; });
+    if (x == kNoValue) return false;
+    const int64_t along[] = {Axis(x)};
+    const ValueId axis = EmitConstant(Tensor::Of<int64_t>(DType::kI64, {}, along));
+    Attributes attributes = With("exclusive", static_cast<int64_t>(OneIn(2)));
+    attributes.Set("reverse", static_cast<int64_t>(OneIn(2)));
+    Emit(TensorOp::kCumSum, {x, axis}, Desc(x), std::move(attributes));
+    return true;
+  }
+
   bool Reduce() {
     const ValueId x = Pick([&](ValueId id) { return Desc(id).rank() > 0 && IsFloat(Desc(id).dtype); });
     if (x == kNoValue) return false;
@@ -410,8 +443,9 @@ class ProgramGenerator : private RandomBuilder {
         &ProgramGenerator::Unsqueeze, &ProgramGenerator::Slice,      &ProgramGenerator::Expand,
         &ProgramGenerator::Concat,    &ProgramGenerator::SplitInTwo, &ProgramGenerator::Pad,
         &ProgramGenerator::Gather,    &ProgramGenerator::Reduce,     &ProgramGenerator::Reduce,
-        &ProgramGenerator::MatMul,    &ProgramGenerator::Normalize,  &ProgramGenerator::NonZero,
-        &ProgramGenerator::If,        &ProgramGenerator::Loop,       &ProgramGenerator::Scan};
+        &ProgramGenerator::Scatter,   &ProgramGenerator::Cumulate,   &ProgramGenerator::MatMul,
+        &ProgramGenerator::Normalize, &ProgramGenerator::NonZero,    &ProgramGenerator::If,
+        &ProgramGenerator::Loop,      &ProgramGenerator::Scan};
     for (int made = 0, tried = 0; made < nodes && tried < 10 * nodes; ++tried) {
       made += (this->*Choose(kMakers))();
       // Sizes multiply: stop before a tensor could become too large to run.

@@ -10,8 +10,6 @@ namespace {
 using llvm::ConstantInt;
 using llvm::Value;
 
-// With at most this many rows the panels are read once, and streaming them is the work.
-constexpr int64_t kStreamingRows = 8;
 constexpr int kPrefetchSteps = 8;
 // B that the second-level cache does not hold comes from further away: asked for in two stages.
 constexpr int64_t kLargeBytes = 4 << 20;
@@ -139,9 +137,8 @@ std::vector<Active> ContractionEmitter::BColumns(const Place& place, Panel panel
   return columns;
 }
 
-// Few rows: the steps just ahead. Else the next panel, while this one is worked on.
-std::vector<MicroKernel::Prefetch> ContractionEmitter::PrefetchesFor(const Place& place) {
-  if (!spec_.m.is_argument && spec_.m.value <= kStreamingRows) return StreamingPrefetches();
+// The next panel, while this one is worked on.
+ContractionEmitter::Prefetches ContractionEmitter::NextPanel(const Place& place) {
   const int64_t element = DTypeBytes(spec_.b.storage);
   if (!in_panels() || (!spec_.k.is_argument && spec_.k.value * width_ * element < kLargePanelBytes)) return {};
   Value* is_last = b_.CreateICmpEQ(b_.CreateAdd(place.panel, e_.I64(1)), panels_);
@@ -149,11 +146,13 @@ std::vector<MicroKernel::Prefetch> ContractionEmitter::PrefetchesFor(const Place
   return {LineAhead(place, next)};
 }
 
-std::vector<MicroKernel::Prefetch> ContractionEmitter::StreamingPrefetches() {
+// The steps just ahead.
+ContractionEmitter::Prefetches ContractionEmitter::StreamingPrefetches() {
   using Into = MicroKernel::Prefetch::Into;
-  const bool far = !spec_.n.is_argument && !spec_.k.is_argument && spec_.m.value >= kFarRowsMin &&
+  const bool far = !spec_.n.is_argument && !spec_.k.is_argument &&
+                   (spec_.m.is_argument || spec_.m.value >= kFarRowsMin) &&
                    spec_.n.value * spec_.k.value * DTypeBytes(spec_.b.storage) > kLargeBytes;
-  std::vector<MicroKernel::Prefetch> prefetches;
+  Prefetches prefetches;
   auto ask = [&](int steps, Into into) {
     Value* distance = in_panels() ? e_.I64(steps * width_)
                                   : b_.CreateMul(frame_.Int(spec_.b.strides[spec_.batch.size()]), e_.I64(steps));
@@ -172,7 +171,7 @@ MicroKernel::Prefetch ContractionEmitter::LineAhead(const Place& place, Value* d
   return {b_.CreateAdd(distance, line), MicroKernel::Prefetch::Into::kL2};
 }
 
-MicroKernel ContractionEmitter::KernelWith(std::vector<MicroKernel::Prefetch> prefetches) {
+MicroKernel ContractionEmitter::KernelWith(Prefetches prefetches) {
   const size_t batch = spec_.batch.size();
   return MicroKernel(e_, {.tile = spec_.tile,
                           .a_storage = spec_.a.storage,
@@ -184,23 +183,40 @@ MicroKernel ContractionEmitter::KernelWith(std::vector<MicroKernel::Prefetch> pr
                           .prefetches = std::move(prefetches)});
 }
 
+Values ContractionEmitter::SumsOver(const TileRows& rows, Value* count, const std::vector<Active>& columns, Value* b,
+                                    const Prefetches& many, const Values& before) {
+  auto with = [&](Prefetches prefetches) {
+    MicroKernel kernel = KernelWith(std::move(prefetches));
+    Values sums = kernel.Zero();
+    std::ranges::copy(before, sums.begin());
+    Value* at = b;
+    kernel.Accumulate(rows, count, columns, at, sums);
+    return kernel.Finish(sums);
+  };
+  if (is_streaming() && !is_turned()) return with(StreamingPrefetches());
+  // What takes nothing from far away needs no other way with few rows.
+  if (!spec_.few_rows || many.empty()) return with(many);
+  return e_.IfElse(
+      b_.CreateICmpSLE(frame_.Int(spec_.m), e_.I64(kStreamingRows)), [&] { return with(StreamingPrefetches()); },
+      [&] { return with(many); });
+}
+
 Values ContractionEmitter::Sums(const Place& place, Panel panel) {
   if (takes_dots()) return DotSums(place);
   const size_t batch = spec_.batch.size();
-  MicroKernel kernel = KernelWith(PrefetchesFor(place));
-  Value* k = frame_.Int(spec_.k);
   // The elements of a panel lie together, so the panel of column c begins at c times its depth.
   Value* b = e_.Address(Base(spec_.b, place.batch), spec_.b.storage,
                         in_panels() ? b_.CreateMul(place.column, PanelDepth()) : place.column);
   std::vector<Active> columns = BColumns(place, panel);
-  if (spec_.conv) return ConvSums(kernel, place, columns, b);
+  if (spec_.conv) {
+    MicroKernel kernel = KernelWith(is_streaming() ? StreamingPrefetches() : NextPanel(place));
+    return ConvSums(kernel, place, columns, b);
+  }
 
   Value* stride = frame_.Int(spec_.a.strides[batch]);
   Value* first = e_.Address(Base(spec_.a, place.batch), spec_.a.storage, b_.CreateMul(place.row, stride));
   TileRows rows = StridedRows(e_, spec_.a.storage, first, stride, place.rows, spec_.tile.mr);
-  Values sums = kernel.Zero();
-  kernel.Accumulate(rows, k, columns, b, sums);
-  return kernel.Finish(sums);
+  return SumsOver(rows, frame_.Int(spec_.k), columns, b, NextPanel(place));
 }
 
 Values ContractionEmitter::ConvSums(MicroKernel& kernel, const Place& place, const std::vector<Active>& columns,
@@ -258,7 +274,22 @@ Values ContractionEmitter::Accumulated(MicroKernel& kernel, const TileRows& rows
 }
 
 void EmitContraction(KernelFrame& frame, const ir::ContractionSpec& spec) {
-  ContractionEmitter(frame, spec).Emit();
+  if (!spec.few_rows || spec.tile.mr == 1) return ContractionEmitter(frame, spec).Emit();
+  // A taller tile works on a single row again and again. The tile of one row covers as much of the range: all of m.
+  ir::ContractionSpec one_row = spec;
+  one_row.m = ir::SpecInt::Const(1);
+  one_row.tile.mr = 1;
+  VectorEmitter& e = frame.emitter();
+  e.IfElse(
+      e.ir().CreateICmpEQ(frame.Int(spec.m), e.I64(1)),
+      [&] {
+        ContractionEmitter(frame, one_row).Emit();
+        return Values{};
+      },
+      [&] {
+        ContractionEmitter(frame, spec).Emit();
+        return Values{};
+      });
 }
 
 }  // namespace kiln::codegen

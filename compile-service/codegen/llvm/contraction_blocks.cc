@@ -124,19 +124,15 @@ Values ContractionEmitter::BlockSums(const Place& place, const Block& block, con
       b_.CreateAdd(b_.CreateMul(place.row, stride), b_.CreateMul(block.begin, frame_.Int(spec_.a.strides[batch + 1])));
   Value* a = e_.Address(Base(spec_.a, place.batch), spec_.a.storage, a_offset);
   Value* b = turned_;
-  std::vector<MicroKernel::Prefetch> prefetches;
+  Prefetches many;
   if (!is_turned()) {
     Value* offset =
         b_.CreateAdd(b_.CreateMul(place.column, frame_.Int(spec_.k)), b_.CreateMul(block.begin, e_.I64(width_)));
     b = e_.Address(Base(spec_.b, place.batch), spec_.b.storage, offset);
-    prefetches = {LineAhead(place, b_.CreateMul(block.length, e_.I64(width_)))};
+    many = {LineAhead(place, b_.CreateMul(block.length, e_.I64(width_)))};
   }
   const TileRows rows = StridedRows(e_, spec_.a.storage, a, stride, place.rows, spec_.tile.mr);
-  MicroKernel kernel = KernelWith(std::move(prefetches));
-  Values sums = kernel.Zero();
-  std::copy(before.begin(), before.end(), sums.begin());
-  kernel.Accumulate(rows, block.steps, BColumns(place, Panel::kWhole), b, sums);
-  return kernel.Finish(sums);
+  return SumsOver(rows, block.steps, BColumns(place, Panel::kWhole), b, many, before);
 }
 
 }  // namespace kiln::codegen

@@ -68,10 +68,14 @@ class ContractionEmitter {
   void EmitPlace(const Place& place, Panel panel) { StoreTile(place, panel, Sums(place, panel)); }
 
   llvm::Value* Base(const ir::Access& access, const Values& batch);
-  std::vector<MicroKernel::Prefetch> PrefetchesFor(const Place& place);
-  std::vector<MicroKernel::Prefetch> StreamingPrefetches();
+  using Prefetches = std::vector<MicroKernel::Prefetch>;
+  Prefetches NextPanel(const Place& place);
+  Prefetches StreamingPrefetches();
   MicroKernel::Prefetch LineAhead(const Place& place, llvm::Value* distance);
-  MicroKernel KernelWith(std::vector<MicroKernel::Prefetch> prefetches);
+  MicroKernel KernelWith(Prefetches prefetches);
+  // `before` (or zeros) + the products of `count` steps. `many`: what to ask for meanwhile when rows are many.
+  Values SumsOver(const TileRows& rows, llvm::Value* count, const std::vector<Active>& columns, llvm::Value* b,
+                  const Prefetches& many, const Values& before = {});
   std::vector<Active> BColumns(const Place& place, Panel panel);
   Values Sums(const Place& place, Panel panel);
   Values ConvSums(MicroKernel& kernel, const Place& place, const std::vector<Active>& columns, llvm::Value* b);
@@ -92,6 +96,9 @@ class ContractionEmitter {
   size_t row_dim() const { return spec_.batch.size(); }
   size_t column_dim() const { return spec_.batch.size() + 1; }
   bool in_panels() const { return spec_.b_layout == ir::BLayout::kPanels; }
+  // With at most this many rows the panels are read once, and streaming them is the work.
+  static constexpr int64_t kStreamingRows = 8;
+  bool is_streaming() const { return !spec_.m.is_argument && spec_.m.value <= kStreamingRows; }
   bool is_turned() const { return spec_.b_layout == ir::BLayout::kTurned; }
   // Rows so few that turning B would cost more than their products; wider tiles are made for many of them.
   static constexpr int32_t kDotVectorsMax = 2;

@@ -44,6 +44,8 @@ class LoopNestEmitter {
   Values ReduceColumns(const Stage& stage, const std::vector<bool>& needed);
   void StoreColumns(const Stage& stage, const std::vector<bool>& needed);
   void StoreStage(const Stage& stage);
+  void Scatter(const Stage& stage);
+  void ScanColumns(size_t index, const std::vector<bool>& needed);
   Value* Identity(Combine combine, DType type) const;
   Value* Combined(Combine combine, DType type, Value* a, Value* b);
 
@@ -195,6 +197,7 @@ Value* LoopNestEmitter::Combined(Combine combine, DType type, Value* a, Value* b
 }
 
 void LoopNestEmitter::StoreStage(const Stage& stage) {
+  if (stage.kind == Stage::Kind::kScatter) return Scatter(stage);
   for (const ir::Store& store : stage.stores) {
     const ir::Access& access = spec_.accesses[static_cast<size_t>(store.access)];
     const DType type = spec_.body[static_cast<size_t>(store.node)].type;
@@ -203,7 +206,7 @@ void LoopNestEmitter::StoreStage(const Stage& stage) {
       Value* value = values_.ValueOf(store.node, vector);
       Value* address = values_.InnerAddress(access, vector);
       const Active& active = values_.block().vectors[vector];
-      if (stage.domain == Stage::Domain::kRow) {
+      if (stage.domain == Stage::Domain::kRow || stride == ir::SpecInt::Const(0)) {  // one element
         e_.StoreFirstLane(value, type, access.storage, address);
       } else if (stride == ir::SpecInt::Const(1)) {
         e_.Store(value, type, access.storage, address, active);
@@ -212,6 +215,12 @@ void LoopNestEmitter::StoreStage(const Stage& stage) {
       }
     }
   }
+}
+
+void LoopNestEmitter::Scatter(const Stage& stage) {
+  const int32_t value = stage.stores.front().node;
+  for (size_t vector = 0; vector < values_.block().vectors.size(); ++vector)
+    values_.StoreAt(stage.node, vector, values_.ValueOf(value, vector), spec_.body[static_cast<size_t>(value)].type);
 }
 
 Value* LoopNestEmitter::ReduceRow(const Stage& stage, const std::vector<bool>& needed) {
@@ -307,6 +316,29 @@ void LoopNestEmitter::StoreColumns(const Stage& stage, const std::vector<bool>& 
   }
 }
 
+// The running value is carried from one reduce position to the next.
+void LoopNestEmitter::ScanColumns(size_t index, const std::vector<bool>& needed) {
+  const Stage& stage = spec_.stages[index];
+  const DType type = spec_.body[static_cast<size_t>(stage.node)].type;
+  // A float alone is carried as a scalar, which is added sooner; an integer would go back and forth between registers.
+  const bool single = spec_.inner == ir::SpecInt::Const(1) && IsFloat(type);
+  Values start(values_.block().vectors.size(), Identity(stage.combine, type));
+  const auto first = [&](Value* vector) { return e_.ir().CreateExtractElement(vector, uint64_t{0}); };
+  if (single) start = {first(start[0])};
+  ForReduce(outer_count(), start, [&](const Values& now) {
+    Values next(now.size());
+    values_.InScope(kReduce, needed, [&] {
+      values_.SetStageResult(index, single ? Values{e_.Splat(now[0])} : now);
+      values_.InScope(0, needed, [&] {
+        for (size_t vector = 0; vector < now.size(); ++vector) next[vector] = values_.ValueOf(stage.node, vector);
+        if (single) next = {first(next[0])};
+        StoreStage(stage);
+      });
+    });
+    return next;
+  });
+}
+
 void LoopNestEmitter::RunColumnBlock() {
   values_.InScope(kInner, values_.NeededByAll(), [&] {
     for (size_t index = 0; index < spec_.stages.size(); ++index) {
@@ -316,6 +348,9 @@ void LoopNestEmitter::RunColumnBlock() {
       values_.InScope(0, needed, [&] {
         if (stage.kind == Stage::Kind::kReduce) {
           results = ReduceColumns(stage, needed);
+        } else if (stage.kind == Stage::Kind::kScan) {
+          ScanColumns(index, needed);
+          values_.ForgetStored();
         } else {
           StoreColumns(stage, needed);
           values_.ForgetStored();

@@ -4,6 +4,7 @@
 #include <llvm/IR/Intrinsics.h>
 
 #include "compile-service/codegen/llvm/scalar_emitter.h"
+#include "compile-service/ir/nest_stages.h"
 
 namespace kiln::codegen {
 
@@ -24,13 +25,6 @@ NestValues::NestValues(KernelFrame& frame, const ir::LoopNestSpec& spec)
 }
 
 // --- analysis ---
-
-namespace {
-std::vector<int32_t> RootsOf(const Stage& stage) {
-  if (stage.kind == Stage::Kind::kReduce) return {stage.node};
-  return StoredNodes(stage.stores);
-}
-}  // namespace
 
 Dependence NestValues::LeafDependence(const ScalarNode& node) const {
   auto of_dim = [&](size_t dim) { return dim < outer_count() ? kOuter : dim < inner_dim() ? kReduce : kInner; };
@@ -54,7 +48,10 @@ void NestValues::Analyse() {
   };
   for (const ScalarNode& node : spec_.body) {
     Dependence dependence = LeafDependence(node);
-    bool reads = node.op == ScalarOp::kLoad && stored(spec_.accesses[static_cast<size_t>(node.index)].pointer);
+    const bool loads = node.op == ScalarOp::kLoad || node.op == ScalarOp::kLoadAt;
+    bool reads = loads && stored(spec_.accesses[static_cast<size_t>(node.index)].pointer);
+    // What a scatter stores to may be another element at every position, or the same one changed.
+    if (reads && node.op == ScalarOp::kLoadAt) dependence |= kOuter | kReduce | kInner;
     for (int32_t operand : {node.a, node.b, node.c}) {
       if (operand < 0) continue;
       dependence |= dependence_[static_cast<size_t>(operand)];
@@ -65,7 +62,7 @@ void NestValues::Analyse() {
   }
   all_needs_.assign(spec_.body.size(), false);
   for (const Stage& stage : spec_.stages) {
-    stage_needs_.push_back(ReachableNodes(spec_.body, RootsOf(stage)));
+    stage_needs_.push_back(ir::ReachableNodes(spec_.body, ir::RootsOf(spec_, stage)));
     for (size_t i = 0; i < all_needs_.size(); ++i)
       if (stage_needs_.back()[i]) all_needs_[i] = true;
   }
@@ -188,33 +185,62 @@ Value* NestValues::EmitRowOffset(const ScalarNode& node) {
   return ir.CreateMul(ir.CreateBinaryIntrinsic(llvm::Intrinsic::smin, position, last), FixedInt(node.c));
 }
 
-Value* NestValues::EmitLoadAt(size_t index, size_t vector) {
+// Of the vector's first lane, where its position is the same for all lanes.
+Value* NestValues::AddressAt(size_t index, size_t vector) {
   auto& ir = e_.ir();
   const ScalarNode& node = spec_.body[index];
   const ir::Access& access = spec_.accesses[static_cast<size_t>(node.index)];
   const ir::SpecInt stride = access.strides[inner_dim()];
-  Value* const pointer = pointers_[static_cast<size_t>(node.index)];
-  const bool inner = VariesWithInner(index);
-  Value* first = inner ? ir.CreateAdd(block_.base, e_.I64(static_cast<int64_t>(vector) * e_.lanes())) : nullptr;
-  if (!VariesWithInner(static_cast<size_t>(node.a))) {
-    Value* offset = row_offsets_[index] != nullptr ? row_offsets_[index] : EmitRowOffset(node);
-    Value* row = e_.Address(pointer, access.storage, offset);
-    if (stride == ir::SpecInt::Const(0)) return e_.LoadBroadcast(access.storage, node.type, row);
-    const Active& active = block_.vectors[vector];
-    if (stride == ir::SpecInt::Const(1))
-      return e_.Load(access.storage, node.type, e_.Address(row, access.storage, first), active);
-    Value* address = e_.Address(row, access.storage, ir.CreateMul(first, frame_.Int(stride)));
-    return e_.LoadStrided(access.storage, node.type, address, frame_.Int(stride), active);
-  }
+  if (row_offsets_[index] == nullptr) row_offsets_[index] = EmitRowOffset(node);
+  Value* row = e_.Address(pointers_[static_cast<size_t>(node.index)], access.storage, row_offsets_[index]);
+  if (stride == ir::SpecInt::Const(0)) return row;
+  Value* first = ir.CreateAdd(block_.base, e_.I64(static_cast<int64_t>(vector) * e_.lanes()));
+  if (stride != ir::SpecInt::Const(1)) first = ir.CreateMul(first, frame_.Int(stride));
+  return e_.Address(row, access.storage, first);
+}
+
+// Elements behind the access's pointer, one per lane.
+Value* NestValues::OffsetsAt(size_t index, size_t vector) {
+  auto& ir = e_.ir();
+  const ScalarNode& node = spec_.body[index];
+  const ir::SpecInt stride = spec_.accesses[static_cast<size_t>(node.index)].strides[inner_dim()];
   Value* position = ir.CreateBinaryIntrinsic(llvm::Intrinsic::smax, ValueOf(node.a, vector), e_.Zero(DType::kI64));
   Value* last = e_.Splat(ir.CreateSub(FixedInt(node.b), e_.I64(1)));
   position = ir.CreateBinaryIntrinsic(llvm::Intrinsic::smin, position, last);
   Value* offsets = ir.CreateMul(position, e_.Splat(FixedInt(node.c)));
-  if (stride != ir::SpecInt::Const(0)) {
-    Value* lanes = ir.CreateAdd(e_.Splat(first), e_.LaneIndices());
-    offsets = ir.CreateAdd(offsets, ir.CreateMul(lanes, e_.Splat(frame_.Int(stride))));
-  }
-  return e_.LoadIndexed(access.storage, node.type, pointer, offsets, block_.vectors[vector]);
+  if (stride == ir::SpecInt::Const(0)) return offsets;
+  Value* first = ir.CreateAdd(block_.base, e_.I64(static_cast<int64_t>(vector) * e_.lanes()));
+  Value* lanes = ir.CreateAdd(e_.Splat(first), e_.LaneIndices());
+  return ir.CreateAdd(offsets, ir.CreateMul(lanes, e_.Splat(frame_.Int(stride))));
+}
+
+Value* NestValues::EmitLoadAt(size_t index, size_t vector) {
+  const ScalarNode& node = spec_.body[index];
+  const ir::Access& access = spec_.accesses[static_cast<size_t>(node.index)];
+  const ir::SpecInt stride = access.strides[inner_dim()];
+  if (VariesWithInner(static_cast<size_t>(node.a)))
+    return e_.LoadIndexed(access.storage, node.type, pointers_[static_cast<size_t>(node.index)],
+                          OffsetsAt(index, vector), block_.vectors[vector]);
+  Value* address = AddressAt(index, vector);
+  if (stride == ir::SpecInt::Const(0)) return e_.LoadBroadcast(access.storage, node.type, address);
+  const Active& active = block_.vectors[vector];
+  if (stride == ir::SpecInt::Const(1)) return e_.Load(access.storage, node.type, address, active);
+  return e_.LoadStrided(access.storage, node.type, address, frame_.Int(stride), active);
+}
+
+void NestValues::StoreAt(int32_t place, size_t vector, Value* value, DType type) {
+  const auto index = static_cast<size_t>(place);
+  const ScalarNode& node = spec_.body[index];
+  const ir::Access& access = spec_.accesses[static_cast<size_t>(node.index)];
+  const ir::SpecInt stride = access.strides[inner_dim()];
+  const Active& active = block_.vectors[vector];
+  if (VariesWithInner(static_cast<size_t>(node.a)))
+    return e_.StoreIndexed(value, type, access.storage, pointers_[static_cast<size_t>(node.index)],
+                           OffsetsAt(index, vector), active);
+  Value* address = AddressAt(index, vector);
+  if (stride == ir::SpecInt::Const(0)) return e_.StoreFirstLane(value, type, access.storage, address);
+  if (stride == ir::SpecInt::Const(1)) return e_.Store(value, type, access.storage, address, active);
+  e_.StoreStrided(value, type, access.storage, address, frame_.Int(stride), active);
 }
 
 void NestValues::MovePointers(size_t first_dim, size_t last_dim) {

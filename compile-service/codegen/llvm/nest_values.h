@@ -41,6 +41,8 @@ class NestValues {
   llvm::Value* ValueOf(int32_t node, size_t vector) const;
   // Address of the first lane of a vector of the block.
   llvm::Value* InnerAddress(const ir::Access& access, size_t vector);
+  // Stores a vector of the block where LoadAt `place` reads; its position was needed by a scope around.
+  void StoreAt(int32_t place, size_t vector, llvm::Value* value, DType type);
   // Makes a stage's result (one vector for all, or one per vector of the block) readable until the scope around ends.
   void SetStageResult(size_t stage, std::vector<llvm::Value*> results);
   // After a store stage: values that read memory the kernel stores to are read again.
@@ -63,6 +65,8 @@ class NestValues {
   // LoadAt: one offset for all lanes where its position does not vary with the inner dim (made where the position is),
   // else one per lane.
   llvm::Value* EmitLoadAt(size_t index, size_t vector);
+  llvm::Value* AddressAt(size_t index, size_t vector);
+  llvm::Value* OffsetsAt(size_t index, size_t vector);
   llvm::Value* EmitRowOffset(const ir::ScalarNode& node);
   llvm::Value* FixedInt(int32_t node);  // i64: a constant or an argument
   void MovePointers(size_t first_dim, size_t last_dim);

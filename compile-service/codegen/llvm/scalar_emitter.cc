@@ -4,6 +4,7 @@
 #include <llvm/IR/Intrinsics.h>
 
 #include "compile-service/codegen/llvm/math.h"
+#include "compile-service/ir/nest_stages.h"
 
 namespace kiln::codegen {
 
@@ -128,17 +129,6 @@ Value* EmitScalarOp(VectorEmitter& e, const ScalarNode& node, DType operand, Val
   __builtin_unreachable();
 }
 
-std::vector<bool> ReachableNodes(const ir::ScalarProgram& program, std::span<const int32_t> roots) {
-  std::vector<bool> reachable(program.size(), false);
-  for (int32_t root : roots) reachable[static_cast<size_t>(root)] = true;
-  for (size_t i = program.size(); i-- > 0;) {
-    if (!reachable[i]) continue;
-    for (int32_t operand : {program[i].a, program[i].b, program[i].c})
-      if (operand >= 0) reachable[static_cast<size_t>(operand)] = true;
-  }
-  return reachable;
-}
-
 std::vector<int32_t> StoredNodes(std::span<const ir::Store> stores) {
   std::vector<int32_t> nodes;
   for (const ir::Store& store : stores) nodes.push_back(store.node);
@@ -147,7 +137,7 @@ std::vector<int32_t> StoredNodes(std::span<const ir::Store> stores) {
 
 std::vector<Value*> EmitScalarProgram(VectorEmitter& e, const ir::ScalarProgram& program,
                                       std::span<const int32_t> roots, const LeafValue& leaf) {
-  const std::vector<bool> needed = ReachableNodes(program, roots);
+  const std::vector<bool> needed = ir::ReachableNodes(program, roots);
   std::vector<Value*> values(program.size(), nullptr);
   auto value = [&](int32_t node) { return node < 0 ? nullptr : values[static_cast<size_t>(node)]; };
   for (size_t i = 0; i < program.size(); ++i) {

@@ -22,7 +22,5 @@ std::vector<llvm::Value*> EmitScalarProgram(VectorEmitter& e, const ir::ScalarPr
                                             std::span<const int32_t> roots, const LeafValue& leaf);
 // The nodes that stores write: the roots of an epilogue.
 std::vector<int32_t> StoredNodes(std::span<const ir::Store> stores);
-// Which nodes of `program` the roots reach.
-std::vector<bool> ReachableNodes(const ir::ScalarProgram& program, std::span<const int32_t> roots);
 
 }  // namespace kiln::codegen

@@ -64,6 +64,9 @@ class VectorEmitter {
   void Store(llvm::Value* value, DType compute, DType storage, llvm::Value* address, const Active& active);
   void StoreStrided(llvm::Value* value, DType compute, DType storage, llvm::Value* address, llvm::Value* stride,
                     const Active& active);
+  // Every lane to its own of `offsets` (i64 elements behind `pointer`); no two are equal.
+  void StoreIndexed(llvm::Value* value, DType compute, DType storage, llvm::Value* pointer, llvm::Value* offsets,
+                    const Active& active);
   void StoreFirstLane(llvm::Value* value, DType compute, DType storage, llvm::Value* address);
   // `lanes()` elements of the stack, 64-byte aligned, allocated once at function entry.
   llvm::Value* StackSlot(llvm::Type* element);
@@ -104,6 +107,12 @@ class VectorEmitter {
   // Lane by lane, `offset_of(lane)` elements behind `pointer`.
   llvm::Value* LoadLanes(DType storage, DType compute, llvm::Value* pointer, const Active& active,
                          const std::function<llvm::Value*(llvm::Value* lane)>& offset_of);
+  // The same for stores.
+  void StoreLanes(llvm::Value* raw, DType storage, llvm::Value* pointer, const Active& active,
+                  const std::function<llvm::Value*(llvm::Value* lane)>& offset_of);
+  void Scatter(llvm::Value* raw, DType storage, llvm::Value* pointer, llvm::Value* offsets, const Active& active);
+  // The lane's element of a vector of offsets, for a lane that is a constant or, with partial vectors, any.
+  std::function<llvm::Value*(llvm::Value* lane)> LaneOf(llvm::Value* offsets, const Active& active);
   llvm::Value* HalfToFloat(llvm::Value* raw);
   llvm::Value* FloatToHalf(llvm::Value* value);
   llvm::Value* FloatToBFloat(llvm::Value* value);

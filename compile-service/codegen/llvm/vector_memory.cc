@@ -101,14 +101,15 @@ Value* VectorEmitter::LoadStrided(DType storage, DType compute, Value* address, 
 
 Value* VectorEmitter::LoadIndexed(DType storage, DType compute, Value* pointer, Value* offsets, const Active& active) {
   if (HasNativeGather(storage)) return Gather(storage, compute, pointer, offsets, active);
-  if (active.all())
-    return LoadLanes(storage, compute, pointer, active,
-                     [&](Value* lane) { return builder_.CreateExtractElement(offsets, lane); });
+  return LoadLanes(storage, compute, pointer, active, LaneOf(offsets, active));
+}
+
+std::function<Value*(Value* lane)> VectorEmitter::LaneOf(Value* offsets, const Active& active) {
+  if (active.all()) return [this, offsets](Value* lane) { return builder_.CreateExtractElement(offsets, lane); };
   llvm::Type* i64 = builder_.getInt64Ty();
   Value* places = StackSlot(i64);
   builder_.CreateAlignedStore(offsets, places, llvm::Align(64));
-  return LoadLanes(storage, compute, pointer, active,
-                   [&](Value* lane) { return builder_.CreateLoad(i64, builder_.CreateGEP(i64, places, lane)); });
+  return [this, places, i64](Value* lane) { return builder_.CreateLoad(i64, builder_.CreateGEP(i64, places, lane)); };
 }
 
 Value* VectorEmitter::Gather(DType storage, DType compute, Value* pointer, Value* offsets, const Active& active) {
@@ -149,26 +150,38 @@ void VectorEmitter::Store(Value* value, DType compute, DType storage, Value* add
 
 void VectorEmitter::StoreStrided(Value* value, DType compute, DType storage, Value* address, Value* stride,
                                  const Active& active) {
-  llvm::Type* element = StorageType(storage);
-  const llvm::Align align(static_cast<uint64_t>(DTypeBytes(storage)));
   Value* raw = ToStorage(value, compute, storage);
-  if (HasNativeScatter(storage)) {
-    Value* addresses = builder_.CreateGEP(element, address, StrideIndices(stride));
-    Value* mask = active.all() ? llvm::Constant::getAllOnesValue(VectorType(DType::kBool)) : active.mask;
-    builder_.CreateMaskedScatter(raw, addresses, align, mask);
-    return;
-  }
+  if (HasNativeScatter(storage)) return Scatter(raw, storage, address, StrideIndices(stride), active);
+  StoreLanes(raw, storage, address, active, [&](Value* lane) { return builder_.CreateMul(stride, lane); });
+}
+
+void VectorEmitter::StoreIndexed(Value* value, DType compute, DType storage, Value* pointer, Value* offsets,
+                                 const Active& active) {
+  Value* raw = ToStorage(value, compute, storage);
+  if (HasNativeScatter(storage)) return Scatter(raw, storage, pointer, offsets, active);
+  StoreLanes(raw, storage, pointer, active, LaneOf(offsets, active));
+}
+
+void VectorEmitter::Scatter(Value* raw, DType storage, Value* pointer, Value* offsets, const Active& active) {
+  Value* addresses = builder_.CreateGEP(StorageType(storage), pointer, offsets);
+  Value* mask = active.all() ? llvm::Constant::getAllOnesValue(VectorType(DType::kBool)) : active.mask;
+  builder_.CreateMaskedScatter(raw, addresses, llvm::Align(static_cast<uint64_t>(DTypeBytes(storage))), mask);
+}
+
+void VectorEmitter::StoreLanes(Value* raw, DType storage, Value* pointer, const Active& active,
+                               const std::function<Value*(Value* lane)>& offset_of) {
+  llvm::Type* element = StorageType(storage);
   if (active.all()) {
     for (int i = 0; i < lanes(); ++i)
       builder_.CreateStore(builder_.CreateExtractElement(raw, static_cast<uint64_t>(i)),
-                           builder_.CreateGEP(element, address, builder_.CreateMul(stride, I64(i))));
+                           builder_.CreateGEP(element, pointer, offset_of(I64(i))));
     return;
   }
   Value* slot = StackSlot(element);
   builder_.CreateAlignedStore(raw, slot, llvm::Align(64));
   Loop(I64(0), active.count, 1, {}, [&](Value* i, const Values&) -> Values {
     builder_.CreateStore(builder_.CreateLoad(element, builder_.CreateGEP(element, slot, i)),
-                         builder_.CreateGEP(element, address, builder_.CreateMul(stride, i)));
+                         builder_.CreateGEP(element, pointer, offset_of(i)));
     return {};
   });
 }

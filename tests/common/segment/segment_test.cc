@@ -142,6 +142,24 @@ TEST(Segments, ASymbolNeededLaterLeavesWithItsTensor) {
   EXPECT_EQ(segment.symbols[2].kind, SymbolSource::Kind::kValueDim);
 }
 
+TEST(Segments, ASymbolInTheSizeOfWhatIsReadLaterLeavesWithItsTensor) {
+  const auto outputs = [](const std::string& reader) {
+    const std::vector<SegmentSite> sites = FindSegments(Parse(R"(program "p" {
+      symbol n in [0, 64]
+      symbol m in [0, 64]
+      symbol k in [0, 64]
+      symbol j in [0, 64]
+      func main(%x: f32[n], %y: f32[m], %z: f32[3]) -> (%cut, %joined, %end) {
+        %sum : f32[k] = Add(%x, %y)
+        %joined : f32[k + 3] = Concat(%sum, %z) {axis = 0}
+        %cut : i64[1, j] = NonZero(%z)
+        %end : f32[*] = )" + reader + "\n} }"));
+    return sites.at(0).outputs.size();
+  };
+  EXPECT_EQ(outputs("ReduceSum(%joined)"), 2u);
+  EXPECT_EQ(outputs("ReduceSum(%z)"), 1u);
+}
+
 TEST(Segments, ASymbolThatARegionsOutputIsMadeOfLeavesWithItsTensor) {
   // The shape is among the segment's nodes and is made again behind it.
   const Program program = Parse(R"(program "p" {

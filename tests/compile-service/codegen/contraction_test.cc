@@ -114,15 +114,16 @@ SpecCase Matmul(SpecBuilder& builder, ContractionSpec spec, const Sizes& sizes) 
   spec.a.strides.push_back(builder.Size(transposed ? 1 : k));
   spec.a.strides.push_back(builder.Size(transposed ? m : 1));
   SetB(builder, spec, batch, n, k);
+  spec.few_rows = spec.m.is_argument && spec.b_layout != ir::BLayout::kTurned && builder.Coin();
   SetEpilogue(builder, spec, batch, m, n);
-  return builder.Finish(spec, "matmul");
+  return builder.Finish(spec, spec.few_rows ? "matmul, maybe of few rows" : "matmul");
 }
 
 SpecCase RandomMatmul(std::mt19937_64& random, Target target) {
   SpecBuilder builder(random, target);
   ContractionSpec spec;
   spec.tile = RandomTile(random, builder.lanes());
-  const int64_t m = NearMultiple(random, spec.tile.mr, 0);
+  const int64_t m = Pick(random, 0, 5) == 0 ? 1 : NearMultiple(random, spec.tile.mr, 0);
   const int64_t n = NearMultiple(random, int64_t{spec.tile.nv} * builder.lanes(), 0);
   return Matmul(builder, spec, {m, n, Pick(random, 0, 3) == 0 ? Pick(random, 0, 3) : Pick(random, 4, 70)});
 }

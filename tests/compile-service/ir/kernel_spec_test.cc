@@ -75,6 +75,12 @@ KernelSpec Convolution() {
   return spec;
 }
 
+KernelSpec MatMulOfFewRows() {
+  KernelSpec spec = MatMul();
+  std::get<ir::ContractionSpec>(spec.kernel).few_rows = true;
+  return spec;
+}
+
 // A * B of bytes, i8 [m, 6] by panels of i8, into i32.
 KernelSpec ByteMatMul() {
   KernelSpec spec = MatMul();
@@ -143,8 +149,8 @@ KernelSpec Attention() {
 }
 
 std::vector<KernelSpec> Examples() {
-  std::vector<KernelSpec> specs = {Attention(),  MatMul(), AveragePool(false), AveragePool(true), Convolution(),
-                                   ByteMatMul(), Rnn()};
+  std::vector<KernelSpec> specs = {Attention(),       MatMul(),      MatMulOfFewRows(), AveragePool(false),
+                                   AveragePool(true), Convolution(), ByteMatMul(),      Rnn()};
   for (uint64_t seed = 0; seed < 40; ++seed) specs.push_back(testing::RandomLoopNest(seed, 8).Make().spec);
   return specs;
 }
@@ -382,6 +388,30 @@ TEST(VerifySpec, ContractionsOfBytesAreConstantAndPacked) {
     c.b_layout = ir::BLayout::kRows;
     c.b.strides = Consts({5});
   }));
+}
+
+TEST(VerifySpec, FewRowsAreANumberAtRunTime) {
+  const KernelSpec good = MatMulOfFewRows();
+  ASSERT_TRUE(ir::VerifySpec(good).has_value());
+  EXPECT_NE(ir::ComputeKernelKey(good, "x86-64-v3", {}), [&] {
+    KernelSpec many = good;
+    std::get<ir::ContractionSpec>(many.kernel).few_rows = false;
+    return ir::ComputeKernelKey(many, "x86-64-v3", {});
+  }());
+  const auto refused = [&](void (*spoil)(ir::ContractionSpec&)) {
+    KernelSpec spec = good;
+    spoil(std::get<ir::ContractionSpec>(spec.kernel));
+    return !ir::VerifySpec(spec).has_value();
+  };
+  EXPECT_TRUE(refused([](ir::ContractionSpec& c) { c.m = SpecInt::Const(3); }));
+  EXPECT_TRUE(refused([](ir::ContractionSpec& c) {
+    c.b_layout = ir::BLayout::kTurned;
+    c.b.strides = Consts({5});
+  }));
+  KernelSpec convolution = Convolution();
+  ASSERT_TRUE(ir::VerifySpec(convolution).has_value());
+  std::get<ir::ContractionSpec>(convolution.kernel).few_rows = true;
+  EXPECT_FALSE(ir::VerifySpec(convolution).has_value());
 }
 
 TEST(EvaluateSpec, BytesCountFromTheLowestAndGoInFours) {

@@ -82,6 +82,17 @@ const Pattern kPatterns[] = {
      {4},
      1,
      1},
+    {"AScalarOfAFillOfOneElement",
+     R"(program "p" { symbol n
+      constant s : i64[0] = []
+      constant v : f32[1] = [3]
+      func main(%x: f32[n, 20]) -> (%y, %c) {
+        %s : i64[0] = Constant() {value = @s}
+        %c : f32[] = ConstantOfShape(%s) {value = @v}
+        %y : f32[n, 20] = Add(%x, %c) } })",
+     {4},
+     2,
+     2},
     {"EqualNodesOnce",
      R"(program "p" { symbol n
       func main(%x: f32[n, 20]) -> (%y) {

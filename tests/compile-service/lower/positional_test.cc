@@ -41,6 +41,45 @@ TEST(Positional, ATriangleJoinsTheChainAroundIt) {
   EXPECT_EQ(lowered.plan.steps.size(), 1u) << Describe(lowered);
 }
 
+// The diagonal is what the call says: beyond every tensor, too.
+TEST(Positional, TrianglesAtARunTimeDiagonal) {
+  const std::string text = Program("%x: f32[n, m], %i: i64[], %f: i64[1]", R"(%k : i64[] = Mul(%i, %f)
+        %a : f32[n, m] = Trilu(%x, %k) {upper = 0}
+        %y : f32[n, m] = Trilu(%a, %i))");
+  CheckGenerated(text, {{4, 5}, {1, 33}, {7, 1}, {0, 3}});
+  const Segment segment = SegmentOf(
+      "program \"p\" { func main(%x: f32[3, 3], %k: i64[]) -> (%y) { %y : f32[3, 3] = "
+      "Trilu(%x, %k) } }");
+  const auto lowered = lower::LowerSegment({segment, Target::kX86V3, NumericMode::kDefault, {}, {}});
+  ASSERT_TRUE(lowered.has_value()) << ToString(lowered.error());
+  CompiledRunner runner(Target::kX86V3);
+  std::vector<float> x(9, 1);
+  for (const auto& [k, ones] :
+       std::vector<std::pair<int64_t, float>>{{INT64_MIN, 9}, {-1, 8}, {2, 1}, {INT64_MAX, 0}}) {
+    int64_t diagonal = k;
+    const TensorRef inputs[] = {MakeRef(DType::kF32, {3, 3}, x.data()), MakeRef(DType::kI64, {}, &diagonal)};
+    const auto got = RunLowered(*lowered, {}, inputs, {}, 8, runner.runner());
+    ASSERT_TRUE(got.has_value()) << ToString(got.error());
+    float sum = 0;
+    for (float value : got->at(0).values<float>()) sum += value;
+    EXPECT_EQ(sum, ones) << k;
+  }
+}
+
+// As many as there are entries, from a start that is a size, too; what is made of a range is made with it.
+TEST(Positional, RangesOfSizesThatTheCallSays) {
+  const lower::LoweredSegment lowered = CheckGenerated(R"(program "p" { symbol n in [0, 64]
+      symbol m in [0, 64]
+      func main(%x: f32[n, m]) -> (%y) {
+        %s : i64[1] = ShapeVector() {dims = dims[n]}
+        %e : i64[1] = ShapeVector() {dims = dims[3*n]}
+        %d : i64[1] = ShapeVector() {dims = dims[2]}
+        %r : i64[*] = Range(%s, %e, %d)
+        %y : i64[*] = Mul(%r, %r) } })",
+                                                       {{5, 1}, {1, 1}, {0, 2}, {64, 3}});
+  EXPECT_EQ(lowered.plan.steps.size(), 3u) << Describe(lowered);
+}
+
 TEST(Positional, OneHotRowsOfAnyAxis) {
   const std::string depth = "constant d : i64[] = [3]\n constant v : f32[2] = [-1, 2.5]\n";
   const std::string operands = "%d : i64[] = Constant() {value = @d}\n %v : f32[2] = Constant() {value = @v}\n";

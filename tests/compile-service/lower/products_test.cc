@@ -65,6 +65,29 @@ const Product kProducts[] = {
         %t : f32[k, n] = Transpose(%b) {perm = [1, 0]}
         %y : f32[b, m, n] = MatMul(%a, %t) } })",
      4},
+    {"OneBForAll",
+     R"(program "p" { symbol b symbol m symbol n symbol k
+      func main(%a: f32[b, m, k], %b: f32[k, n]) -> (%y) {
+        %y : f32[b, m, n] = MatMul(%a, %b) } })",
+     4},
+    {"Weights",
+     R"(program "p" { symbol m
+      constant w : f32[600, 130] = splat 0.5
+      constant c : f32[130] = splat 0.5
+      func main(%a: f32[m, 600]) -> (%y) {
+        %w : f32[600, 130] = Constant() {value = @w}
+        %c : f32[130] = Constant() {value = @c}
+        %p : f32[m, 130] = MatMul(%a, %w)
+        %s : f32[m, 130] = Add(%p, %c)
+        %y : f32[m, 130] = Relu(%s) } })",
+     1},
+    {"WeightsInBlocks",
+     R"(program "p" { symbol b symbol m
+      constant w : f32[1500, 70] = splat 0.5
+      func main(%a: f32[b, m, 1500]) -> (%y) {
+        %w : f32[1500, 70] = Constant() {value = @w}
+        %y : f32[b, m, 70] = MatMul(%a, %w) } })",
+     2},
 };
 
 class ProductsTest : public ::testing::TestWithParam<Product> {};
@@ -80,6 +103,7 @@ std::vector<std::vector<int64_t>> Shapes(int64_t symbols, bool few) {
   const auto add = [&](std::initializer_list<int64_t> bmnk) {
     shapes.emplace_back(bmnk.end() - std::max<int64_t>(symbols, 0), bmnk.end());
     if (symbols == 2) shapes.back() = {bmnk.begin()[1], bmnk.begin()[2]};
+    if (symbols == 1) shapes.back() = {bmnk.begin()[1]};
   };
   if (few) add({2, 1, 40, 33});
   add({2, 21, 70, 100});
@@ -111,6 +135,19 @@ TEST_P(ProductsTest, CompiledPlansGiveWhatTheInterpreterGives) {
       CheckSegment(SegmentOf(GetParam().text), {.shapes = Shapes(GetParam().symbols, few),
                                                 .targets = {target},
                                                 .runner = [&](Target) { return compiled.runner(); }});
+  }
+}
+
+// Whatever the example had: the plan is for any number of rows.
+TEST(ProductsOfWeights, AreMadeForManyRowsAndForFew) {
+  const auto* product = std::ranges::find(kProducts, std::string_view("Weights"), &Product::name);
+  for (const int64_t hint : {1, 3, 24}) {
+    const lower::LoweredSegment lowered =
+        CheckSegment(SegmentOf(product->text), {.shapes = {{hint}, {1}, {7}, {50}}, .targets = {Target::kX86V4}});
+    ASSERT_EQ(lowered.specs.size(), 1u);
+    const auto& contraction = std::get<ir::ContractionSpec>(lowered.specs[0].kernel);
+    EXPECT_TRUE(contraction.few_rows) << hint;
+    EXPECT_GT(contraction.tile.mr, 4) << hint;
   }
 }
 

@@ -203,6 +203,55 @@ TEST_F(ValidateKernelTest, ADecisionOnExactValuesHasOneAnswer) {
   EXPECT_FALSE(passes(compares(ir::ScalarOp::kEqual, 0, 1), compares(ir::ScalarOp::kLess, 0, 1)));
 }
 
+// y[row] = the rows' 300 elements combined; `y` is one element a row, `x` too where it is `shared` by all of them.
+ir::KernelSpec RowsCombined(ir::Combine combine, double factor, bool shared) {
+  Program p;
+  const int32_t x = p.Load();
+  const int32_t total = p.Add(ir::ScalarOp::kStageResult, DType::kF32);
+  const int32_t part = p.Add(ir::ScalarOp::kMul, DType::kF32, total, p.Number(shared ? 1.0 / 300 : 1));
+  const int32_t rest = shared ? p.Add(ir::ScalarOp::kSub, DType::kF32, x, part) : part;
+  const int32_t result = p.Add(ir::ScalarOp::kMul, DType::kF32, rest, p.Number(factor));
+  ir::KernelSpec spec = p.Spec(result);
+  auto& nest = std::get<ir::LoopNestSpec>(spec.kernel);
+  nest.outer = {ir::SpecInt::Argument(0)};
+  nest.inner = ir::SpecInt::Const(300);
+  nest.reduce_inner = true;
+  nest.accesses[0].strides = {ir::SpecInt::Const(shared ? 1 : 300), ir::SpecInt::Const(shared ? 0 : 1)};
+  nest.accesses[1].strides = {ir::SpecInt::Const(1), ir::SpecInt::Const(0)};
+  ir::Stage reduce{.kind = ir::Stage::Kind::kReduce, .combine = combine, .node = x};
+  nest.stages[0].domain = ir::Stage::Domain::kRow;
+  nest.stages.insert(nest.stages.begin(), reduce);
+  return spec;
+}
+
+// Infinities, zeros and what overflows on the way meet in another order than in the reference.
+TEST_F(ValidateKernelTest, ProductsOfManyPassWhateverTheirOrder) {
+  const ir::KernelSpec spec = RowsCombined(ir::Combine::kProduct, 1, false);
+  const std::vector<uint8_t> code = Compile(spec);
+  const std::vector<std::vector<int64_t>> trials = {{40}};
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    const auto compared = ValidateKernel(spec, code, target_, trials, seed);
+    ASSERT_TRUE(compared.has_value()) << "seed " << seed << ": " << ToString(compared.error());
+  }
+  EXPECT_FALSE(ValidateKernel(spec, Compile(RowsCombined(ir::Combine::kMax, 1, false)), target_, trials, 1));
+}
+
+// x - mean(x) of equal values is the rounding of the mean, which the factor shows.
+TEST_F(ValidateKernelTest, ASumIsRightToItsRounding) {
+  constexpr double kFactor = 2e4;
+  const ir::KernelSpec spec = RowsCombined(ir::Combine::kSum, kFactor, true);
+  const std::vector<uint8_t> code = Compile(spec);
+  const std::vector<std::vector<int64_t>> trials = {{400}};
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const auto compared = ValidateKernel(spec, code, target_, trials, seed);
+    ASSERT_TRUE(compared.has_value()) << "seed " << seed << ": " << ToString(compared.error());
+  }
+  ir::KernelSpec wrong = spec;
+  for (ir::ScalarNode& node : std::get<ir::LoopNestSpec>(wrong.kernel).body)
+    if (node.number == 1.0 / 300) node.number *= 1 + 1e-5;
+  EXPECT_FALSE(ValidateKernel(spec, Compile(wrong), target_, trials, 1).has_value());
+}
+
 // A kernel is reused at other extents than those of the exact plan that it was made for.
 TEST_F(ValidateKernelTest, AWrongTailIsFoundWhateverTheObservedExtent) {
   Program p;
