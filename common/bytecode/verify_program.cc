@@ -2,6 +2,7 @@
 
 #include "common/base/limits.h"
 #include "common/bytecode/program.h"
+#include "common/ops/attribute_texts.h"
 
 namespace kiln {
 namespace {
@@ -265,9 +266,16 @@ class FunctionVerifier {
                                                  Number(static_cast<int64_t>(program_.constants.size())));
         }
       }
-      if (const auto* text = std::get_if<std::string>(&attribute.value)) RETURN_IF_ERROR(VerifyText(where, *text));
+      const std::string_view legal = LegalTexts(node.op, attribute.name);
+      if (const auto* text = std::get_if<std::string>(&attribute.value)) {
+        RETURN_IF_ERROR(VerifyText(where, *text));
+        RETURN_IF_ERROR(CheckText(legal, attribute.name, *text, false));
+      }
       if (const auto* texts = std::get_if<std::vector<std::string>>(&attribute.value)) {
-        for (const std::string& text : *texts) RETURN_IF_ERROR(VerifyText(where, text));
+        for (const std::string& text : *texts) {
+          RETURN_IF_ERROR(VerifyText(where, text));
+          RETURN_IF_ERROR(CheckText(legal, attribute.name, text, true));
+        }
       }
       if (const auto* dims = std::get_if<std::vector<Dim>>(&attribute.value)) {
         if (auto status = VerifyDims(*dims, program_.symbols); !status) return FailIn(where, status.error());

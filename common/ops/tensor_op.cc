@@ -35,7 +35,7 @@ constexpr std::array<int16_t, kNumberEnd> kRowOfNumber = [] {
 }();
 
 constexpr OpAttributeInfo kAttributes[] = {
-#define KILN_OP_ATTRIBUTE(op, name, type) {TensorOp::k##op, name, AttributeType::k##type},
+#define KILN_OP_ATTRIBUTE(op, name, type, ...) {TensorOp::k##op, name, AttributeType::k##type},
 #include "common/ops/op_attributes.def"
 #undef KILN_OP_ATTRIBUTE
 };

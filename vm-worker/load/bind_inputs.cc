@@ -16,11 +16,7 @@ Result<TensorRef> Fit(const Value& input, TensorRef tensor, const SymbolTable& s
                                                "; the program takes " + ToString(input.desc, symbols));
   }
   if (!input.desc.has_rank()) return tensor;
-  if (input.desc.rank() == 0 && tensor.dims == Dims{1}) {
-    tensor.dims = Dims{};
-    tensor.strides = Dims{};
-    return tensor;
-  }
+  tensor = AsDeclared(tensor, input.desc.rank() == 0);
   if (tensor.rank() != input.desc.rank()) {
     return Fail(ErrorCode::kShapeMismatch, What(input) + " has shape " + tensor.dims.ToString() +
                                                "; the program takes " + ToString(input.desc, symbols));
@@ -37,6 +33,13 @@ Result<TensorRef> Fit(const Value& input, TensorRef tensor, const SymbolTable& s
 }
 
 }  // namespace
+
+TensorRef AsDeclared(TensorRef tensor, bool declared_scalar) {
+  if (!declared_scalar || tensor.dims != Dims{1}) return tensor;
+  tensor.dims = Dims{};
+  tensor.strides = Dims{};
+  return tensor;
+}
 
 Result<std::vector<TensorRef>> BindInputs(const Program& program, std::span<const NamedInput> given) {
   const Function& entry = program.entry();

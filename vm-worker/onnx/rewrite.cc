@@ -2,6 +2,7 @@
 
 #include <unordered_map>
 
+#include "common/ops/attribute_texts.h"
 #include "schemas/onnx.pb.h"
 #include "vm-worker/onnx/graph_importer.h"
 
@@ -61,15 +62,22 @@ char KindLetter(AttributeKind kind) {
   return '?';
 }
 
-// The kind letter that a row lists for an attribute, or 0.
-char ListedKind(const NodeRule& rule, std::string_view name) {
+// What a row says about an attribute: a kind letter, 0 where it lists none of the name, and the legal texts.
+struct Listed {
+  char kind = 0;
+  std::string_view legal = {};
+};
+Listed ListedAs(const NodeRule& rule, std::string_view name) {
   std::string_view rest = rule.attributes;
   while (!rest.empty()) {
     const std::string_view entry = rest.substr(0, rest.find(' '));
     rest.remove_prefix(std::min(rest.size(), entry.size() + 1));
-    if (entry.size() == name.size() + 2 && entry.starts_with(name)) return entry.back();
+    const size_t colon = entry.find(':');
+    if (entry.substr(0, colon) != name) continue;
+    const std::string_view kind = entry.substr(colon + 1);
+    return {kind.front(), kind.size() > 1 ? kind.substr(2) : LegalTexts(rule.op, name)};
   }
-  return 0;
+  return {};
 }
 
 // An empty list has no type of its own in files whose writer left `type` out.
@@ -98,7 +106,7 @@ Result<const NodeRule*> FindNodeRule(std::string_view domain, std::string_view o
 Status CheckAttributes(const NodeRule& rule, const NodeAttributes& attributes) {
   for (const auto& [name, attribute] : attributes.all()) {
     if (name == kIgnoredAttribute) continue;
-    const char listed = ListedKind(rule, name);
+    const auto [listed, legal] = ListedAs(rule, name);
     if (listed == 0) {
       return Fail(ErrorCode::kUnsupported, "attribute '" + name + "' is not known for this operator");
     }
@@ -106,6 +114,9 @@ Status CheckAttributes(const NodeRule& rule, const NodeAttributes& attributes) {
       return Fail(ErrorCode::kMalformed, "attribute '" + name + "' has type " + std::to_string(attribute->type()) +
                                              ", which the operator does not take");
     }
+    if (listed == 's') RETURN_IF_ERROR(CheckText(legal, name, attribute->s(), false));
+    if (listed != 'S') continue;
+    for (const std::string& text : attribute->strings()) RETURN_IF_ERROR(CheckText(legal, name, text, true));
   }
   return {};
 }

@@ -38,7 +38,7 @@ struct NodeContext {
   Status Require(size_t count) const;
 };
 
-// Returns one value per output of the node (kNoValue only for outputs whose name is empty).
+// Returns a value for each of the node's outputs, in order, and perhaps more; kNoValue only where a name is empty.
 using Rewrite = Result<ValueList> (*)(NodeContext&);
 
 struct NodeRule {
@@ -47,12 +47,13 @@ struct NodeRule {
   int64_t opset_min, opset_max;
   Rewrite rewrite;
   TensorOp op;                  // what the rewrite is about
-  std::string_view attributes;  // allowed ones, "name:kind …"; kinds i f s t I F S g
+  std::string_view attributes;  // allowed ones, "name:kind …": see node_rules.def
 };
 
 // The rule for an operator form; Unsupported says whether the operator or only its opset is unknown.
 Result<const NodeRule*> FindNodeRule(std::string_view domain, std::string_view op_type, int64_t opset);
-// InvalidArgument when the node has an attribute that its row does not list, or one of another kind.
+// Unsupported for an attribute that the row does not list, Malformed for one of another kind, InvalidArgument for a
+// text that is none of the legal ones; the error names attribute, value and the legal ones.
 Status CheckAttributes(const NodeRule& rule, const NodeAttributes& attributes);
 
 // The rewrites, by what they treat; each is named by rows of node_rules.def.
@@ -61,9 +62,9 @@ Status CheckAttributes(const NodeRule& rule, const NodeAttributes& attributes);
 #undef KILN_REWRITE
 
 // --- building blocks of rewrites ---
-// Copies the listed attributes and inputs to the row's op.
+// The dims of `value` as an i64 vector, which is folded where they are known.
 Result<ValueId> ShapeOf(ProgramBuilder& b, ValueId value);
-// Shape of `value` as an expression list when known, else as a Shape node; element `axis` of it, rank 1 [1].
+// Dim `axis` of it, as a vector of one element.
 Result<ValueId> DimOf(ProgramBuilder& b, ValueId value, int64_t axis);
 Result<ValueId> CastTo(ProgramBuilder& b, ValueId value, DType dtype);
 Result<ValueId> ReshapeTo(ProgramBuilder& b, ValueId value, std::span<const int64_t> shape);

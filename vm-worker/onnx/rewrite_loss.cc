@@ -26,7 +26,6 @@ Result<ValueId> NegativeLogLikelihood(NodeContext& node, Chain& c, ValueId score
   if (weight != kNoValue) loss = c.Mul(loss, weight);
   const std::string reduction = node.attributes.Text("reduction", "mean");
   if (reduction == "none") return loss;
-  if (reduction != "sum" && reduction != "mean") return Fail(ErrorCode::kMalformed, "reduction is '" + reduction + "'");
   if (reduction == "mean" && weight == kNoValue) return c.Reduce(TensorOp::kReduceMean, loss, {}, false);
   const ValueId sum = c.Reduce(TensorOp::kReduceSum, loss, {}, false);
   return reduction == "sum" ? sum : c.Div(sum, c.Reduce(TensorOp::kReduceSum, weight, {}, false));

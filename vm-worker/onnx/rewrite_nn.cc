@@ -1,4 +1,5 @@
 // Forms of network operators: Softmax below 13, batch and group normalisation, Resize and Upsample.
+#include "vm-worker/onnx/chain.h"
 #include "vm-worker/onnx/rewrite.h"
 
 namespace kiln::onnx {
@@ -60,15 +61,24 @@ Result<ValueList> TrainingBatchNormalization(NodeContext& node, Attributes attri
   return outputs;
 }
 
+// `spatial` = 0 of operator sets below 9: scale, bias, mean and variance of every element of a batch entry.
+Result<ValueList> PerActivationNormalization(NodeContext& node) {
+  if (node.outputs > 1) return Fail(ErrorCode::kUnsupported, "statistics as outputs need operator set 14 or later");
+  Chain c(node.b);
+  const DType dtype = node.DTypeOf(node.In(0));
+  const ValueId centred = c.Sub(node.In(0), node.In(3));
+  const ValueId epsilon = c.Scalar(node.attributes.Float("epsilon", 1e-5f), dtype);
+  const ValueId deviation = c.Do(TensorOp::kSqrt, {c.Add(node.In(4), epsilon)});
+  return c.Done({c.Add(c.Mul(c.Div(centred, deviation), node.In(1)), node.In(2))});
+}
+
 }  // namespace
 
 Result<ValueList> BatchNormalizationNode(NodeContext& node) {
   RETURN_IF_ERROR(node.Require(5));
   Attributes attributes;
   attributes.Set("epsilon", node.attributes.Float("epsilon", 1e-5f));
-  if (node.opset < 9 && node.attributes.Int("spatial", 1) != 1) {
-    return Fail(ErrorCode::kUnsupported, "statistics per activation (spatial = 0) are not supported");
-  }
+  if (node.opset < 9 && node.attributes.Int("spatial", 1) != 1) return PerActivationNormalization(node);
   if (node.attributes.Int("training_mode", 0) != 0) return TrainingBatchNormalization(node, std::move(attributes));
   if (node.outputs > 1) {
     return Fail(ErrorCode::kUnsupported, "statistics as outputs need training mode of operator set 14 or later");
@@ -202,10 +212,18 @@ Result<ValueList> GlobalLpPoolNode(NodeContext& node) {
   RETURN_IF_ERROR(node.Require(1));
   const int64_t p = node.attributes.Int("p", 2);
   const int rank = node.RankOf(node.In(0));
-  if (p != 1 && p != 2) return Fail(ErrorCode::kUnsupported, "p = " + std::to_string(p) + "; 1 and 2 are supported");
+  if (p < 1) return Fail(ErrorCode::kMalformed, "p is " + std::to_string(p) + "; it is at least 1");
   if (rank < 3) return Fail(ErrorCode::kUnsupported, "the input needs a known rank of at least 3");
   std::vector<int64_t> axes;
   for (int64_t i = 2; i < rank; ++i) axes.push_back(i);
+  if (p > 2) {
+    Chain c(node.b);
+    const DType dtype = node.DTypeOf(node.In(0));
+    const ValueId powers =
+        c.Do(TensorOp::kPow, {c.Do(TensorOp::kAbs, {node.In(0)}), c.Scalar(static_cast<double>(p), dtype)});
+    const ValueId sum = c.Reduce(TensorOp::kReduceSum, powers, axes, true);
+    return c.Done({c.Do(TensorOp::kPow, {sum, c.Scalar(1.0 / static_cast<double>(p), dtype)})});
+  }
   ASSIGN_OR_RETURN(const ValueId result,
                    ReduceOver(node.b, p == 1 ? TensorOp::kReduceL1 : TensorOp::kReduceL2, node.In(0), axes, true));
   return ValueList{result};

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/tensor/try_tensor.h"
+#include "vm-worker/load/bind_inputs.h"
 
 namespace kiln {
 namespace {
@@ -60,7 +61,8 @@ Result<std::vector<TensorRef>> BindInputs(const ServedModel& served, const RunRe
                   "input \"" + tensor.name + (kept ? "\" is the stream's state; leave it out" : "\" is given twice"));
     }
     given[*index] = true;
-    inputs[*index] = tensor.tensor.ref;
+    const ValueInfo& info = served.inputs[*index];
+    inputs[*index] = AsDeclared(tensor.tensor.ref, info.has_rank && info.dims.empty());
   }
   for (size_t i = 0; i < given.size(); ++i)
     if (!given[i])

@@ -71,7 +71,8 @@ TEST(ProgramText, IdsInAnyOrderAndEveryAttributeTypeComeBack) {
   func f(%1 "b": f32[4]) -> (%a) {
     %3 "b" : f32[4] = Selu(%1) {alpha = nan, gamma = -1e+300}
     %a#0 : f32[4] = Transpose(%3) {perm = ints[]}
-    %2 : f32[1, 1, 1] = LSTM(%a, %a, %a, _, _, _, _, _) {activation_alpha = floats[], activation_beta = [0.5, 2.0], activations = ["Tanh", "a\x0ab"]}
+    %2 : f32[1, 1, 1] = LSTM(%a, %a, %a, _, _, _, _, _) {activation_alpha = floats[], activation_beta = [0.5, 2.0], activations = ["Tanh", "relu"]}
+    %5 : f32[*] = Einsum(%a) {equation = "a\x0ab"}
     () = If(%c) then#2() -> () {
     } else#1() -> () {
     }
@@ -87,7 +88,8 @@ TEST(ProgramText, IdsInAnyOrderAndEveryAttributeTypeComeBack) {
   EXPECT_EQ(f.values[3].name, "b");
   const Attributes& lstm = f.regions[0].nodes[2].attributes;
   EXPECT_TRUE(std::holds_alternative<std::vector<double>>(*lstm.Find("activation_alpha")));
-  EXPECT_EQ(lstm.Texts("activations")[1], "a\nb");
+  EXPECT_EQ(lstm.Texts("activations")[1], "relu");
+  EXPECT_EQ(f.regions[0].nodes[3].attributes.Text("equation", ""), "a\nb");
 }
 
 TEST(ProgramText, ErrorsNameLineAndColumn) {

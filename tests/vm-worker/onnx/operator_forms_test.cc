@@ -218,6 +218,21 @@ std::vector<FormCase> FormCases() {
        {1, 2},
        {3, 3}});
   add({"GlobalLpPool", 7, "GlobalLpPool", {FloatTensor("x", {1, 1, 2, 1}, {3, 4})}, {}, {1, 1, 1, 1}, {5}});
+  add({"GlobalLpPoolOfThirdPowers",
+       7,
+       "GlobalLpPool",
+       {FloatTensor("x", {1, 1, 3}, {3, -4, 5})},
+       {IntAttribute("p", 3)},
+       {1, 1, 1},
+       {6}});
+  add({"BatchNormalization7PerActivation",
+       7,
+       "BatchNormalization",
+       {FloatTensor("x", {2, 1, 2}, {3, 5, 7, 9}), FloatTensor("s", {1, 2}, {1, 2}), FloatTensor("b", {1, 2}, {0, 1}),
+        FloatTensor("m", {1, 2}, {1, 2}), FloatTensor("v", {1, 2}, {4, 9})},
+       {FloatAttribute("epsilon", 0), IntAttribute("spatial", 0)},
+       {2, 1, 2},
+       {1, 3, 3, 17.0f / 3}});
   add({"Swish", 24, "Swish", {FloatTensor("x", {2}, {0, 1})}, {FloatAttribute("alpha", 0)}, {2}, {0, 0.5f}});
   return cases;
 }

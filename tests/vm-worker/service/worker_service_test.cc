@@ -170,6 +170,29 @@ TEST_F(WorkerServiceTest, AnEndlessLoopEndsAtItsDeadlineAndTheThreadAnswersAgain
   EXPECT_TRUE(next.has_value()) << ToString(next.error());
 }
 
+// As the programs' own binding does; any other shape stays an error.
+TEST_F(WorkerServiceTest, TakesOneElementForADeclaredScalarInRunsAndStreams) {
+  ASSERT_TRUE(Load("scaled", R"(program "scaled" {
+    func main(%x: f32[4], %s: f32[4], %rate: f32[]) -> (%y, %next) {
+      %y : f32[4] = Mul(%x, %rate)
+      %next : f32[4] = Add(%s, %y) } })")
+                  .has_value());
+  for (const Dims& dims : {Dims{}, Dims{1}}) {
+    const auto reply = CallRun(*client_, {"scaled", {Row("x", {4}), Row("s", {4}), Row("rate", dims)}}, kWaitMs);
+    EXPECT_TRUE(reply.has_value()) << ToString(reply.error());
+    const auto stream = CallOpenStream(*client_, {"scaled", {{"s", "next"}}, {}}, kWaitMs);
+    ASSERT_TRUE(stream.has_value()) << ToString(stream.error());
+    const auto step = CallRun(*client_, {"scaled", {Row("x", {4}), Row("rate", dims)}, stream->stream}, kWaitMs);
+    EXPECT_TRUE(step.has_value()) << ToString(step.error());
+  }
+  for (const Dims& dims : {Dims{2}, Dims{1, 1}, Dims{0}}) {
+    const auto reply = CallRun(*client_, {"scaled", {Row("x", {4}), Row("s", {4}), Row("rate", dims)}}, kWaitMs);
+    ASSERT_FALSE(reply.has_value());
+    EXPECT_EQ(reply.error().code, ErrorCode::kShapeMismatch);
+    EXPECT_NE(reply.error().message.find("rate"), std::string::npos);
+  }
+}
+
 TEST_F(WorkerServiceTest, ALostStreamIsAnErrorOfItsOwnAndAFlagToCallersThatDoNotKnowIt) {
   const auto open = [&] { return CallOpenStream(*client_, {"cell", {{"s", "next"}}, {}}, kWaitMs)->stream; };
   const auto run = [&](uint64_t stream) { return CallRun(*client_, {"cell", {Row("x", {4})}, stream}, kWaitMs); };
