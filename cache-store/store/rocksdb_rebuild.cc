@@ -16,9 +16,27 @@ namespace fs = std::filesystem;
 
 constexpr size_t kBatchBytes = size_t{1} << 20;
 constexpr int kHolesMax = 4096;  // of one space; what lies behind the last is left out
-constexpr int kDamagedKept = 9;  // beyond these a damaged store is deleted
+constexpr int kDamagedKept = 9;
 // Of Records: the marks of quarantine, and where a change log begins.
 constexpr std::string_view kQuarantinePrefix = "q", kEpochKey = "epoch";
+
+constexpr std::string_view kCopyName = "rebuilt";
+
+bool IsNumber(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// The names that RocksDB gives to files.
+bool IsDatabaseFile(std::string_view name) {
+  if (name == "CURRENT" || name == "IDENTITY" || name == "LOCK" || name == "LOG") return true;
+  if (name.starts_with("LOG.old")) return name.size() == 7 || (name[7] == '.' && IsNumber(name.substr(8)));
+  if (name.starts_with("MANIFEST-")) return IsNumber(name.substr(9));
+  const size_t dot = name.rfind('.');
+  const std::string_view stem = name.substr(0, dot);
+  const std::string_view extension = dot == name.npos ? std::string_view() : name.substr(dot + 1);
+  if (stem.starts_with("OPTIONS-")) return IsNumber(stem.substr(8)) && (extension.empty() || extension == "dbtmp");
+  return IsNumber(stem) && (extension == "log" || extension == "sst" || extension == "blob" || extension == "dbtmp");
+}
 
 // Where a key lies among all keys: its first bytes as a number.
 using Position = unsigned __int128;
@@ -132,13 +150,15 @@ rocksdb::Status CopyReadable(const Database& from, Database& to, int& holes) {
   return to.db().SyncWAL();
 }
 
-// All files of the database in one directory to another, what says that there is a database last.
+// Files of the database in one directory to another, what says that there is a database last. What RocksDB does not
+// name stays where it is.
 rocksdb::Status MoveFiles(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::create_directories(to, error);
   std::vector<fs::path> names;
   for (fs::directory_iterator entry(from, error), end; !error && entry != end; entry.increment(error))
-    if (!entry->is_directory(error)) names.push_back(entry->path().filename());
+    if (IsDatabaseFile(entry->path().filename().string()) && !entry->is_directory(error))
+      names.push_back(entry->path().filename());
   std::ranges::sort(names, {}, [](const fs::path& name) { return name == "CURRENT"; });
   for (const fs::path& name : names)
     if (!error) fs::rename(from / name, to / name, error);
@@ -146,23 +166,45 @@ rocksdb::Status MoveFiles(const fs::path& from, const fs::path& to) {
   return {};
 }
 
-// Into a directory of its own below: what lies beside a store may be another file system, or closed to this user.
-// Where the damaged files are then; empty: they were deleted.
-rocksdb::Status MoveAside(const std::string& path, std::string& aside) {
+// Our own half-made copy; never a folder that holds anything else.
+rocksdb::Status RemoveCopy(const fs::path& copy) {
   std::error_code error;
-  for (int number = 1; number <= kDamagedKept; ++number) {
-    aside = path + "/damaged-" + std::to_string(number);
-    if (!fs::exists(fs::symlink_status(aside, error))) return MoveFiles(path, aside);
+  if (!fs::exists(fs::symlink_status(copy, error))) return {};
+  std::vector<fs::path> files;
+  for (fs::directory_iterator entry(copy, error), end; !error && entry != end; entry.increment(error)) {
+    if (!IsDatabaseFile(entry->path().filename().string()))
+      return rocksdb::Status::InvalidArgument(entry->path().string() +
+                                              " is no file of a database: move it out of there and start again");
+    files.push_back(entry->path());
   }
-  aside = path + "/deleted";
-  const rocksdb::Status moved = MoveFiles(path, aside);
-  fs::remove_all(aside, error);
-  aside.clear();
-  return moved;
+  for (const fs::path& file : files)
+    if (!error) fs::remove(file, error);
+  if (!error) fs::remove(copy, error);
+  if (error) return rocksdb::Status::IOError("cannot remove " + copy.string(), error.message());
+  return {};
 }
 
-std::string Whereabouts(const std::string& aside) {
-  return aside.empty() ? "was deleted" : "is kept in " + aside;
+std::string AsidePath(const std::string& path, int number) {
+  return path + "/damaged-" + std::to_string(number);
+}
+
+// A directory of its own below, which nothing is called yet: what lies beside a store may be another file system, or
+// closed to this user.
+rocksdb::Status FindAside(const std::string& path, std::string& aside) {
+  std::error_code error;
+  for (int number = 1; number <= kDamagedKept; ++number) {
+    aside = AsidePath(path, number);
+    if (!fs::exists(fs::symlink_status(aside, error))) return {};
+  }
+  return rocksdb::Status::InvalidArgument(
+      "it is damaged, and " + std::to_string(kDamagedKept) +
+      " damaged databases are kept in it already: look at the disk, move or delete " + AsidePath(path, 1) + " to -" +
+      std::to_string(kDamagedKept) + ", and start again");
+}
+
+rocksdb::Status MoveAside(const std::string& path, std::string& aside) {
+  if (const auto found = FindAside(path, aside); !found.ok()) return found;
+  return MoveFiles(path, aside);
 }
 
 // Whether a database is there and its files are what keeps it from being opened.
@@ -170,6 +212,46 @@ bool IsDamage(const std::string& path, const rocksdb::Status& status) {
   std::error_code ignored;
   return fs::exists(path + "/CURRENT", ignored) &&
          (status.IsCorruption() || status.IsPathNotFound() || status.IsNotFound());
+}
+
+// What lies in a store's directory.
+struct Contents {
+  bool current = false;      // CURRENT
+  bool identified = false;   // MANIFEST-*, IDENTITY: a database had been made
+  bool interrupted = false;  // folders that only Rebuild makes
+  std::string data;          // a table or a log, whose name a foreign file may have, too
+  std::string foreign;       // a file that RocksDB does not name
+};
+
+Contents ContentsOf(const std::string& path) {
+  Contents contents;
+  std::error_code error;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (entry->is_directory(error)) {
+      contents.interrupted |= path + "/" + name == AsidePath(path, 1) || name == kCopyName;
+      continue;
+    }
+    if (!IsDatabaseFile(name)) {
+      contents.foreign = name;
+      continue;
+    }
+    const std::string extension = entry->path().extension().string();
+    contents.current |= name == "CURRENT";
+    contents.identified |= name.starts_with("MANIFEST-") || name == "IDENTITY";
+    if (extension == ".log" || extension == ".sst" || extension == ".blob") contents.data = name;
+  }
+  return contents;
+}
+
+// Whether the directory may become or is a store. RocksDB deletes tables and logs that a database does not know, and
+// a CURRENT that is none of its own looks like damage: both are somebody's files where no database of ours was made.
+rocksdb::Status CheckOurs(const Contents& contents) {
+  if (contents.interrupted || (contents.current && contents.identified)) return {};
+  const std::string file = contents.current ? "CURRENT" : !contents.foreign.empty() ? contents.foreign : contents.data;
+  if (file.empty()) return {};
+  return rocksdb::Status::InvalidArgument("it is no database, and it holds a file of something else (" + file +
+                                          "): name an empty or new directory");
 }
 
 // Spaces that are read as a whole when a store is opened; an error there would keep the cache from starting.
@@ -188,38 +270,50 @@ std::optional<rocksdb::Status> FirstDamage(const Database& database) {
 }  // namespace
 
 rocksdb::Status Rebuild(const std::string& path, std::unique_ptr<Database>& database, const std::string& reason) {
-  const std::string rebuilt = path + "/rebuilt";
-  std::error_code error;
-  fs::remove_all(rebuilt, error);
+  const std::string rebuilt = path + "/" + std::string(kCopyName);
   std::unique_ptr<Database> copy;
   int holes = 0;
+  std::string aside;
+  rocksdb::Status ready = FindAside(path, aside);
+  if (ready.ok()) ready = RemoveCopy(rebuilt);
+  if (!ready.ok()) {
+    database.reset();
+    return ready;
+  }
   rocksdb::Status copied = Database::Open(rebuilt, copy);
   if (copied.ok()) copied = CopyReadable(*database, *copy, holes);
   copy.reset();
   database.reset();
-  if (!copied.ok()) fs::remove_all(rebuilt, error);
-  std::string aside;
+  if (!copied.ok()) (void)RemoveCopy(rebuilt);
   if (const auto moved = MoveAside(path, aside); !moved.ok()) return moved;
   if (copied.ok()) {
     if (const auto moved = MoveFiles(rebuilt, path); !moved.ok()) return moved;
-    fs::remove_all(rebuilt, error);
-    spdlog::warn("store {} is damaged ({}); what could be read was copied, {} gaps were left out; the damaged one {}",
-                 path, reason, holes, Whereabouts(aside));
+    (void)RemoveCopy(rebuilt);
+    spdlog::warn(
+        "store {} is damaged ({}); what could be read was copied, {} gaps were left out; the damaged one is kept in {}",
+        path, reason, holes, aside);
   } else {
-    spdlog::warn("store {} is damaged ({}) and cannot be copied ({}); it begins empty; the damaged one {}", path,
-                 reason, copied.ToString(), Whereabouts(aside));
+    spdlog::warn("store {} is damaged ({}) and cannot be copied ({}); it begins empty; the damaged one is kept in {}",
+                 path, reason, copied.ToString(), aside);
   }
   return Database::Open(path, database);
 }
 
 rocksdb::Status OpenOrRebuild(const std::string& path, std::unique_ptr<Database>& database) {
+  const Contents contents = ContentsOf(path);
+  if (const auto ours = CheckOurs(contents); !ours.ok()) return ours;
+  std::string aside;
+  if (!contents.current && !contents.data.empty()) {
+    if (const auto moved = MoveAside(path, aside); !moved.ok()) return moved;
+    spdlog::warn("store {} was left in the middle of being rebuilt; it begins empty; what lay there is kept in {}",
+                 path, aside);
+  }
   rocksdb::Status status = Database::Open(path, database);
   if (!status.ok()) {
     if (!IsDamage(path, status)) return status;
-    std::string aside;
     if (const auto moved = MoveAside(path, aside); !moved.ok()) return moved;
-    spdlog::warn("store {} is damaged ({}) and cannot be opened; it begins empty; the damaged one {}", path,
-                 status.ToString(), Whereabouts(aside));
+    spdlog::warn("store {} is damaged ({}) and cannot be opened; it begins empty; the damaged one is kept in {}", path,
+                 status.ToString(), aside);
     return Database::Open(path, database);
   }
   if (const auto damage = FirstDamage(*database)) return Rebuild(path, database, damage->ToString());

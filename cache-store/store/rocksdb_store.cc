@@ -24,6 +24,7 @@ std::unexpected<Error> FailRocks(std::string_view what, const rocksdb::Status& s
   ErrorCode code = ErrorCode::kIoError;
   if (status.IsNoSpace() || status.IsMemoryLimit()) code = ErrorCode::kResourceExhausted;
   if (status.IsCorruption()) code = ErrorCode::kIntegrityFailure;
+  if (status.IsInvalidArgument()) code = ErrorCode::kInvalidArgument;
   return Fail(code, std::string(what) + ": " + status.ToString());
 }
 

@@ -4,6 +4,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "tests/cache-store/records/fixture.h"
 #include "tests/support/temp_directory.h"
@@ -99,6 +102,81 @@ TEST_F(RocksDbDamage, AFlippedByteAnywhereCostsAtMostWhatItHits) {
   }
   EXPECT_GT(stores, 30);
   EXPECT_GT(rebuilt, 2);
+}
+
+// All plain files below a directory, with what is in them.
+std::map<std::string, std::string> FilesOf(const std::string& path) {
+  std::map<std::string, std::string> files;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path)) {
+    if (!entry.is_regular_file()) continue;
+    std::ifstream stream(entry.path(), std::ios::binary);
+    files[fs::relative(entry.path(), path).string()] = {std::istreambuf_iterator<char>(stream), {}};
+  }
+  return files;
+}
+
+TEST_F(RocksDbDamage, ADirectoryOfSomethingElseIsRefusedAndLeftAsItIs) {
+  const std::vector<std::vector<std::string>> foreign = {{"CURRENT"},    {"CURRENT", "foo.txt"},    {"foo.txt"},
+                                                         {"000007.log"}, {"foo.txt", "000007.log"}, {"000009.sst"}};
+  for (const std::vector<std::string>& names : foreign) {
+    SCOPED_TRACE(::testing::PrintToString(names));
+    const std::string path = Store("foreign");
+    fs::remove_all(path);
+    fs::create_directories(path + "/data");
+    for (const std::string& name : names) std::ofstream(path + "/" + name) << "somebody's " << name;
+    std::ofstream(path + "/data/deep") << "deep";
+    const auto before = FilesOf(path);
+    const auto opened = OpenKvStore("rocksdb:" + path);
+    ASSERT_FALSE(opened);
+    EXPECT_EQ(opened.error().code, ErrorCode::kInvalidArgument) << ToString(opened.error());
+    EXPECT_NE(opened.error().message.find(names[0]), std::string::npos) << opened.error().message;
+    EXPECT_EQ(FilesOf(path), before);
+  }
+}
+
+TEST_F(RocksDbDamage, FilesBesideADamagedDatabaseStayAndNothingIsEverDeleted) {
+  const std::string path = Store("beside");
+  MakeStore(path);
+  const std::vector<std::string> others = {"foo.txt", "notes.log", "MANIFEST-copy", "CURRENT.bak", "OPTIONS-mine"};
+  for (const std::string& name : others) std::ofstream(path + "/" + name) << name;
+  for (int round = 1; round <= 10; ++round) {
+    SCOPED_TRACE(round);
+    records_.reset();
+    std::ofstream(path + "/CURRENT") << "no manifest\n";
+    const auto before = FilesOf(path);
+    const auto opened = OpenKvStore("rocksdb:" + path);
+    const auto after = FilesOf(path);
+    for (const std::string& name : others) EXPECT_EQ(after.contains(name) ? after.at(name) : "", name);
+    if (round <= 9) {
+      ASSERT_TRUE(opened) << ToString(opened.error());
+      const std::string aside = "damaged-" + std::to_string(round) + "/";
+      for (const auto& [name, bytes] : before)
+        if (!name.contains('/') && std::ranges::find(others, name) == others.end()) {
+          EXPECT_EQ(after.contains(aside + name) ? after.at(aside + name) : "absent", bytes) << name;
+        }
+    } else {
+      ASSERT_FALSE(opened);
+      EXPECT_EQ(opened.error().code, ErrorCode::kInvalidArgument);
+      EXPECT_NE(opened.error().message.find("damaged-1 to -9"), std::string::npos) << opened.error().message;
+      EXPECT_EQ(after, before);
+    }
+  }
+}
+
+TEST_F(RocksDbDamage, ARebuildThatWasCutOffBeginsEmptyAndKeepsWhatLay) {
+  const std::string path = Store("cut");
+  MakeStore(path);
+  const auto whole = FilesOf(path);
+  fs::create_directories(path + "/damaged-1");
+  fs::remove(path + "/CURRENT");  // it comes last when files are moved in
+  OpenStore(path);
+  if (HasFatalFailure()) return;
+  EXPECT_FALSE(HasPlan(1));
+  const auto after = FilesOf(path);
+  for (const auto& [name, bytes] : whole)
+    if (name != "CURRENT") {
+      EXPECT_EQ(after.contains("damaged-2/" + name) ? after.at("damaged-2/" + name) : "absent", bytes) << name;
+    }
 }
 
 }  // namespace
