@@ -19,7 +19,6 @@ class TokenBucket {
  public:
   TokenBucket(BucketSize size, int64_t now_ns) : size_(size), tokens_(size.burst), since_ns_(now_ns) {}
 
-  bool Has(int64_t now_ns) const { return TokensAt(now_ns) >= 1; }
   // False when there is no token: nothing changes then.
   bool Take(int64_t now_ns) {
     const double tokens = TokensAt(now_ns);
@@ -27,11 +26,6 @@ class TokenBucket {
     tokens_ = tokens - 1;
     since_ns_ = now_ns;
     return true;
-  }
-  // One back, of something that came to nothing.
-  void Return(int64_t now_ns) {
-    tokens_ = std::min(size_.burst, TokensAt(now_ns) + 1);
-    since_ns_ = now_ns;
   }
   // Nanoseconds until there is one; 0: there is.
   int64_t WaitNs(int64_t now_ns) const {
