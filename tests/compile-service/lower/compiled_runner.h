@@ -35,5 +35,11 @@ std::function<SpecRunner(Target)> CompiledRunners();
 // CheckSegment of the program's only segment with kernels of every rung of x86-64, none of its nodes being left to a
 // reference step.
 lower::LoweredSegment CheckGenerated(const std::string& text, std::vector<std::vector<int64_t>> shapes);
+// The same for the highest and the lowest rung, bit for bit; checks of indices may be left to a step.
+lower::LoweredSegment CheckBits(const std::string& text, std::vector<std::vector<int64_t>> shapes);
+
+// The last index of input 1 (i64, the others hold zeros) being outside of every extent, a plan for `symbols` ends with
+// the op's error, before its kernel. Input dims are those of the segment.
+void ExpectOutsideIndicesRefused(const Segment& segment, std::vector<int64_t> symbols);
 
 }  // namespace kiln::testing

@@ -14,16 +14,6 @@ std::string Program(const std::string& inputs, const std::string& nodes, int axi
          inputs + ") -> (%y) {\n %a : i64[] = Constant() {value = @a}\n" + nodes + " } }";
 }
 
-lower::LoweredSegment CheckBits(const std::string& text, std::vector<std::vector<int64_t>> shapes) {
-  SCOPED_TRACE(text);
-  lower::LoweredSegment lowered = CheckSegment(SegmentOf(text), {.shapes = std::move(shapes),
-                                                                 .targets = {Target::kX86V4, Target::kX86V2},
-                                                                 .tolerance = 0,
-                                                                 .runner = CompiledRunners()});
-  EXPECT_TRUE(lowered.coverage.reference_ops.empty()) << Describe(lowered);
-  return lowered;
-}
-
 TEST(Scan, EveryAxisAndDirection) {
   for (int axis : {0, 1, 2, -1}) {
     for (const char* attributes : {"", "exclusive = 1", "reverse = 1", "exclusive = 1, reverse = 1"}) {

@@ -53,17 +53,6 @@ std::string ProgramOf(const Case& c, DType data, DType indices, const std::strin
               data, indices, attributes);
 }
 
-// Plans of which kernels compute everything but the check of the indices, bit for bit.
-lower::LoweredSegment CheckBits(const std::string& text, std::vector<std::vector<int64_t>> shapes) {
-  SCOPED_TRACE(text);
-  lower::LoweredSegment lowered = CheckSegment(SegmentOf(text), {.shapes = std::move(shapes),
-                                                                 .targets = {Target::kX86V4, Target::kX86V2},
-                                                                 .tolerance = 0,
-                                                                 .runner = CompiledRunners()});
-  EXPECT_TRUE(lowered.coverage.reference_ops.empty()) << Describe(lowered);
-  return lowered;
-}
-
 class Scatters : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Scatters, EveryDType) {
@@ -104,28 +93,7 @@ TEST_P(Scatters, InTheMiddleOfAChain) {
 
 // No kernel runs for indices outside of the data: the call ends with the error of the op.
 TEST_P(Scatters, OutsideIndicesAreTheOpsError) {
-  const Segment segment = SegmentOf(ProgramOf(GetParam(), DType::kF32, DType::kI64));
-  std::vector<int64_t> values = {5, 4};
-  values.resize(segment.symbols.size());
-  const auto lowered = lower::LowerSegment({segment, Target::kX86V3, NumericMode::kDefault, values, {}});
-  ASSERT_TRUE(lowered.has_value()) << ToString(lowered.error());
-  std::vector<Tensor> inputs;
-  std::vector<TensorRef> refs;
-  for (int i = 0; i < 3; ++i) {
-    Dims dims;
-    for (Dim dim : *segment.input(i).dims) dims.push_back(*segment.body.symbols.Evaluate(dim, values));
-    inputs.push_back(Tensor::Zeros(segment.input(i).dtype, dims));
-    refs.push_back(inputs.back().ref);
-  }
-  CompiledRunner runner(Target::kX86V3);
-  EXPECT_TRUE(RunLowered(*lowered, values, refs, {}, 8, runner.runner()).has_value());
-  for (int64_t bad : {int64_t{64}, int64_t{-65}, INT64_MIN, INT64_MAX}) {
-    inputs[1].values<int64_t>().back() = bad;
-    const auto result = RunLowered(*lowered, values, refs, {}, 8, runner.runner());
-    ASSERT_FALSE(result.has_value()) << bad;
-    EXPECT_EQ(result.error().code, ErrorCode::kOutOfRange) << ToString(result.error());
-    EXPECT_NE(result.error().message.find("index " + std::to_string(bad) + " is outside axis"), std::string::npos);
-  }
+  ExpectOutsideIndicesRefused(SegmentOf(ProgramOf(GetParam(), DType::kF32, DType::kI64)), {5, 4});
 }
 
 TEST(Scatter, NothingToScatterAndNothingToScatterInto) {
