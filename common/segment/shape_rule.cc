@@ -1,5 +1,8 @@
 #include "common/segment/shape_rule.h"
 
+#include "common/base/limits.h"
+#include "common/segment/shape_walk.h"
+
 namespace kiln {
 namespace {
 
@@ -7,8 +10,24 @@ constexpr size_t kFreshSymbolsMax = 1024;  // more leftovers than that are throw
 
 }  // namespace
 
-Status ShapeRule::Run(const Program& program, const Node& node, std::span<const TensorRef* const> inputs,
-                      KnownFunction known, KnownFloatsFunction known_floats, bool want_known) {
+Status ShapeRule::RunOnContents(const Question& question, std::span<const TensorRef* const> inputs) {
+  const auto contents = [inputs](int i) {
+    const TensorRef* input = inputs[static_cast<size_t>(i)];
+    return input != nullptr && input->data != nullptr ? input : nullptr;
+  };
+  const auto known = [&contents](int i) -> std::optional<KnownValues> {
+    const TensorRef* input = contents(i);
+    return input == nullptr ? std::nullopt : ReadKnownValues(*input, limits::kShapeContentsMax);
+  };
+  const auto known_floats = [&contents](int i) -> std::optional<std::vector<double>> {
+    const TensorRef* input = contents(i);
+    return input == nullptr ? std::nullopt : ReadKnownFloats(*input, limits::kShapeContentsMax);
+  };
+  return Run(question, inputs, known, known_floats, false);
+}
+
+Status ShapeRule::Run(const Question& question, std::span<const TensorRef* const> inputs, KnownFunction known,
+                      KnownFloatsFunction known_floats, bool want_known) {
   if (symbols_.symbol_count() > kFreshSymbolsMax) symbols_ = SymbolTable();
   descs_.resize(std::max(descs_.size(), inputs.size()));
   inputs_.assign(inputs.size(), nullptr);
@@ -22,15 +41,15 @@ Status ShapeRule::Run(const Program& program, const Node& node, std::span<const 
     inputs_[i] = &desc;
   }
   InferContext context{.symbols = symbols_,
-                       .op = node.op,
-                       .attributes = node.attributes,
-                       .constants = program.constants,
+                       .op = question.op,
+                       .attributes = question.attributes,
+                       .constants = question.constants,
                        .inputs = inputs_,
                        .known = std::move(known),
                        .known_floats = std::move(known_floats),
                        .want_known = want_known};
   context.outputs.swap(outputs_);
-  context.outputs.assign(node.outputs.size(), TensorDesc{});
+  context.outputs.assign(question.outputs, TensorDesc{});
   RETURN_IF_ERROR(InferShapes(context));
   outputs_.swap(context.outputs);
   known_outputs_.swap(context.known_outputs);

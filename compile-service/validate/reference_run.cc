@@ -149,15 +149,7 @@ class Run {
   Status RunRule(const Node& node) {
     std::vector<const TensorRef*> refs;
     for (const ValueId input : node.inputs) refs.push_back(input == kNoValue ? nullptr : &At(input).ref);
-    const auto known = [&](int i) -> std::optional<KnownValues> {
-      const TensorRef* ref = refs[static_cast<size_t>(i)];
-      return ref == nullptr ? std::nullopt : ReadKnownValues(*ref, limits::kShapeContentsMax);
-    };
-    const auto known_floats = [&](int i) -> std::optional<std::vector<double>> {
-      const TensorRef* ref = refs[static_cast<size_t>(i)];
-      return ref == nullptr ? std::nullopt : ReadKnownFloats(*ref, limits::kShapeContentsMax);
-    };
-    return rule_.Run(program_, node, refs, known, known_floats, false);
+    return rule_.RunOnContents({program_, node}, refs);
   }
 
   // Also of views: elements are copied to where they are read in order.

@@ -1,7 +1,6 @@
 #include "vm-worker/dispatch/step_shapes.h"
 
-#include "common/ops/infer.h"
-#include "common/segment/shape_walk.h"
+#include "common/segment/shape_rule.h"
 
 namespace kiln {
 namespace {
@@ -30,38 +29,16 @@ bool Allows(const TensorDesc& desc, const Dims& dims) {
 
 Status CheckStepShapes(const ReferenceStep& step, std::span<const TensorRef* const> inputs,
                        std::span<const TensorRef* const> outputs) {
-  std::vector<TensorDesc> descs(inputs.size());
-  std::vector<const TensorDesc*> known_descs(inputs.size(), nullptr);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i] == nullptr) continue;
-    descs[i].dtype = inputs[i]->dtype;
-    descs[i].dims.emplace();
-    for (int64_t dim : inputs[i]->dims) descs[i].dims->push_back(Dim::Const(dim));
-    known_descs[i] = &descs[i];
-  }
-  const auto has_contents = [&](int i) {
-    const TensorRef* input = inputs[static_cast<size_t>(i)];
-    return input != nullptr && input->data != nullptr;
-  };
-  SymbolTable symbols;
-  InferContext context{
-      .symbols = symbols, .op = step.op, .attributes = step.attributes, .constants = {}, .inputs = known_descs};
-  context.known = [&](int i) {
-    return has_contents(i) ? ReadKnownValues(*inputs[static_cast<size_t>(i)], limits::kShapeContentsMax) : std::nullopt;
-  };
-  context.known_floats = [&](int i) {
-    return has_contents(i) ? ReadKnownFloats(*inputs[static_cast<size_t>(i)], limits::kShapeContentsMax) : std::nullopt;
-  };
-  context.want_known = false;
-  context.outputs.assign(outputs.size(), TensorDesc{});
-  if (Status status = InferShapes(context); !status.has_value()) return FailIn(Named(step), status.error());
+  ShapeRule rule;
+  if (Status status = rule.RunOnContents({step.op, step.attributes, outputs.size()}, inputs); !status.has_value())
+    return FailIn(Named(step), status.error());
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i] == nullptr) continue;
-    const TensorDesc& wanted = context.outputs[i];
+    const TensorDesc& wanted = rule.outputs()[i];
     if (wanted.dtype != outputs[i]->dtype)
       return Refuse(step, i, std::string(DTypeName(outputs[i]->dtype)), std::string(DTypeName(wanted.dtype)));
     if (!Allows(wanted, outputs[i]->dims))
-      return Refuse(step, i, outputs[i]->dims.ToString(), ToString(wanted, symbols));
+      return Refuse(step, i, outputs[i]->dims.ToString(), ToString(wanted, rule.symbols()));
   }
   return {};
 }

@@ -213,7 +213,7 @@ class Resolver {
       if (index == kNoRegister || !IsFixed(tensor_of_[index])) return std::nullopt;
       return ReadKnownFloats(form_->tensors[tensor_of_[index]], limits::kShapeContentsMax);
     };
-    return Named(node, rule_.Run(program_, node, refs_, known, known_floats, true));
+    return Named(node, rule_.Run({program_, node}, refs_, known, known_floats, true));
   }
 
   static Status Named(const Node& node, Status status) {

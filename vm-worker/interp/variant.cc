@@ -45,7 +45,7 @@ Result<const std::vector<LastShapes::Output>*> Machine::RunShapeRule(std::span<c
     const TensorRef* ref = read(i);
     return ref ? ReadKnownFloats(*ref, limits::kShapeContentsMax) : std::nullopt;
   };
-  if (Status status = context_.rule.Run(program_, NodeOf(node), refs, known, known_floats, false); !status)
+  if (Status status = context_.rule.Run({program_, NodeOf(node)}, refs, known, known_floats, false); !status)
     return FailAt(node, status.error());
   last.Remember(context_.rule, refs, context_.refs_read);
   return &last.outputs();
