@@ -1,5 +1,5 @@
 // The asking side: one DEALER socket on a loop. Every call ends by its deadline, whatever the peer does: absent, hung,
-// refusing, lying.
+// refusing, lying. Nothing that it does is held against it for good: the client connects again.
 #pragma once
 
 #include <cstdint>

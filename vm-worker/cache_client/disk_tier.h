@@ -1,5 +1,6 @@
-// DiskTier: fetched records and kernels on the worker's own disk, so that a restart needs no network. A cache, nothing
-// more: whatever is damaged, missing or unwritable is a miss.
+// DiskTier: fetched records and kernels on the worker's own disk, so that after a restart nothing is fetched again.
+// Which plans there are is still the store's to say. A cache, nothing more: whatever is damaged, missing or unwritable
+// is a miss.
 #pragma once
 
 #include <cstdint>
