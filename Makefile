@@ -39,8 +39,9 @@ bench: build ## benchmarks: kernels, interpreter, compile time, models, beside o
 	@cmake -S . -B $(BUILD) -DKILN_BENCH=ON >/dev/null && ninja -C $(BUILD) -j$(JOBS)
 	@$(BUILD)/bench-bin/kernel_bench
 	@$(BUILD)/bench-bin/micro_bench --json bench/results/micro.json
-	@$(BUILD)/bench-bin/interp_bench
-	@$(BUILD)/bench-bin/dispatch_bench
+	@$(BUILD)/bench-bin/interp_bench --benchmark_out=$(BUILD)/interp.json --benchmark_out_format=json
+	@$(BUILD)/bench-bin/dispatch_bench --benchmark_out=$(BUILD)/dispatch.json --benchmark_out_format=json
+	@python3 bench/interp/results.py $(BUILD)/interp.json $(BUILD)/dispatch.json bench/results/interp.json
 	@$(BUILD)/bench-bin/compile_bench $(OCR).onnx $(dir $(OCR))vectors/$(notdir $(OCR))/test_data_set_* --json bench/results/compile.json
 	@$(BUILD)/bench-bin/tune_bench $(OCR).onnx $(dir $(OCR))vectors/$(notdir $(OCR))/test_data_set_* --json bench/results/tuning.json
 	@python3 bench/models/origin.py --build $(BUILD)
