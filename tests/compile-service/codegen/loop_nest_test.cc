@@ -149,6 +149,42 @@ TEST_P(LoopNest, Transpose_WritesExactlyItsPart) {
   }
 }
 
+// Sums of numbers that are alike, which rounding shortens all in one direction: of a column over two dims, and of a
+// row.
+TEST_P(LoopNest, LongSums_AreAddedInShortChains) {
+  constexpr int64_t kRows = 3000, kPlanes = 400;
+  LoopNestSpec nest;
+  nest.reduce = {SpecInt::Argument(0), SpecInt::Argument(1)};
+  nest.inner = SpecInt::Const(1);
+  nest.accesses = {{0, DType::kF32, {SpecInt::Argument(1), SpecInt::Const(1), SpecInt::Const(0)}},
+                   {1, DType::kF32, Consts({0, 0, 1})}};
+  ProgramBuilder p;
+  const int32_t x = p.Load(0), sum = p.StageResult(0);
+  nest.body = p.Take();
+  nest.stages = {testing::ReduceStage(ir::Combine::kSum, x), testing::StoreStage(Stage::Domain::kInner, {{1, sum}})};
+  const KernelSpec columns{nest, 2, 2};
+  nest.reduce = {SpecInt::Argument(0)};
+  nest.inner = SpecInt::Argument(1);
+  nest.reduce_inner = true;
+  nest.accesses = {{0, DType::kF32, {SpecInt::Argument(1), SpecInt::Const(1)}}, {1, DType::kF32, Consts({0, 0})}};
+  nest.stages = {testing::ReduceStage(ir::Combine::kSum, x), testing::StoreStage(Stage::Domain::kRow, {{1, sum}})};
+  const KernelSpec row{nest, 2, 2};
+  std::vector<float> in(static_cast<size_t>(kRows * kPlanes), 0.1f);
+  for (const KernelSpec* spec : {&columns, &row}) {
+    const std::vector<uint8_t> blob = Compile(*spec);
+    testing::ExecutableKernel kernel(blob);
+    ASSERT_TRUE(kernel.ok());
+    for (const auto& [planes, rows] :
+         {std::pair{kPlanes, kRows}, {int64_t{1}, kRows * kPlanes}, {kRows * kPlanes, int64_t{1}}}) {
+      float out = 0;
+      void* pointers[] = {in.data(), &out};
+      kernel.Run(pointers, std::vector<int64_t>{planes, rows}, 0, 1);
+      const double exact = static_cast<double>(0.1f) * static_cast<double>(in.size());
+      EXPECT_NEAR(out / exact, 1.0, 1e-4) << planes << " x " << rows;
+    }
+  }
+}
+
 // out[column] = largest of the column's three rows.
 TEST_P(LoopNest, ColumnMaximum_LetsANaNWin) {
   LoopNestSpec nest;
