@@ -19,6 +19,8 @@ Result<bool> TurnTransposed(ir::Graph& graph);
 Result<bool> Decompose(ir::Graph& graph);
 // Pads in mode reflect, edge and wrap as concatenations of views.
 Result<bool> RepeatedPads(ir::Graph& graph);
+// Padding "SAME" whose part in front depends on sizes as concatenations around the image.
+Result<bool> SamePads(ir::Graph& graph);
 // ConvTranspose as a convolution that makes the outputs of all phases of its stride, moved apart by views.
 Result<bool> TransposedConvolutions(ir::Graph& graph);
 // Element-wise work on a reshaped tensor moves in front of the reshape, to where the tensor is made.

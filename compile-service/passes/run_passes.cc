@@ -16,6 +16,7 @@ constexpr Pass kPasses[] = {
     {"turn transposed", TurnTransposed, true},
     {"decompose", Decompose, true},
     {"repeated pads", RepeatedPads, true},
+    {"same pads", SamePads, true},
     {"transposed convolutions", TransposedConvolutions, true},
     {"remove identities", RemoveIdentities, true},
     {"share common", ShareCommon, true},
