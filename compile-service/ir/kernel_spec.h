@@ -174,9 +174,9 @@ inline constexpr int64_t kF32LanesMax = 16;
 
 // out[image, row, column, channel] = epilogue(combine over the window). kSum with `weights`: depthwise convolution,
 // weights [kernel_h * kernel_w][channels]. kMax ignores, kSum without weights adds 0 for positions outside the image;
-// `average` divides by the number of positions: all (count_include_pad) or those inside. Access strides of the
-// epilogue: image, row, column, channel. Range: images * out_height.
-// `out_columns` at a time (0: what the registers hold) changes no result.
+// `average` divides by the number of positions: all (count_include_pad) or those inside (of none: 0). Access strides of
+// the epilogue: image, row, column, channel. Range: images * out_height. `out_columns` at a time (0: what the registers
+// hold) changes no result.
 struct WindowSpec {
   SpecInt images, channels;
   WindowGeometry geometry;
