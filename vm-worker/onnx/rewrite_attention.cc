@@ -57,6 +57,14 @@ class AttentionBias {
     return bias;
   }
 
+  // Of what belongs to queries by rows: zeros in the rows whose every key `bias` masks, where a softmax gives NaN. The
+  // causal bound alone leaves every query the first key.
+  ValueId WithoutMaskedRows(ValueId rows, ValueId bias) {
+    if (!node_.Has(3) && !node_.Has(6)) return rows;
+    const ValueId largest = c_.Reduce(TensorOp::kReduceMax, bias, {-1}, true);
+    return c_.Where(c_.Do(TensorOp::kEqual, {largest, minus_infinity_}), zero_, rows);
+  }
+
  private:
   ValueId Sum(ValueId a, ValueId b) { return a == kNoValue ? b : c_.Add(a, b); }
   ValueId MinusInfinityWhere(ValueId condition) { return c_.Where(condition, minus_infinity_, zero_); }
@@ -139,7 +147,8 @@ Result<ValueList> AttentionNode(NodeContext& node) {
     values = c.Concat({node.In(5), values}, 2);
   }
   ValueList outputs = {kNoValue, keys, values, kNoValue};
-  const ValueId bias = AttentionBias(node, c, dtype).Build(query, keys);
+  AttentionBias masking(node, c, dtype);
+  const ValueId bias = masking.Build(query, keys);
   const ValueId root = ScaleRoot(node, c, query, dtype);
   const ValueId left = c.Mul(query, root);
   const ValueId right = c.Mul(c.Transpose(PerQueryHead(c, keys, query), {0, 1, 3, 2}), root);
@@ -157,19 +166,19 @@ Result<ValueList> AttentionNode(NodeContext& node) {
       precision < 0 || precision > 255 ? std::nullopt : DTypeFromNumber(static_cast<int>(precision));
   if (!softmax_dtype || !IsFloat(*softmax_dtype))
     return Fail(ErrorCode::kMalformed, "softmax_precision is not a float type");
+  const int64_t mode = node.attributes.Int("qk_matmul_output_mode", 0);
+  if (mode < 0 || mode > 3) return Fail(ErrorCode::kMalformed, "qk_matmul_output_mode is " + std::to_string(mode));
   ValueId weights = c.Cast(c.Do(TensorOp::kSoftmax, {c.Cast(scores, *softmax_dtype)}, "axis", int64_t{-1}), dtype);
-  if (bias != kNoValue) {  // a row that masks every key gives zeros, not NaN
-    const ValueId largest = c.Reduce(TensorOp::kReduceMax, bias, {-1}, true);
-    weights = c.Where(c.Do(TensorOp::kEqual, {largest, c.Scalar(kMinusInfinity, dtype)}), c.Scalar(0, dtype), weights);
-  }
+  // Weights that nobody asked for stay as they are, so that one kernel can make them and use them up.
+  const bool weights_wanted = node.outputs > 3 && mode == 3;
+  if (weights_wanted) weights = masking.WithoutMaskedRows(weights, bias);
   stages.push_back(weights);
   ValueId y = c.Do(TensorOp::kMatMul, {weights, PerQueryHead(c, values, query)});
+  if (!weights_wanted) y = masking.WithoutMaskedRows(y, bias);
   if (node.RankOf(node.In(0)) == 3) {
     const ValueId width = c.Mul(c.Dim(y, 1), c.Dim(y, 3));
     y = c.ReshapeTo(c.Transpose(y, {0, 2, 1, 3}), c.Concat({c.Dim(y, 0), c.Dim(y, 2), width}, 0));
   }
-  const int64_t mode = node.attributes.Int("qk_matmul_output_mode", 0);
-  if (mode < 0 || mode > 3) return Fail(ErrorCode::kMalformed, "qk_matmul_output_mode is " + std::to_string(mode));
   outputs[0] = y;
   outputs[3] = stages[static_cast<size_t>(mode)];
   return c.Done(std::move(outputs));
