@@ -57,10 +57,10 @@ class AttentionBias {
     return bias;
   }
 
-  // Of what belongs to queries by rows: zeros in the rows whose every key `bias` masks, where a softmax gives NaN. The
-  // causal bound alone leaves every query the first key.
+  // Of what belongs to queries by rows: zeros in the rows whose every key `bias` masks, where a softmax gives NaN.
+  // Bounds on the right alone leave every query the first key; one on the left lets queries run past the last.
   ValueId WithoutMaskedRows(ValueId rows, ValueId bias) {
-    if (!node_.Has(3) && !node_.Has(6)) return rows;
+    if (!node_.Has(3) && !node_.Has(6) && node_.attributes.Int("left_window_size", -1) < 0) return rows;
     const ValueId largest = c_.Reduce(TensorOp::kReduceMax, bias, {-1}, true);
     return c_.Where(c_.Do(TensorOp::kEqual, {largest, minus_infinity_}), zero_, rows);
   }

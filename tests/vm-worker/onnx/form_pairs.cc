@@ -412,6 +412,14 @@ void AddWindows(Cases& cases) {
                   {Int("left_window_size", left), Int("right_window_size", right), Int("is_causal", causal)}}),
          One(23, {"Attention", {"q", "k", "v", "mask", "pk", "pv"}}, {BoolTensor("mask", {kQueries, kKeys}, mask)})});
   }
+  // More queries than keys: the last ones see none, and give zeros.
+  std::vector<bool> mask;
+  for (int64_t i = 0; i < 6; ++i)
+    for (int64_t j = 0; j < 2; ++j) mask.push_back(i - j <= 1);
+  cases.push_back({"Attention25PastTheLastKey",
+                   {Data("q", {2, 2, 6, 3}), Data("k", {2, 2, 2, 3}), Data("v", {2, 2, 2, 3})},
+                   One(25, {"Attention", {"q", "k", "v"}, {Int("left_window_size", 1)}}),
+                   One(23, {"Attention", {"q", "k", "v", "mask"}}, {BoolTensor("mask", {6, 2}, mask)})});
 }
 
 }  // namespace
