@@ -1,6 +1,7 @@
 // Which indices a plan checks, and which are known to be right.
 #include <algorithm>
 
+#include "common/ops/kernels/operands.h"
 #include "compile-service/lower/plan_builder.h"
 
 namespace kiln::lower {
@@ -12,19 +13,10 @@ namespace {
 // Integer contents that are the same in every call.
 std::optional<std::vector<int64_t>> FixedIntegers(const ir::Graph& graph, GraphValueId id) {
   const ir::GraphValue& value = graph.value(id);
-  std::vector<int64_t> integers;
-  if (value.origin == ir::Origin::kImmediate) {
-    const Tensor& tensor = graph.immediates[static_cast<size_t>(value.index)];
-    if (tensor.dtype() == DType::kI64) {
-      const std::span<const int64_t> values = tensor.values<int64_t>();
-      integers.assign(values.begin(), values.end());
-    } else {
-      const std::span<const int32_t> values = tensor.values<int32_t>();
-      integers.assign(values.begin(), values.end());
-    }
-    return integers;
-  }
+  if (value.origin == ir::Origin::kImmediate)
+    return kernels::ReadInts(graph.immediates[static_cast<size_t>(value.index)].ref);
   if (!value.known) return std::nullopt;
+  std::vector<int64_t> integers;
   for (Dim dim : *value.known) {
     if (!dim.is_const()) return std::nullopt;
     integers.push_back(dim.value());

@@ -12,6 +12,7 @@
 
 #include "compile-service/ir/kernel_spec.h"
 #include "compile-service/validate/decisions.h"
+#include "compile-service/validate/scalar_values.h"
 
 namespace kiln {
 
@@ -81,8 +82,5 @@ class ScalarColumns {
 
 // n elements of a tensor from `offset` on, `stride` apart, as float.
 void LoadFloats(DType storage, const void* pointer, int64_t offset, int64_t stride, int64_t n, float* out);
-
-double MinimumOf(double a, double b);  // a NaN wins
-double MaximumOf(double a, double b);
 
 }  // namespace kiln

@@ -6,11 +6,9 @@
 #include <type_traits>
 #include <utility>
 
-#include "common/base/check.h"
 #include "common/segment/shape_walk.h"
 #include "vm-worker/interp/arena.h"
-#include "vm-worker/interp/arena_packing.h"
-#include "vm-worker/interp/range_allocator.h"
+#include "vm-worker/interp/step_packing.h"
 
 namespace kiln {
 namespace {
@@ -38,10 +36,6 @@ struct Storage {
   bool escapes = false;
   size_t offset = 0;  // among the temporaries
 };
-
-// Temporaries are packed anew when step order needs more than this part above the least; a new signature has no time
-// for more of them.
-constexpr size_t kSlack = 20, kPackedTighterMax = 400;
 
 struct Resolved {
   uint32_t storage;
@@ -416,36 +410,7 @@ class Resolver {
                            : static_cast<int32_t>(StaticForm::kTemporaries);
   }
 
-  // Places temporaries in step order: taken at the first step that touches them, free again after the last.
   void PackTemporaries() {
-    std::vector<std::vector<uint32_t>> starts(form_->steps.size()), ends(form_->steps.size());
-    for (uint32_t i = 0; i < storages_.size(); ++i) {
-      const Storage& storage = storages_[i];
-      if (storage.kind != Storage::Kind::kComputed || storage.escapes || storage.first_step < 0) continue;
-      starts[static_cast<size_t>(storage.first_step)].push_back(i);
-      ends[static_cast<size_t>(storage.last_step)].push_back(i);
-    }
-    RangeAllocator ranges(size_t{1} << 62);
-    size_t alive = 0;
-    for (size_t step = 0; step < form_->steps.size(); ++step) {
-      for (uint32_t i : starts[step]) {
-        const std::optional<size_t> offset = ranges.Allocate(storages_[i].bytes);
-        KILN_CHECK(offset.has_value());
-        storages_[i].offset = *offset;
-        form_->temporary_bytes = std::max(form_->temporary_bytes, *offset + storages_[i].bytes);
-        alive += storages_[i].bytes;
-      }
-      form_->alive_bytes = std::max(form_->alive_bytes, alive);
-      for (uint32_t i : ends[step]) {
-        ranges.Free(storages_[i].offset, storages_[i].bytes);
-        alive -= storages_[i].bytes;
-      }
-    }
-    if (form_->temporary_bytes > form_->alive_bytes + form_->alive_bytes / kSlack) PackTighter();
-  }
-
-  // In an order that knows all of them; takes time with the square of their number.
-  void PackTighter() {
     std::vector<uint32_t> temporaries;
     std::vector<ArenaBlock> blocks;
     for (uint32_t i = 0; i < storages_.size(); ++i) {
@@ -454,12 +419,10 @@ class Resolver {
       temporaries.push_back(i);
       blocks.push_back({static_cast<int64_t>(storage.bytes), storage.first_step, storage.last_step});
     }
-    if (blocks.size() > kPackedTighterMax) return;
-    const Result<ArenaPacking> packing = PackArena(blocks);
-    if (!packing.has_value() || static_cast<size_t>(packing->bytes) >= form_->temporary_bytes) return;
-    for (size_t k = 0; k < temporaries.size(); ++k)
-      storages_[temporaries[k]].offset = static_cast<size_t>(packing->offsets[k]);
-    form_->temporary_bytes = static_cast<size_t>(packing->bytes);
+    const StepPacking packing = PackInStepOrder(blocks, form_->steps.size());
+    for (size_t k = 0; k < temporaries.size(); ++k) storages_[temporaries[k]].offset = packing.offsets[k];
+    form_->temporary_bytes = packing.bytes;
+    form_->alive_bytes = packing.alive_bytes;
   }
 
   const LoadedProgram& loaded_;

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "common/ops/infer.h"
+#include "common/ops/kernels/operands.h"
 
 namespace kiln {
 namespace {
@@ -28,17 +29,7 @@ bool StoreInteger(int64_t value, T& slot) {
 
 std::optional<std::vector<double>> FloatsOf(const Tensor& tensor) {
   if (tensor.ref.elements() > limits::kShapeContentsMax || !IsFloat(tensor.dtype())) return std::nullopt;
-  std::vector<double> values;
-  DispatchDType(tensor.dtype(), [&]<class T>() {
-    for (const T value : tensor.values<T>()) {
-      if constexpr (std::is_arithmetic_v<T>) {
-        values.push_back(static_cast<double>(value));
-      } else {
-        values.push_back(static_cast<double>(static_cast<float>(value)));
-      }
-    }
-  });
-  return values;
+  return kernels::ReadFloats(tensor.ref);
 }
 
 }  // namespace

@@ -53,7 +53,6 @@ class ProgramBuilder {
   SymbolTable& symbols() { return program_.symbols; }
   const SymbolTable& symbols() const { return program_.symbols; }
   const TensorDesc& Desc(ValueId value) const { return function().values[static_cast<size_t>(value)].desc; }
-  // Precondition: the value is no constant; its desc is what a caller knows better (a declared input, a joined state).
   void Rename(ValueId value, std::string_view name) { function().values[static_cast<size_t>(value)].name = name; }
   const std::string& Name(ValueId value) const { return function().values[static_cast<size_t>(value)].name; }
 

@@ -1,4 +1,5 @@
 // Attention and RotaryEmbedding, as the operators' function bodies define them.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -9,6 +10,7 @@ namespace kiln::onnx {
 namespace {
 
 constexpr int64_t kToTheEnd = std::numeric_limits<int64_t>::max();
+constexpr int64_t kWindowMax = int64_t{1} << 40;  // more than any tensor has keys; sums with positions stay in range
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 
 // [batch, length, heads * size] as [batch, length, heads, size]. The sizes are computed: no -1 can stand for one beside
@@ -50,15 +52,15 @@ class AttentionBias {
 
   ValueId Build(ValueId query, ValueId keys) {
     ValueId bias = node_.Has(3) ? Mask(node_.In(3), keys) : kNoValue;
-    if (node_.attributes.Int("is_causal", 0) != 0) bias = Sum(bias, Causal(query, keys));
+    bias = Bounds(bias, query, keys);
     if (node_.Has(6)) bias = Sum(bias, Padding(keys));
     return bias;
   }
 
-  // Of what belongs to queries by rows: zeros in the rows whose every key `bias` masks, where a softmax gives NaN. The
-  // causal bound alone leaves every query the first key.
+  // Of what belongs to queries by rows: zeros in the rows whose every key `bias` masks, where a softmax gives NaN.
+  // Bounds on the right alone leave every query the first key; one on the left lets queries run past the last.
   ValueId WithoutMaskedRows(ValueId rows, ValueId bias) {
-    if (!node_.Has(3) && !node_.Has(6)) return rows;
+    if (!node_.Has(3) && !node_.Has(6) && node_.attributes.Int("left_window_size", -1) < 0) return rows;
     const ValueId largest = c_.Reduce(TensorOp::kReduceMax, bias, {-1}, true);
     return c_.Where(c_.Do(TensorOp::kEqual, {largest, minus_infinity_}), zero_, rows);
   }
@@ -76,18 +78,30 @@ class AttentionBias {
     return c_.Do(TensorOp::kPad, {bias, pads, minus_infinity_, c_.Ints({-1})}, "mode", std::string("constant"));
   }
 
-  // Query i sees the keys up to i plus the offset: what came before, or per batch entry what is not padding.
-  ValueId Causal(ValueId query, ValueId keys) {
+  // Where the queries stand among the keys, as a column: i plus the offset, which is what came before, or per batch
+  // entry what is not padding.
+  ValueId Positions(ValueId query) {
     const ValueId rows = c_.Unsqueeze(c_.Count(c_.ScalarDim(query, 2)), {1});
-    const ValueId columns = c_.Unsqueeze(c_.Count(c_.ScalarDim(keys, 2)), {0});
-    ValueId last = rows;
     if (node_.Has(6)) {
       const ValueId offset = c_.Sub(c_.Cast(node_.In(6), DType::kI64), c_.Dim(query, 2));
-      last = c_.Add(rows, c_.Unsqueeze(offset, {1, 2, 3}));
-    } else if (node_.Has(4)) {
-      last = c_.Add(rows, c_.Dim(node_.In(4), 2));
+      return c_.Add(rows, c_.Unsqueeze(offset, {1, 2, 3}));
     }
-    return MinusInfinityWhere(c_.Do(TensorOp::kLess, {last, columns}));
+    return node_.Has(4) ? c_.Add(rows, c_.Dim(node_.In(4), 2)) : rows;
+  }
+
+  // A query sees keys up to its position (causal), and those within the windows beside it.
+  ValueId Bounds(ValueId bias, ValueId query, ValueId keys) {
+    const bool causal = node_.attributes.Int("is_causal", 0) != 0;
+    const int64_t left = std::min(node_.attributes.Int("left_window_size", -1), kWindowMax);
+    int64_t right = std::min(node_.attributes.Int("right_window_size", -1), kWindowMax);
+    if (causal) right = 0;
+    if (left < 0 && right < 0) return bias;
+    const ValueId positions = Positions(query);
+    const ValueId columns = c_.Unsqueeze(c_.Count(c_.ScalarDim(keys, 2)), {0});
+    const auto shifted = [&](int64_t by) { return by == 0 ? positions : c_.Add(positions, c_.Ints({by})); };
+    if (right >= 0) bias = Sum(bias, MinusInfinityWhere(c_.Do(TensorOp::kLess, {shifted(right), columns})));
+    if (left >= 0) bias = Sum(bias, MinusInfinityWhere(c_.Do(TensorOp::kLess, {columns, shifted(-left)})));
+    return bias;
   }
 
   ValueId Padding(ValueId keys) {
@@ -123,6 +137,11 @@ Result<ValueList> AttentionNode(NodeContext& node) {
   ASSIGN_OR_RETURN(ValueId values, ByHeads(node, c, node.In(2), "kv_num_heads"));
   if (node.Has(4) != node.Has(5)) return Fail(ErrorCode::kMalformed, "past key and past value come together");
   if (node.Has(3) && node.RankOf(node.In(3)) < 1) return Fail(ErrorCode::kUnsupported, "the mask needs a known rank");
+  for (const char* window : {"left_window_size", "right_window_size"}) {
+    if (const int64_t size = node.attributes.Int(window, -1); size < -1) {
+      return Fail(ErrorCode::kMalformed, std::string(window) + " is " + std::to_string(size) + "; it is at least -1");
+    }
+  }
   if (node.Has(4)) {
     keys = c.Concat({node.In(4), keys}, 2);
     values = c.Concat({node.In(5), values}, 2);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/base/checked_math.h"
+#include "common/ops/kernels/operands.h"
 #include "common/ops/reference_kernel.h"
 
 namespace kiln::kernels {
@@ -135,9 +136,6 @@ inline bool Wants(const KernelCall& call, size_t output) {
 }
 
 // --- operands ---
-// Elements of a tensor of any numeric dtype and strides, row-major. For small operands (axes, pads, indices of views).
-std::vector<int64_t> ReadInts(const TensorRef& ref);
-std::vector<double> ReadFloats(const TensorRef& ref);
 int64_t ReadInt(const TensorRef& ref);   // first element; precondition: not empty
 double ReadFloat(const TensorRef& ref);  // first element; precondition: not empty
 // `axis` counted from the end when negative; InvalidArgument outside [-rank, rank).
