@@ -1,5 +1,5 @@
-// Small operands (axes, pads, scales, indices of views) as lists: elements of a tensor of any numeric dtype and strides,
-// row-major.
+// Small operands (axes, pads, scales, indices of views) as lists: elements of a tensor of any numeric dtype and
+// strides, row-major.
 #pragma once
 
 #include <cstdint>
