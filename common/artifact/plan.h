@@ -117,8 +117,8 @@ struct KernelStep {
   std::vector<int32_t> pointers;  // PlanValue per kernel pointer
   std::vector<Dim> dims;          // kernel dims, in the spec's order
   Dim range;                      // parallel extent: the kernel is called for [0, range) or parts of it
-  Dim cost;                       // estimated work in scalar operations, for the decision to use threads
-  Dim scratch_bytes;              // per thread
+  Dim cost;           // estimated work in scalar operations, moved bytes as so many each (lower/kernel_cost.h)
+  Dim scratch_bytes;  // per thread
 };
 
 // A node run by its reference kernel.

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "compile-service/lower/emit.h"
+#include "compile-service/lower/kernel_cost.h"
 #include "compile-service/lower/loop_dims.h"
 
 namespace kiln::lower {
@@ -122,7 +123,10 @@ Status EmitAttention(PlanBuilder& b, const Group& group) {
   Dim range = symbols.CeilDiv(queries, Dim::Const(int64_t{spec.tile.nv} * b.f32_lanes()));
   for (const LoopDim& dim : batch) range = symbols.Mul(range, dim.extent);
   const int64_t per_score = 2 * (int64_t{spec.key_elements} + spec.value_elements) + 20;
-  const Dim cost = symbols.Mul(b.graph().Elements(space), Dim::Const(per_score));
+  Dim cached = symbols.Mul(keys, Dim::Const(int64_t{spec.key_elements} + spec.value_elements));
+  for (const LoopDim& dim : batch) cached = symbols.Mul(cached, dim.extent);
+  const Dim cost = symbols.Add(symbols.Mul(b.graph().Elements(space), Dim::Const(per_score)),
+                               CostOfReading(symbols, cached, DType::kF32));
   return b.AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), range, cost, body.Text("attention"));
 }
 

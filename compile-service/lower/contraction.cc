@@ -5,6 +5,7 @@
 #include "compile-service/lower/byte_product.h"
 #include "compile-service/lower/convolution.h"
 #include "compile-service/lower/emit.h"
+#include "compile-service/lower/kernel_cost.h"
 #include "compile-service/lower/loop_dims.h"
 #include "compile-service/lower/tiles.h"
 
@@ -84,8 +85,11 @@ Dim RangeOfContraction(PlanBuilder& b, const std::vector<LoopDim>& batch, Dim m,
   return range;
 }
 
-Dim CostOf(PlanBuilder& b, const Group& group, Dim k) {
-  return b.symbols().Mul(b.graph().Elements(group.dims), b.symbols().Mul(k, Dim::Const(2)));
+// Of a product whose B has `b_elements`: it is read at least once, however few the rows are.
+Dim CostOf(PlanBuilder& b, const Group& group, Dim k, Dim b_elements, DType b_dtype) {
+  SymbolTable& symbols = b.symbols();
+  return symbols.Add(symbols.Mul(b.graph().Elements(group.dims), symbols.Mul(k, Dim::Const(2))),
+                     CostOfReading(symbols, b_elements, b_dtype));
 }
 
 // A product whose rows are `row_space` (dims of the group) and whose columns are dim `column`. A's and B's strides are
@@ -140,8 +144,11 @@ Status EmitRows(PlanBuilder& b, const Group& group, GroupBody& body, const Produ
   spec.epilogue = body.scalars().Take();
   spec.stores = std::move(stores);
   const Dim range = RangeOfContraction(b, batch, m.extent, columns.extent, product.tile);
-  return b.AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), range, CostOf(b, group, product.k),
-                     body.Text(head));
+  Dim b_elements = b.symbols().Mul(product.k, columns.extent);
+  for (const LoopDim& dim : batch)
+    if (!b.symbols().ProvenEqual(dim.strides[1], kZero)) b_elements = b.symbols().Mul(b_elements, dim.extent);
+  const Dim cost = CostOf(b, group, product.k, b_elements, product.b.operand.dtype);
+  return b.AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), range, cost, body.Text(head));
 }
 
 // Rows of the whole product at the hints.
@@ -420,8 +427,8 @@ Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const G
   spec.epilogue = body.scalars().Take();
   spec.stores = std::move(stores);
   const Dim range = RangeOfContraction(b, batch, m, columns.extent, tile);
-  return b.AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), range,
-                     CostOf(b, group, Dim::Const(taps * channels)), body.Text(head));
+  const Dim cost = CostOf(b, group, Dim::Const(taps * channels), Dim::Const(groups * matrix), b_dtype);
+  return b.AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), range, cost, body.Text(head));
 }
 
 // A 1x1 convolution is a product over pixels; its input may have any strides.

@@ -4,6 +4,8 @@
 #include <cctype>
 #include <cmath>
 
+#include "compile-service/lower/kernel_cost.h"
+
 namespace kiln::lower {
 
 using ir::GraphValue;
@@ -115,7 +117,7 @@ int32_t GroupBody::Pointer(const Operand& operand) {
 
 Dim GroupBody::Cost() {
   const auto operations = static_cast<int64_t>(std::max<size_t>(group_.nodes.size(), 1));
-  return builder_.symbols().Mul(builder_.graph().Elements(space_), Dim::Const(operations));
+  return CostOfElements(builder_, space_, operations, operands_);
 }
 
 StepText GroupBody::Text(const std::string& head) const {

@@ -40,7 +40,7 @@ class GroupBody {
   // Specs name pointers by position; equal places share one.
   int32_t Pointer(const Operand& operand);
   std::vector<int32_t> pointers() const { return pointers_; }
-  Dim Cost();  // scalar operations over the space
+  Dim Cost();  // an operation per node and element, and the traffic of the operands
   StepText Text(const std::string& head = {}) const;
 
  private:

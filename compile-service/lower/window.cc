@@ -4,6 +4,7 @@
 #include "compile-service/lower/byte_product.h"
 #include "compile-service/lower/convolution.h"
 #include "compile-service/lower/emit.h"
+#include "compile-service/lower/kernel_cost.h"
 
 namespace kiln::lower {
 
@@ -140,7 +141,7 @@ Status EmitWindow(PlanBuilder& b, const Group& group) {
   spec.epilogue = body.scalars().Take();
   spec.stores = std::move(stores);
   const Dim range = b.symbols().Mul(group.dims[0], shape.spatial == 2 ? group.dims[2] : kOne);
-  const Dim cost = b.symbols().Mul(b.graph().Elements(group.dims), Dim::Const(2 * taps));
+  const Dim cost = CostOfElements(b, group.dims, 2 * taps, body.operands());
   return b.AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), range, cost,
                      body.Text(LabelOf(node, shape)));
 }

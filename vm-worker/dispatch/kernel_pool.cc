@@ -2,11 +2,36 @@
 
 #include <algorithm>
 
+#include "common/base/clock.h"
+
 namespace kiln {
 namespace {
 
 // Parts per thread: enough that one that starts late or runs slowly leaves its share to the others.
 constexpr int64_t kPartsPerThread = 4;
+// About what waking a thread costs on a virtual machine.
+constexpr int64_t kSpinNs = 50'000;
+constexpr int kLooksPerClockRead = 32;
+
+void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Until `done`, which needs no lock, says so, or kSpinNs have passed.
+template <typename Done>
+void Spin(const Done& done) {
+  const int64_t end = SystemClock().NowNs() + kSpinNs;
+  do {
+    for (int i = 0; i < kLooksPerClockRead; ++i) {
+      if (done()) return;
+      Pause();
+    }
+  } while (SystemClock().NowNs() < end);
+}
 
 }  // namespace
 
@@ -38,12 +63,20 @@ void KernelPool::Run(KilnKernel entry, const KilnKernelArgs& args, int64_t range
     const auto in_use = static_cast<int64_t>(tickets_.size()) + busy_;
     granted = std::clamp<int64_t>(threads() - callers_ - in_use, 0, parts - 1);
     tickets_.insert(tickets_.end(), static_cast<size_t>(granted), &job);
+    tickets_waiting_.store(tickets_.size(), std::memory_order_relaxed);
   }
   for (int64_t i = 0; i < granted; ++i) wake_.notify_one();
   RunParts(job);
+  {
+    std::lock_guard lock(mutex_);
+    std::erase(tickets_, &job);
+    tickets_waiting_.store(tickets_.size(), std::memory_order_relaxed);
+    --callers_;
+    if (job.helpers == 0) return;
+  }
+  Spin([&] { return job.helpers.load(std::memory_order_relaxed) == 0; });
+  // The lock also says that the helper is through with the job.
   std::unique_lock lock(mutex_);
-  std::erase(tickets_, &job);
-  --callers_;
   job.done.wait(lock, [&] { return job.helpers == 0; });
 }
 
@@ -64,6 +97,7 @@ void KernelPool::Help() {
     if (tickets_.empty()) return;
     Job& job = *tickets_.front();
     tickets_.pop_front();
+    tickets_waiting_.store(tickets_.size(), std::memory_order_relaxed);
     ++job.helpers;
     ++busy_;
     lock.unlock();
@@ -72,6 +106,10 @@ void KernelPool::Help() {
     --busy_;
     // Under the lock: the job is gone once its caller has seen 0.
     if (--job.helpers == 0) job.done.notify_one();
+    if (!tickets_.empty()) continue;
+    lock.unlock();
+    Spin([&] { return tickets_waiting_.load(std::memory_order_relaxed) != 0; });
+    lock.lock();
   }
 }
 

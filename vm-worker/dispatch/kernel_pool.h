@@ -4,6 +4,10 @@
 // wake: helpers join as they come, and what is left when the caller is through is withdrawn. Callers and helpers
 // together are at most `threads`, so that requests that run at the same time do not crowd each other out. A kernel
 // gives the same bits however its range is cut.
+//
+// The large kernels of a plan follow each other by microseconds, and a thread that sleeps takes tens of them to wake.
+// So a helper that has run out of work looks for more about as long as a wake takes before it sleeps, and a caller
+// looks as long for its helpers' last parts: whatever comes next, that is at most twice the least that waiting costs.
 #pragma once
 
 #include <atomic>
@@ -39,7 +43,7 @@ class KernelPool {
     const KilnKernelArgs* args;
     int64_t range, part;
     std::atomic<int64_t> next{0};
-    int helpers = 0;  // at work; guarded by mutex_
+    std::atomic<int> helpers{0};  // at work; changes under mutex_
     std::condition_variable done;
   };
 
@@ -48,7 +52,8 @@ class KernelPool {
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<Job*> tickets_;  // one per helper that may join
+  std::deque<Job*> tickets_;                // one per helper that may join
+  std::atomic<size_t> tickets_waiting_{0};  // tickets_.size(), for a look without the lock
   int callers_ = 0, busy_ = 0;
   bool stop_ = false;
   std::atomic<uint64_t> helped_parts_{0};
