@@ -12,8 +12,9 @@ using ir::ScalarNode;
 using ir::ScalarOp;
 
 // How an op enters kernels. Activations are f32 functions of one input; Generic ops exist for several dtypes;
-// Quantization ops have one scale and one zero point for all elements.
-enum class ScalarKind : uint8_t { kNone, kActivation, kFloatOnly, kGeneric, kQuantization };
+// Quantization ops have one scale and one zero point for all elements. Integers are divided by known numbers: a 0 among
+// others is an error of the op, which no kernel can report.
+enum class ScalarKind : uint8_t { kNone, kActivation, kFloatOnly, kGeneric, kQuantization, kDivision };
 
 ScalarKind KindOf(TensorOp op) {
   static constexpr struct {
@@ -46,7 +47,8 @@ ScalarKind KindOf(TensorOp op) {
       {TensorOp::kShrink, ScalarKind::kActivation},
       {TensorOp::kIsNaN, ScalarKind::kFloatOnly},
       {TensorOp::kIsInf, ScalarKind::kFloatOnly},
-      {TensorOp::kDiv, ScalarKind::kFloatOnly},
+      {TensorOp::kDiv, ScalarKind::kDivision},
+      {TensorOp::kMod, ScalarKind::kDivision},
       {TensorOp::kPow, ScalarKind::kFloatOnly},
       {TensorOp::kPRelu, ScalarKind::kFloatOnly},
       {TensorOp::kMean, ScalarKind::kFloatOnly},
@@ -117,6 +119,25 @@ bool IsPlainQuantization(const ir::Graph& graph, const ir::GraphNode& node) {
                                               : IsByte(x.dtype) && y.dtype == DType::kF32;
 }
 
+// Whether the divisor's elements are known, and none is 0.
+bool DividesByKnown(const ir::Graph& graph, const ir::GraphNode& node) {
+  const ir::GraphValue& divisor = graph.value(node.inputs[1]);
+  if (divisor.origin == ir::Origin::kImmediate) {
+    const Tensor& tensor = graph.immediates[static_cast<size_t>(divisor.index)];
+    const auto no_zero = [](const auto& values) { return std::ranges::none_of(values, [](auto v) { return v == 0; }); };
+    if (divisor.dtype == DType::kI32) return no_zero(tensor.values<int32_t>());
+    if (divisor.dtype == DType::kI64) return no_zero(tensor.values<int64_t>());
+    return false;
+  }
+  return divisor.known && std::ranges::all_of(*divisor.known, [](Dim v) { return v.is_const() && v.value() != 0; });
+}
+
+bool IsDivision(const ir::Graph& graph, const ir::GraphNode& node) {
+  const DType type = graph.value(node.inputs[0]).dtype;
+  if (type == DType::kF32) return node.op == TensorOp::kDiv;
+  return (type == DType::kI32 || type == DType::kI64) && DividesByKnown(graph, node);
+}
+
 }  // namespace
 
 bool IsByte(DType dtype) {
@@ -170,6 +191,7 @@ bool IsScalarNode(const ir::Graph& graph, const ir::GraphNode& node) {
     if (node.op == TensorOp::kCast) return IsHalfCast(type, out);
     return node.op == TensorOp::kWhere;
   }
+  if (kind == ScalarKind::kDivision) return IsDivision(graph, node);
   if (kind != ScalarKind::kGeneric && type != DType::kF32) return false;
   if (node.op == TensorOp::kWhere || node.op == TensorOp::kCast) return true;
   if (IsLogical(node.op)) return type == DType::kBool;
@@ -314,7 +336,6 @@ int32_t ScalarBuilder::F32(const ir::Graph& graph, const ir::GraphNode& node, st
     if (!negative && !positive) return Number(DType::kBool, 0);
     return equals(positive ? kInfinity : -kInfinity);
   }
-  if (node.op == TensorOp::kDiv) return Op(ScalarOp::kDiv, kT, x, operands[1]);
   if (node.op == TensorOp::kPow) return Power(graph, node, operands);
   if (node.op == TensorOp::kPRelu) {
     const int32_t negative = Op(ScalarOp::kLess, DType::kBool, x, Number(kT, 0));
@@ -347,6 +368,21 @@ int32_t ScalarBuilder::Saturated(int32_t number, DType byte) {
   const int32_t high = Op(ScalarOp::kMin, type, number, Number(type, is_signed ? 127 : 255));
   const int32_t both = Op(ScalarOp::kMax, type, high, Number(type, is_signed ? -128 : 0));
   return Op(ScalarOp::kConvert, DType::kI32, both);
+}
+
+// Quotients of integers truncate. A remainder has the sign of the dividend, or of the divisor where `fmod` is not set.
+int32_t ScalarBuilder::Division(const ir::GraphNode& node, DType type, int32_t x, int32_t y) {
+  const int32_t quotient = Op(ScalarOp::kDiv, type, x, y);
+  if (node.op == TensorOp::kDiv) return quotient;
+  const int32_t rest = Op(ScalarOp::kSub, type, x, Op(ScalarOp::kMul, type, quotient, y));
+  if (node.attributes.Int("fmod", 0) != 0) return rest;
+  const auto boolean = [&](ScalarOp op, int32_t a, int32_t b) { return Op(op, DType::kBool, a, b); };
+  const int32_t zero = Number(type, 0);
+  const int32_t below =
+      boolean(ScalarOp::kAnd, boolean(ScalarOp::kLess, rest, zero), boolean(ScalarOp::kLess, zero, y));
+  const int32_t above =
+      boolean(ScalarOp::kAnd, boolean(ScalarOp::kLess, zero, rest), boolean(ScalarOp::kLess, y, zero));
+  return Op(ScalarOp::kSelect, type, boolean(ScalarOp::kOr, below, above), Op(ScalarOp::kAdd, type, rest, y), rest);
 }
 
 int32_t ScalarBuilder::Any(const ir::Graph& graph, const ir::GraphNode& node, DType type,
@@ -408,6 +444,8 @@ int32_t ScalarBuilder::Node(const ir::Graph& graph, const ir::GraphNode& node, s
       return F32(graph, node, operands);
     case ScalarKind::kQuantization:
       return Quantization(graph, node, operands);
+    case ScalarKind::kDivision:
+      return Division(node, ComputeType(graph.value(node.inputs[0]).dtype), operands[0], operands[1]);
     case ScalarKind::kGeneric:
     case ScalarKind::kNone:
       break;

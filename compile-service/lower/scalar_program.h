@@ -37,6 +37,7 @@ class ScalarBuilder {
   int32_t Activation(const ir::GraphNode& node, int32_t x);
   int32_t Quantization(const ir::Graph& graph, const ir::GraphNode& node, std::span<const int32_t> operands);
   int32_t Power(const ir::Graph& graph, const ir::GraphNode& node, std::span<const int32_t> operands);
+  int32_t Division(const ir::GraphNode& node, DType type, int32_t x, int32_t y);
   int32_t Any(const ir::Graph& graph, const ir::GraphNode& node, DType type, std::span<const int32_t> operands);
 
   ir::ScalarProgram program_;
