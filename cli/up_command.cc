@@ -144,7 +144,10 @@ void AddUpCommand(CLI::App& app, Action& action) {
   auto flags = std::make_shared<UpFlags>();
   CLI::App* command =
       app.add_subcommand("up", "cache store, compile service and workers on this machine, over ipc sockets");
-  command->add_option("--directory", flags->directory, "sockets, keys, logs and the store")->capture_default_str();
+  command
+      ->add_option("--directory", flags->directory,
+                   "sockets, keys, logs and the store; made for this user alone, or one that no other may write to")
+      ->capture_default_str();
   command->add_option("--store", flags->store, "rocksdb (kept in the directory) or memory")
       ->check(CLI::IsMember({"rocksdb", "memory"}))
       ->capture_default_str();

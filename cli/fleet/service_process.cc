@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -56,7 +57,8 @@ Result<std::unique_ptr<ServiceProcess>> ServiceProcess::Start(const std::string&
   argv.push_back(nullptr);
   const pid_t pid = fork();
   if (pid == 0) {
-    setpgid(0, 0);  // an interrupt at the terminal reaches the parent, which stops its services in order
+    setpgid(0, 0);             // an interrupt at the terminal reaches the parent, which stops its services in order
+    umask(S_IRWXG | S_IRWXO);  // what it makes, sockets above all, is for this user alone
     dup2(pipe_ends[1], STDOUT_FILENO);
     dup2(log, STDERR_FILENO);
     execv(binary.c_str(), argv.data());

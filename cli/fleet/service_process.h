@@ -14,9 +14,9 @@ namespace kiln::cli {
 // Not thread-safe. The service gets SIGTERM when this process ends, however it ends.
 class ServiceProcess {
  public:
-  // Runs `binary` with `arguments`; its stderr is appended to `log_path`. Waits until it prints its ready line, at most
-  // timeout_ms. Unavailable (with the end of the log) when it exits or says nothing in time; InvalidArgument
-  // when it exits because of its flags or surroundings (status 2).
+  // Runs `binary` with `arguments`; files and sockets that it makes are for this user alone. Its stderr is appended to
+  // `log_path`. Waits until it prints its ready line, at most timeout_ms. Unavailable (with the end of the log) when it
+  // exits or says nothing in time; InvalidArgument when it exits because of its flags or surroundings (status 2).
   static Result<std::unique_ptr<ServiceProcess>> Start(const std::string& binary,
                                                        const std::vector<std::string>& arguments,
                                                        const std::string& log_path, int timeout_ms);

@@ -2,6 +2,8 @@
 // file.
 #include <sys/stat.h>
 
+#include <sstream>
+
 #include "tests/cli/kiln_command.h"
 
 namespace kiln {
@@ -154,6 +156,13 @@ TEST_F(KilnCommand, ServicesRefuseWrongFlagsWithStatusTwo) {
       EXPECT_THAT(run.output, HasSubstr(path)) << service;
       EXPECT_EQ(ReadAll(Path("model.onnx")), before) << service;
     }
+  for (const std::string& start : {"kiln-compile --insecure --store ipc:///nowhere --keys " + Path("keys/compile") +
+                                       " --listen ipc://" + Path("c") + " --replay-dir /proc/x",
+                                   "kiln-worker --insecure --listen ipc://" + Path("w") + " --disk-cache /proc/x"}) {
+    const ShellRun run = RunShell("timeout 20 " KILN_BIN_DIR "/" + start + " 2>&1");
+    EXPECT_EQ(run.status, 2) << start << "\n" << run.output;
+    EXPECT_THAT(run.output, HasSubstr("cannot write to directory \"/proc/x\""));
+  }
   EXPECT_EQ(Start("kiln-worker", "--hot-runs -1 --insecure").status, 2);
   EXPECT_EQ(Start("kiln-cache", "--max-bytes -5 --insecure --store memory:").status, 2);
 }
@@ -218,6 +227,46 @@ TEST_F(KilnCommand, UpEndsWhenAWorkerCannotBeStartedAgain) {
   EXPECT_EQ(run.status, 3) << run.output;
   EXPECT_THAT(ReadAll(Path("errors")), AllOf(HasSubstr("could not be started again"), HasSubstr("restart 5 of 5"),
                                              HasSubstr("after 5 restarts in a row"), HasSubstr("model.onnx")));
+}
+
+mode_t ModeOf(const std::string& path) {
+  struct stat found{};
+  EXPECT_EQ(stat(path.c_str(), &found), 0) << path;
+  return found.st_mode & 07777;
+}
+
+// Where others may write to the sockets' directory it is refused, never changed.
+TEST_F(KilnCommand, UpAndJobRefuseADirectoryThatOthersWriteToAndLeaveItAsItIs) {
+  for (const mode_t mode : {01777, 0775, 0702}) {
+    fs::create_directories(Path("open"));
+    ASSERT_EQ(chmod(Path("open").c_str(), mode), 0);
+    for (const std::string& command :
+         {"up --store memory --directory " + Path("open"), "job " + Path("model.onnx") + " --directory " + Path("open"),
+          "up --store memory --directory " + Path("open") + "/"}) {
+      const ShellRun run = Kiln(command);
+      EXPECT_EQ(run.status, 2) << command << "\n" << run.output;
+      EXPECT_THAT(run.output, AllOf(HasSubstr(Path("open") + " is another user's, or others may write to it"),
+                                    HasSubstr("chmod go-w")));
+      EXPECT_EQ(ModeOf(Path("open")), mode);
+      EXPECT_TRUE(fs::is_empty(Path("open")));
+    }
+  }
+}
+
+TEST_F(KilnCommand, UpKeepsTheModeOfADirectoryAndItsSocketsArePrivate) {
+  const std::string directory = Path("there");
+  fs::create_directories(directory);
+  ASSERT_EQ(chmod(directory.c_str(), 0755), 0);
+  const ShellRun run = RunShell("umask 0; " KILN_BIN_DIR "/kiln up --store memory --directory " + directory + "/ >" +
+                                Path("out") + " 2>&1 & pid=$!; until grep -qs Ctrl-C " + Path("out") +
+                                "; do kill -0 $pid || exit 99; sleep 0.1; done; find " + directory +
+                                " -type s -printf '%f %m\\n'; kill -TERM $pid; wait $pid");
+  EXPECT_EQ(run.status, 0) << run.output << ReadAll(Path("out"));
+  EXPECT_EQ(ModeOf(directory), 0755u);
+  size_t sockets = 0;
+  std::istringstream lines(run.output);
+  for (std::string name, mode; lines >> name >> mode; ++sockets) EXPECT_EQ(mode, "700") << name;
+  EXPECT_GE(sockets, 5u) << run.output;
 }
 
 TEST_F(KilnCommand, UpRefusesWrongFlagsWithStatusTwo) {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "common/artifact/target_text.h"
+#include "common/base/writable_directory.h"
 #include "common/compile_api/op_table.h"
 #include "common/native/fault_handler.h"
 #include "common/process/parse_flags.h"
@@ -200,6 +201,7 @@ Result<std::unique_ptr<RpcServer>> Listen(const Flags& flags, const ServerSecuri
 Status Serve(const Flags& flags) {
   RETURN_IF_ERROR(InitProcess({"kiln-worker", flags.log_level, flags.die_with_parent}));
   RETURN_IF_ERROR(CheckTargetLimit());
+  if (!flags.disk_cache.empty()) RETURN_IF_ERROR(MakeWritable(flags.disk_cache));
   for (const std::string& plugin : flags.plugins) RETURN_IF_ERROR(LoadPlugin(plugin));
   TierOptions tier_options = TierOptionsFrom(flags);
   const bool plans = !flags.store.empty() && !tier_options.targets.empty();
