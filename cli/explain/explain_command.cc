@@ -158,8 +158,10 @@ void AddExplainCommand(CLI::App& app, Action& action) {
   command->add_option("--deadline-ms", flags->deadline_ms, "per run")
       ->check(CLI::Range(1, 3'600'000))
       ->capture_default_str();
-  command->add_option("--segment", flags->request.segment, "only this segment: its index or the beginning of its id");
-  command->add_option("--node", flags->request.node, "only the segments with this node of the model");
+  command->add_option("--segment", flags->request.segment,
+                      "only this segment: its index, or the beginning of its id (digits alone: at least four)");
+  command->add_option("--node", flags->request.node,
+                      "only the segments with this node of the model; of a node of no segment: why");
   command->add_flag("--plan", flags->request.plans, "the steps of plans with the time each took on real calls");
   command
       ->add_option("--asm", flags->kernel,
@@ -170,6 +172,7 @@ void AddExplainCommand(CLI::App& app, Action& action) {
   command->add_flag("--all", flags->render.all, "segments of little weight, too");
   command->callback([flags, &action] {
     flags->render.plans = flags->request.plans;
+    flags->render.node = flags->request.node;
     flags->request.plans |= flags->kernel.has_value();
     flags->render.all |= !flags->request.segment.empty() || !flags->request.node.empty();
     action = [flags] { return Explain(*flags); };

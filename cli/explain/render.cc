@@ -172,9 +172,24 @@ void RenderLedger(std::string& text, const ExplainReply& reply) {
   text += fmt::format("    inputs copied together     {:>8}\n", copies);
 }
 
+// Of the nodes of that name those that no segment holds.
+std::string NodeOutsideText(const ExplainReply& reply, const std::string& name) {
+  std::string text;
+  for (const ExplainedNode& node : reply.outside) {
+    if (node.name != name) continue;
+    text += fmt::format("\n  {} in {} is in no segment: always interpreted\n", NodeText(node),
+                        node.place.empty() ? "the model" : node.place);
+    text += fmt::format("    because     {}\n", node.reason.empty() ? "the worker does not say" : node.reason);
+    text += "    cost        not measured by itself: a worker takes the time of segments and steps of plans\n";
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string Render(const ExplainReply& reply, const RenderOptions& options) {
+  const std::string of_node = options.node.empty() ? "" : NodeOutsideText(reply, options.node);
+  if (!of_node.empty() && reply.segments.empty()) return reply.model + ":" + of_node;
   uint64_t total = 0, by_plan = 0;
   for (const ExplainedSegment& segment : reply.segments) {
     total += TotalNs(segment);
@@ -195,6 +210,7 @@ std::string Render(const ExplainReply& reply, const RenderOptions& options) {
     }
     RenderSegment(text, *segment, options);
   }
+  text += of_node;
   if (small > 0)
     text += fmt::format("\n  {} with less than {:.0f} % of the time each are left out (--all shows them)\n",
                         Counted(small, "segment"), 100 * kSmallShare);

@@ -33,14 +33,17 @@ auto EncodeList(FlatBufferBuilder& builder, const std::vector<T>& list, Make mak
 Offset<Vector<Offset<fbs::ExplainedNode>>> EncodeNodes(FlatBufferBuilder& builder,
                                                        const std::vector<ExplainedNode>& nodes) {
   return EncodeList(builder, nodes, [&](const ExplainedNode& node) {
-    return fbs::CreateExplainedNode(builder, builder.CreateString(node.name), builder.CreateString(node.op));
+    return fbs::CreateExplainedNode(builder, builder.CreateString(node.name), builder.CreateString(node.op),
+                                    node.reason.empty() ? 0 : builder.CreateString(node.reason),
+                                    node.place.empty() ? 0 : builder.CreateString(node.place));
   });
 }
 
 std::vector<ExplainedNode> DecodeNodes(const Vector<Offset<fbs::ExplainedNode>>* list) {
   std::vector<ExplainedNode> nodes;
   if (list != nullptr)
-    for (const fbs::ExplainedNode* node : *list) nodes.push_back({Text(node->name()), Text(node->op())});
+    for (const fbs::ExplainedNode* node : *list)
+      nodes.push_back({Text(node->name()), Text(node->op()), Text(node->reason()), Text(node->place())});
   return nodes;
 }
 

@@ -22,6 +22,8 @@ struct ExplainRequest {
 
 struct ExplainedNode {
   std::string name, op;  // the source's name; empty for constants that the segment carries along
+  // Of a node of no segment: what keeps it out of one and would change that, and the region it lies in.
+  std::string reason = {}, place = {};
 };
 
 // One step of a plan. `ns` is summed over the plan's timed_calls.
