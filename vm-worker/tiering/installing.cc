@@ -175,7 +175,7 @@ void TierController::PublishGroup(ModelState& state, Group& group) {
     runtime.slot.Publish(std::move(plans));
     runtime.sample_every.store(sampled ? options_.sample_every : 0);
   }
-  group.ForgetInterpreted();
+  group.OnPublished();
   group.trouble = MissReason::kCold;
   group.detail.clear();
 }

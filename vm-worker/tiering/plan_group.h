@@ -55,6 +55,13 @@ struct RangeRequests {
   int64_t retry_ns = 0;                         // after a compile service that was busy or away
 };
 
+// Calls of one shape.
+struct SeenShape {
+  ShapeTimes times;
+  int64_t elements = 0;  // of its largest input
+  bool admitted = false;
+};
+
 // A plan under way. What was announced of its key, or of its signer, since it was asked for may be missing from what
 // comes: that is not used then, and the list is asked again.
 struct Fetching {
@@ -72,7 +79,7 @@ struct Group {
   RejectedPlans rejected;
   std::map<PlanKey, Fetching> fetching;
   SegmentProfile profile;
-  std::map<std::vector<int64_t>, ShapeTimes> shapes;
+  std::map<std::vector<int64_t>, SeenShape> shapes;
   int64_t counted_since_ns = 0;  // span of `shapes`: from here, and what halving left of the time before
   int64_t halved_span_ns = 0;
   bool shapes_changed = false;  // since profile.shapes was written
@@ -116,8 +123,9 @@ struct Group {
   void AskAgain();
   // Interpreted calls, of which plans admitted `not_run`, under the reason that holds now.
   void BookMisses(uint64_t calls, uint64_t ns, uint64_t not_run, MissLedger& all);
-  // Other plans are published from here on: what was interpreted before says nothing about them.
-  void ForgetInterpreted();
+  // Other plans are published from here on: which shapes they admit is found out, and what was interpreted before says
+  // nothing about them.
+  void OnPublished();
   // Books calls of one shape; which may have no room.
   void AddShape(const ShapeHistogram::Entry& entry);
   // Halves the counts, and drops shapes of which nothing is left. A general plan's measurement stays while the exact
@@ -125,6 +133,8 @@ struct Group {
   void HalveShapes(int64_t now_ns);
   // Writes profile.shapes and profile.span_ns.
   void UpdateShapes(int64_t now_ns);
+  // Whether a published plan for more than this shape holds for it, its inputs' places in memory apart.
+  bool Admits(const std::vector<int64_t>& symbol_values, int64_t elements) const;
   // The list of the store's plans is asked for (again); one that is under way does not count.
   void ListAgain();
   // What is under way of the key is older than what was announced of it.

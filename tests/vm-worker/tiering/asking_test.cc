@@ -44,6 +44,32 @@ TEST(Asking, AnExactPlanIsAskedForAgainAfterEveryErrorThatPasses) {
   }
 }
 
+// Threads hand in what they interpreted before a plan was published when it already answers: no exact plan is worth its
+// compilation beside it because of them.
+TEST(Asking, CallsOfBeforeThePlanWasPublishedAreNoReasonForAnExactOne) {
+  SteppedWorker worker;
+  worker.Run(3);
+  const auto counted = worker.thread.shapes.Take();
+  ASSERT_EQ(counted.at(0).size(), 1u);
+  const Signature signature = counted.at(0)[0].signature;
+  worker.Live(2'000);
+  ASSERT_EQ(worker.Status().published.size(), 1u);
+  for (int i = 0; i < 500; ++i) worker.thread.shapes.AddInterpreted(0, signature, 1'000'000);
+  worker.Live(5'000);
+  EXPECT_EQ(ExactAsked(worker), 0u);
+  EXPECT_LT(worker.Status().top_forecast.saved_ns, 1e9);
+  // Where no plan answers, the same calls are.
+  const PlanKey key = worker.fleet.plans.begin()->first;
+  worker.fleet.quarantined.insert(key);
+  worker.fleet.Announce(cache::ChangeKind::kQuarantine, key, ReluSegment().id);
+  worker.fleet.Publish(ReluPlan(64, 128), 3);
+  worker.Live(5'000);
+  ASSERT_EQ(worker.Status().published.size(), 1u);
+  for (int i = 0; i < 500; ++i) worker.thread.shapes.AddInterpreted(0, signature, 1'000'000);
+  worker.Live(100);
+  EXPECT_GT(worker.Status().top_forecast.saved_ns, 1e9);
+}
+
 // An op may hold the plan for all shapes to fewer than the segment declares.
 TEST(Asking, AnExactPlanIsAskedForBesideAGeneralOneThatAnOpHoldsToFewerShapes) {
   SteppedWorker worker;
