@@ -94,9 +94,10 @@ MetricsSnapshot WorkerService::Snapshot() {
   return snapshot;
 }
 
-Result<Message> WorkerService::StatsOf(const Message& message) {
+Result<Message> WorkerService::StatsOf(const Message& message, Subject& subject) {
   WorkerStatsRequest request;
   RETURN_IF_ERROR(Decode(message, request));
+  subject.model = request.model;
   std::vector<MetricSample> samples;
   if (request.model.empty()) {
     samples = Counts();
