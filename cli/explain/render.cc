@@ -146,11 +146,13 @@ void RenderSegment(std::string& text, const ExplainedSegment& segment, const Ren
   List(text, "inputs", segment.inputs);
   List(text, "sizes", segment.symbols);
   text += fmt::format("    now         {}\n", segment.state);
-  const bool interpreted = segment.interpreted_calls > 0;
+  const bool interpreted = segment.interpreted_calls > 0, is_reason = segment.trouble == segment.reason;
   if (interpreted && segment.plans.empty())
-    text += fmt::format("    because     {}{}\n", segment.reason, segment.detail.empty() ? "" : ": " + segment.detail);
-  else if (!segment.detail.empty())
-    text += fmt::format("    last error  {}: {}\n", segment.reason, segment.detail);
+    text += fmt::format("    because     {}{}\n", segment.reason,
+                        segment.detail.empty() || !is_reason ? "" : ": " + segment.detail);
+  if (!segment.detail.empty() && !(interpreted && segment.plans.empty() && is_reason))
+    text +=
+        fmt::format("    last error  {}{}\n", segment.trouble.empty() ? "" : segment.trouble + ": ", segment.detail);
   text += fmt::format("    cost        {}\n", CostText(segment));
   if (interpreted && !segment.last_shape.empty())
     text += fmt::format("    last interpreted call at {}\n", segment.last_shape);

@@ -114,7 +114,7 @@ Offset<fbs::ExplainedSegment> EncodeSegmentOf(FlatBufferBuilder& builder, const 
       builder.CreateString(segment.reason), builder.CreateString(segment.detail),
       builder.CreateVectorOfStrings(segment.remedies), segment.interpreted_calls, segment.interpreted_ns,
       segment.plan_calls, segment.kernel_ns, segment.reference_ns, segment.guard_misses, segment.input_copies,
-      builder.CreateString(segment.last_shape), misses, plans);
+      builder.CreateString(segment.last_shape), misses, plans, builder.CreateString(segment.trouble));
 }
 
 ExplainedSegment DecodeSegmentOf(const fbs::ExplainedSegment& from) {
@@ -128,6 +128,7 @@ ExplainedSegment DecodeSegmentOf(const fbs::ExplainedSegment& from) {
   segment.symbols = Texts(from.symbols());
   segment.state = Text(from.state());
   segment.reason = Text(from.reason());
+  segment.trouble = Text(from.trouble());
   segment.detail = Text(from.detail());
   segment.remedies = Texts(from.remedies());
   segment.interpreted_calls = from.interpreted_calls();

@@ -61,7 +61,8 @@ struct ExplainedSegment {
   std::string id, place, end_reason;
   std::vector<ExplainedNode> nodes;
   std::vector<std::string> inputs, symbols;
-  std::string state, reason, detail;
+  std::string state, reason;
+  std::string trouble, detail;  // why the last plan did not come or left, as `reason` and in words; empty: it did
   std::vector<std::string> remedies;
   uint64_t interpreted_calls = 0, interpreted_ns = 0, plan_calls = 0, kernel_ns = 0, reference_ns = 0, guard_misses = 0,
            input_copies = 0;

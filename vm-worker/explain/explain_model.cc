@@ -83,6 +83,7 @@ ExplainedSegment ExplainSegment(const Model& model, const SegmentStatus& status,
     segment.symbols.push_back(names.SymbolSourceText(i));
   segment.state = StateText(status);
   segment.reason = MissReasonText(status.reason);
+  if (status.trouble != MissReason::kCold) segment.trouble = MissReasonText(status.trouble);
   segment.detail = status.detail;
   segment.interpreted_calls = status.totals.interpreted_calls;
   segment.interpreted_ns = status.totals.interpreted_ns;

@@ -79,6 +79,12 @@ void Group::DoubtAll() {
   for (auto& [key, under_way] : fetching) under_way.overtaken = true;
 }
 
+void Group::ServicesAnswer() {
+  const RejectedPlans::Why* const why = rejected.Last();
+  trouble = why == nullptr ? MissReason::kCold : why->reason;
+  detail = why == nullptr ? "" : why->detail;
+}
+
 void Group::AskAgain() {
   ListAgain();
   retry_ns = 0;

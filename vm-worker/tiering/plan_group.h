@@ -119,6 +119,8 @@ struct Group {
   // Whether a published tuned plan answers the same calls. The plan stays at hand, should the tuned one be withdrawn.
   bool IsReplaced(const PlanEntry& entry) const;
   size_t CountPlans() const;  // twins are one
+  // What the services could not do is over: what is left is why plans that came are not used.
+  void ServicesAnswer();
   // Takes the pauses away: something in the store changed.
   void AskAgain();
   // Interpreted calls, of which plans admitted `not_run`, under the reason that holds now.

@@ -28,7 +28,7 @@ TierController::TierController(EpochDomain& epochs, PlanServices* services, Reci
     mailbox_->Post([this, verdict = std::move(verdict)] { OnVerdict(verdict); });
   });
   if (services_ != nullptr)
-    fetch_lane_->Post([this, mailbox = mailbox_] {
+    fetch_lane_->Post("reading which plans faulted before", [this, mailbox = mailbox_] {
       mailbox->Post([this, untold = services_->Untold()] {
         for (const PlanServices::Mark& mark : untold)
           accusations_.try_emplace(mark.plan_key, Accusation{cache::ReportKind::kFault, "ended an earlier process"});
@@ -84,17 +84,19 @@ bool TierController::Step() {
 
 bool TierController::Round(std::deque<Mailbox::Event> events) {
   std::lock_guard lock(state_mutex_);
-  const auto guarded = [](const auto& work) {
+  const auto guarded = [](const std::string& what, const auto& work) {
     const Status done = Caught([&]() -> Status {
       work();
       return {};
     });
-    if (!done.has_value()) spdlog::error("control thread: {}", ToString(done.error()));
+    if (!done.has_value()) spdlog::error("control thread: {}: {}", what, ToString(done.error()));
   };
   // Before reasons change: calls are booked under the one they met.
-  for (ModelState& state : models_) guarded([&] { state.CollectProfile(options_.policy, Now(), stats_.misses); });
-  for (Mailbox::Event& event : events) guarded(event);
-  guarded([this] { Tick(); });
+  for (ModelState& state : models_)
+    guarded("profile of model " + state.model->name(),
+            [&] { state.CollectProfile(options_.policy, Now(), stats_.misses); });
+  for (Mailbox::Event& event : events) guarded("an answer of the fleet", event);
+  guarded("its round", [this] { Tick(); });
   return !events.empty();
 }
 
@@ -214,6 +216,7 @@ std::vector<SegmentStatus> TierController::Segments(const Model& model) const {
         status.id = id;
         status.end_reason = model.program().sites()[status.segment].end_reason;
         status.reason = group.Reason();
+        status.trouble = group.trouble;
         status.detail = group.detail;
         status.totals = model.SumCounters(status.segment);
         status.misses = group.misses;

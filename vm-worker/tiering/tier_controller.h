@@ -44,8 +44,9 @@ struct SegmentStatus {
   size_t segment = 0;
   SegmentId id;
   SegmentEnd end_reason{};
-  MissReason reason{};  // why calls are interpreted when they are
-  std::string detail;   // the last failure, if any
+  MissReason reason{};   // why calls are interpreted when they are
+  MissReason trouble{};  // why the last plan did not come or left; kCold: nothing went wrong…
+  std::string detail;    // …and in words
   std::vector<PlanKey> published, shadowing;
   Model::Totals totals;
   std::vector<PlanStatus> plans;             // published and shadowing
@@ -145,7 +146,7 @@ class TierController {
   void OnRange(ModelState& state, Group& group, const Result<CompileReply>& reply);
   void SendTunedRequest(ModelState& state, Group& group, const PlanWish& wish, CompileRequest request);
   void OnTuned(ModelState& state, Group& group, const Result<CompileReply>& reply);
-  void BackOff(Group& group, MissReason reason, const Error& error);
+  void BackOff(const ModelState& state, Group& group, MissReason reason, const Error& error);
 
   enum class Wanted : uint8_t { kFetching, kThere, kPaused };
   Wanted Want(ModelState& state, Group& group, const PlanKey& key, const Evidence& evidence,
@@ -159,8 +160,8 @@ class TierController {
   void EndShadow(ModelState& state, Group& group, PlanEntry& entry);
   void Publish(ModelState& state, Group& group, const PlanKey& key, PlanEntry& entry);
   void PublishGroup(ModelState& state, Group& group);
-  void Reject(Group& group, const PlanKey& key, const Digest& contents, MissReason reason, const std::string& detail,
-              const std::vector<int64_t>& exact_wish, bool generic);
+  void Reject(const ModelState& state, Group& group, const PlanKey& key, const Digest& contents, MissReason reason,
+              const std::string& detail, const std::vector<int64_t>& exact_wish, bool generic);
   // Whether the same contents may come back.
   enum class Blame : uint8_t { kContents, kNone };
   void Drop(ModelState& state, Group& group, const PlanKey& key, MissReason reason, const std::string& detail,
@@ -171,7 +172,7 @@ class TierController {
   void OnUndecided(ModelState& state, Group& group, const PlanKey& key, PlanEntry& entry, const ShadowVerdict& verdict);
   // A plan gave a wrong result or faulted: remembered over restarts, and told the store, again until it has heard; and
   // the compile service is asked to run the case, so that the fleet need not wait for a second worker to meet it.
-  void Accuse(const ShadowVerdict& verdict, const Digest& contents, cache::ReportKind kind);
+  void Accuse(const ModelState& state, const ShadowVerdict& verdict, const Digest& contents, cache::ReportKind kind);
   void TellAccusations();
   void AskToReproduce();
   void OnReproduced(const PlanKey& key, const Result<ReproduceReply>& reply);
@@ -204,6 +205,7 @@ class TierController {
   std::map<PlanKey, Accusation> accusations_;  // that the store has not heard
   struct Reproduction {
     ReproduceRequest request;
+    std::string model;
     SegmentId segment;
     int tries = 0;
     bool under_way = false;
