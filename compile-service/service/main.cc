@@ -86,6 +86,7 @@ MetricsSnapshot Snapshot(const CompileStats& stats) {
            {"cancelled", stats.cancelled, ""},
            {"kernels_timed", stats.kernels_timed, ""},
            {"forms_taken", stats.forms_taken, ""},
+           {"throttled", stats.throttled, ""},
            {"reproductions", stats.reproductions, ""},
            {"reproduced", stats.reproduced, ""},
            {"child_crashes", stats.child_crashes, ""},

@@ -7,6 +7,7 @@ namespace {
 void AddTiers(const TierStats& tiers, std::vector<MetricSample>& samples) {
   const auto add = [&samples](std::string stat, uint64_t value) { samples.push_back({std::move(stat), value, ""}); };
   add("compile_requests", tiers.compile_requests);
+  add("throttled", tiers.throttled);
   add("compiled", tiers.compiled);
   add("compile_failures", tiers.compile_failures);
   add("fetched", tiers.fetched);

@@ -36,7 +36,27 @@ void TierController::OnVariants(ModelState& state, Group& group, const Result<ca
       Want(state, group, variant.plan_key, variant.evidence);
 }
 
+bool TierController::TakeTokens(ModelState& state, Group& group) {
+  const int64_t now = Now();
+  TokenBucket* const buckets[] = {&group.requests, &state.requests, &requests_};
+  int64_t wait_ns = 0;
+  for (const TokenBucket* bucket : buckets) wait_ns = std::max(wait_ns, bucket->WaitNs(now));
+  if (wait_ns > 0) {
+    if (group.throttled_until_ns == 0) ++stats_.throttled;
+    group.throttled_until_ns = now + wait_ns;
+    return false;
+  }
+  for (TokenBucket* bucket : buckets) bucket->Take(now);
+  group.throttled_until_ns = 0;
+  return true;
+}
+
+void TierController::ReturnTokens(ModelState& state, Group& group) {
+  for (TokenBucket* bucket : {&group.requests, &state.requests, &requests_}) bucket->Return(Now());
+}
+
 void TierController::Consider(ModelState& state, Group& group) {
+  if (Now() < group.throttled_until_ns) return;
   SegmentPlans plans;
   plans.request_pending = group.request.has_value();
   for (const auto& [values, until_ns] : group.exact_asked)
@@ -66,8 +86,9 @@ void TierController::Consider(ModelState& state, Group& group) {
     with_lower->interpreted_calls += with_lower->plan_calls;
     with_lower->interpreted_ns = std::max(with_lower->interpreted_ns, options_.policy.hot_ns);
   }
-  if (const auto wish = NextPlan(options_.policy, *group.segment, with_lower ? *with_lower : group.profile, plans))
-    SendRequest(state, group, *wish);
+  const auto wish = NextPlan(options_.policy, *group.segment, with_lower ? *with_lower : group.profile, plans);
+  if (!wish) group.throttled_until_ns = 0;
+  if (wish && TakeTokens(state, group)) SendRequest(state, group, *wish);
 }
 
 void TierController::SendRequest(ModelState& state, Group& group, const PlanWish& wish) {
@@ -120,6 +141,7 @@ void TierController::OnRange(ModelState& state, Group& group, const Result<Compi
   spdlog::info("model {}: segment {}: no range plan: {}", state.model->name(), group.id.ShortHex(),
                ToString(reply.error()));
   if (!IsTransient(reply.error().code)) return;
+  ReturnTokens(state, group);
   group.range.asked.pop_back();
   group.range.retry_ns = Now() + kBackoffMaxMs * 1'000'000;
 }
@@ -144,6 +166,7 @@ void TierController::OnTuned(ModelState& state, Group& group, const Result<Compi
                  group.tuned.refusal);
     // Of replicas on several targets one refuses what another does: whoever answers the second time is believed.
     const bool elsewhere = reply.error().code == ErrorCode::kTargetMismatch && !group.tuned.elsewhere;
+    if (IsTransient(reply.error().code)) ReturnTokens(state, group);
     if (IsTransient(reply.error().code) || elsewhere) {
       group.tuned.elsewhere |= elsewhere;
       group.tuned.retry_ns = Now() + kBackoffMaxMs * 1'000'000;
@@ -167,6 +190,7 @@ void TierController::OnCompiled(ModelState& state, Group& group, const Result<Co
   const std::vector<int64_t> exact_wish = std::exchange(group.exact_wish, {});
   if (!reply.has_value()) {
     ++stats_.compile_failures;
+    if (IsTransient(reply.error().code)) ReturnTokens(state, group);
     // What was refused for its own reasons is asked for again as seldom as a plan that is given up.
     if (!exact_wish.empty())
       group.exact_asked[exact_wish] =

@@ -49,7 +49,8 @@ MissReason Group::Reason() const {
   const auto published = [](const auto& plan) { return plan.second.published; };
   if (std::any_of(plans.begin(), plans.end(), published)) return MissReason::kGuardFailed;
   if (!plans.empty()) return MissReason::kShadowing;
-  return request.has_value() || !fetching.empty() ? MissReason::kCompiling : trouble;
+  if (request.has_value() || !fetching.empty()) return MissReason::kCompiling;
+  return throttled_until_ns > 0 ? MissReason::kThrottled : trouble;
 }
 
 void Group::BookMisses(uint64_t calls, uint64_t ns, uint64_t not_run, MissLedger& all) {
@@ -156,11 +157,11 @@ void Group::UpdateShapes(int64_t now_ns) {
                    [](const auto& a, const auto& b) { return a.times.calls() > b.times.calls(); });
 }
 
-ModelState::ModelState(std::shared_ptr<Model> of, MemoryBudget* of_worker, int64_t now_ns)
-    : model(std::move(of)), budget(of_worker) {
+ModelState::ModelState(std::shared_ptr<Model> of, const TierOptions& options, int64_t now_ns)
+    : model(std::move(of)), budget(options.budget), requests(options.rates.model, now_ns) {
   for (size_t i = 0; i < model->program().segments().size(); ++i) {
     const Segment& segment = model->program().segments()[i];
-    Group& group = groups[segment.id];
+    Group& group = groups.try_emplace(segment.id, options.rates.segment, now_ns).first->second;
     group.id = segment.id;
     group.counted_since_ns = now_ns;
     if (group.segment == nullptr) group.segment = &segment;

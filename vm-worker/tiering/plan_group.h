@@ -14,6 +14,7 @@
 #include "vm-worker/tiering/model.h"
 #include "vm-worker/tiering/policy.h"
 #include "vm-worker/tiering/rejected_plans.h"
+#include "vm-worker/tiering/tier_options.h"
 
 namespace kiln {
 
@@ -71,6 +72,7 @@ struct Fetching {
 
 // All sites of a model with one SegmentId.
 struct Group {
+  Group(const BucketSize& rate, int64_t now_ns) : requests(rate, now_ns) {}
   SegmentId id;
   const Segment* segment = nullptr;
   std::vector<size_t> sites;
@@ -97,8 +99,10 @@ struct Group {
   // Plans that the store may have withdrawn without this worker's hearing: those that its next list leaves out are
   // asked about.
   std::set<PlanKey> doubted;
-  int64_t retry_ns = 0;           // the services are not asked before
-  int64_t variants_again_ns = 0;  // when a plan of the list that is paused is worth another look; 0: none is
+  int64_t retry_ns = 0;            // the services are not asked before
+  TokenBucket requests;            // to the compile service
+  int64_t throttled_until_ns = 0;  // a plan is wanted, and a bucket was empty; 0: none is held back
+  int64_t variants_again_ns = 0;   // when a plan of the list that is paused is worth another look; 0: none is
   int64_t backoff_ms = 0;
   MissReason trouble = MissReason::kCold;  // why no plan came last time; kCold: nothing went wrong
   std::string detail;
@@ -151,8 +155,9 @@ struct ModelState {
   std::map<SegmentId, Group> groups;
 
   MemoryBudget* budget;  // may be null
+  TokenBucket requests;  // to the compile service
 
-  ModelState(std::shared_ptr<Model> of, MemoryBudget* of_worker, int64_t now_ns);
+  ModelState(std::shared_ptr<Model> of, const TierOptions& options, int64_t now_ns);
   // Sums the threads' counters and shapes into the groups, and books interpreted calls under the reason that holds now,
   // in the groups' ledgers and in `all`.
   void CollectProfile(const TierPolicy& policy, int64_t now_ns, MissLedger& all);

@@ -22,7 +22,11 @@ ShadowRunner::Options ShadowOptionsOf(const TierOptions& options) {
 }  // namespace
 
 TierController::TierController(EpochDomain& epochs, PlanServices* services, RecipeRunner recipes, TierOptions options)
-    : epochs_(epochs), services_(services), packer_(std::move(recipes), options.budget), options_(std::move(options)) {
+    : epochs_(epochs),
+      services_(services),
+      packer_(std::move(recipes), options.budget),
+      options_(std::move(options)),
+      requests_(options_.rates.worker, Now()) {
   fetch_lane_ = std::make_unique<JobLane>(limits::kFetchesQueuedMax, options_.own_threads);
   shadow_ = std::make_unique<ShadowRunner>(ShadowOptionsOf(options_), [this](ShadowVerdict verdict) {
     mailbox_->Post([this, verdict = std::move(verdict)] { OnVerdict(verdict); });
@@ -129,7 +133,7 @@ void TierController::Tick() {
 }
 
 void TierController::AddModel(std::shared_ptr<Model> model) {
-  ModelState state(std::move(model), options_.budget, Now());
+  ModelState state(std::move(model), options_, Now());
   if (services_ == nullptr)
     for (auto& [id, group] : state.groups) group.trouble = MissReason::kDisabled;
   std::lock_guard lock(state_mutex_);
@@ -228,7 +232,9 @@ std::vector<SegmentStatus> TierController::Segments(const Model& model) const {
         status.tuned_refusal = group.tuned.refusal;
         status.reproduction = group.reproduction;
         status.request_pending = group.request.has_value();
-        status.retry_in_ms = std::max<int64_t>(0, (group.retry_ns - Now()) / 1'000'000);
+        status.throttled = group.throttled_until_ns > 0;
+        status.retry_in_ms =
+            std::max<int64_t>(0, (std::max(group.retry_ns, group.throttled_until_ns) - Now()) / 1'000'000);
         for (const auto& [key, entry] : group.plans) {
           status.plans.push_back({key, entry.published, entry.clean, entry.linked[place]});
           (entry.published ? status.published : status.shadowing).push_back(key);

@@ -57,6 +57,7 @@ struct SegmentStatus {
   std::string tuned_refusal;                 // why there is no tuned plan, when one was asked for
   std::string reproduction;                  // what the compile service found of a plan that was wrong here
   bool request_pending = false;
+  bool throttled = false;   // a plan is wanted, and has to wait for a token
   int64_t retry_in_ms = 0;  // before the services are asked again
 };
 
@@ -140,6 +141,9 @@ class TierController {
   void AskVariants(ModelState& state, Group& group);
   void OnVariants(ModelState& state, Group& group, const Result<cache::VariantsReply>& reply);
   void Consider(ModelState& state, Group& group);
+  // A token of the segment, the model and the worker each. False: at least one has none; nothing is taken then.
+  bool TakeTokens(ModelState& state, Group& group);
+  void ReturnTokens(ModelState& state, Group& group);  // of a request that came to nothing
   void SendRequest(ModelState& state, Group& group, const PlanWish& wish);
   void OnCompiled(ModelState& state, Group& group, const Result<CompileReply>& reply);
   void SendRangeRequest(ModelState& state, Group& group, CompileRequest request);
@@ -211,6 +215,7 @@ class TierController {
     bool under_way = false;
     int64_t retry_ns = 0;
   };
+  TokenBucket requests_;                           // to the compile service
   std::map<PlanKey, Reproduction> reproductions_;  // that the compile service has not answered
   uint64_t log_position_ = 0;
   bool log_position_known_ = false;
