@@ -1,6 +1,5 @@
 // `kiln explain`: why a model runs as it does, on a running worker or after some runs on an embedded fleet.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/explain/render.h"
 #include "cli/fleet/embedded_fleet.h"
+#include "cli/fleet/scratch_directory.h"
 #include "cli/run_inputs.h"
 #include "cli/say.h"
 #include "common/compile_api/disassemble.h"
@@ -123,15 +123,16 @@ Result<std::string> ExplainWorker(ExplainFlags flags, Loop& loop) {
 }
 
 Result<int> Explain(const ExplainFlags& flags) {
+  std::unique_ptr<ScratchDirectory> scratch;  // before any thread
+  if (flags.worker.empty()) {
+    ASSIGN_OR_RETURN(scratch, ScratchDirectory::Make("kiln-explain"));
+  }
   ASSIGN_OR_RETURN(auto loop, Loop::Start("kiln-explain"));
   Result<std::string> text = Fail(ErrorCode::kInternal, "not asked");
   if (!flags.worker.empty() && flags.kernel && flags.compile.empty())
     return Fail(ErrorCode::kInvalidArgument, "--asm with --worker needs --compile: the compile service reads the code");
   if (flags.worker.empty()) {
-    const auto directory = std::filesystem::temp_directory_path() / ("kiln-explain-" + std::to_string(getpid()));
-    text = ExplainEmbedded(flags, *loop, directory.string());
-    std::error_code ignored;
-    std::filesystem::remove_all(directory, ignored);
+    text = ExplainEmbedded(flags, *loop, scratch->path());
   } else {
     text = ExplainWorker(flags, *loop);
   }

@@ -27,9 +27,9 @@ std::string Octal(unsigned mode) {
   return digits;
 }
 
-// One in which nobody else can put or replace anything: the sockets in it ask for no key. Made so where there is none;
-// what is there is not changed.
-Status MakeOwn(const std::string& directory) {
+// One that this user alone can enter, as sockets without keys need it: made so where there is none; what is there is
+// not changed.
+Status MakePrivate(const std::string& directory) {
   std::error_code error;
   const std::filesystem::path parent = std::filesystem::path(directory).parent_path();
   if (!parent.empty()) std::filesystem::create_directories(parent, error);
@@ -39,12 +39,13 @@ Status MakeOwn(const std::string& directory) {
   struct stat found{};
   if (stat(directory.c_str(), &found) != 0) return CannotUse(directory, errno);
   if (!S_ISDIR(found.st_mode)) return CannotUse(directory, ENOTDIR);
-  if (found.st_uid != geteuid() || (found.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-    return Fail(ErrorCode::kInvalidArgument,
-                "directory " + directory + " is another user's, or others may write to it (mode " +
-                    Octal(found.st_mode & 07777) + ", user " + std::to_string(found.st_uid) +
-                    "): the fleet's sockets ask for no key, and others could put theirs in their place; name a "
-                    "directory that does not exist yet, or close one of your own with chmod go-w");
+  if (found.st_uid != geteuid() || (found.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        "directory " + directory + " is another user's, or open to others (mode " + Octal(found.st_mode & 07777) +
+            ", user " + std::to_string(found.st_uid) +
+            "): the fleet's sockets ask for no key, and others could use them or put theirs in their place; name "
+            "a directory that does not exist yet, or close one of your own with chmod 700");
   return {};
 }
 
@@ -54,7 +55,7 @@ Result<std::unique_ptr<EmbeddedFleet>> EmbeddedFleet::Start(FleetOptions options
   std::error_code error;
   std::filesystem::path path = std::filesystem::absolute(options.directory, error).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();  // it ended in a slash
-  RETURN_IF_ERROR(MakeOwn(path.string()));
+  RETURN_IF_ERROR(MakePrivate(path.string()));
   options.directory = path.string();
   if (options.directory.size() + 16 > kSocketPathMax)
     return Fail(ErrorCode::kInvalidArgument, "directory " + options.directory +
@@ -81,7 +82,7 @@ Status EmbeddedFleet::StartCache() {
                                                  {"--listen", StoreEndpoint(), "--blob-listen", BlobEndpoint(),
                                                   "--hint-listen", Socket("hints"), "--store", store, "--keys",
                                                   directory + "/keys", "--insecure", "--die-with-parent"},
-                                                 Log("cache"), kReadyTimeoutMs));
+                                                 Log("cache"), kReadyTimeoutMs, options_.stop_fd));
   return {};
 }
 
@@ -102,8 +103,8 @@ Status EmbeddedFleet::StartCompile(const std::vector<std::string>& more) {
                                      directory + "/replay",
                                      "--die-with-parent"};
   arguments.insert(arguments.end(), more.begin(), more.end());
-  ASSIGN_OR_RETURN(
-      compile_, ServiceProcess::Start(options_.binaries + "/kiln-compile", arguments, Log("compile"), kReadyTimeoutMs));
+  ASSIGN_OR_RETURN(compile_, ServiceProcess::Start(options_.binaries + "/kiln-compile", arguments, Log("compile"),
+                                                   kReadyTimeoutMs, options_.stop_fd));
   return {};
 }
 
@@ -142,7 +143,7 @@ Result<std::unique_ptr<ServiceProcess>> EmbeddedFleet::RunWorker(int index, cons
       arguments.push_back(argument);
   arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
   return ServiceProcess::Start(options_.binaries + "/kiln-worker", arguments, Log("worker" + std::to_string(index)),
-                               kReadyTimeoutMs);
+                               kReadyTimeoutMs, options_.stop_fd);
 }
 
 Result<std::unique_ptr<RpcClient>> ConnectTool(Loop& loop, const std::string& endpoint, const std::string& keys,

@@ -325,7 +325,7 @@ void AddJobCommand(CLI::App& app, Action& action) {
       ->capture_default_str();
   command->add_option("--directory", flags->directory,
                       "without --worker: sockets, keys, logs and the store; made for this user alone, or one that no "
-                      "other may write to; must not hold an older run's store");
+                      "other can enter; must not hold an older run's store");
   command->add_option("--json", flags->json, "where the figures go")->capture_default_str();
   command->add_flag("--quiet", flags->quiet, "no progress lines");
   command->callback([flags, &action] { action = [flags] { return Job(*flags).Run(); }; });
