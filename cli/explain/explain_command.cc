@@ -125,6 +125,7 @@ Result<std::string> ExplainWorker(ExplainFlags flags, Loop& loop) {
 Result<int> Explain(const ExplainFlags& flags) {
   std::unique_ptr<ScratchDirectory> scratch;  // before any thread
   if (flags.worker.empty()) {
+    RETURN_IF_ERROR(CheckIsFile(flags.model));
     ASSIGN_OR_RETURN(scratch, ScratchDirectory::Make("kiln-explain"));
   }
   ASSIGN_OR_RETURN(auto loop, Loop::Start("kiln-explain"));
