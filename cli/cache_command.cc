@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/fleet/fleet_keys.h"
 #include "cli/say.h"
+#include "common/artifact/target.h"
 #include "common/cache_api/client.h"
 #include "common/compile_api/compile_api.h"
 #include "common/security/key_directory.h"
@@ -62,12 +63,51 @@ std::string Marks(const cache::PlanSummary& plan) {
   return marks;
 }
 
+// A plan's key or a segment's id (`noun`) from its 64 hexadecimal digits, or from as many of the first as name one of
+// the store.
+Result<Digest> Resolve(cache::CacheClient& client, const std::string& noun, Digest cache::PlanSummary::* digest,
+                       const std::string& text) {
+  constexpr size_t kPrefixMin = 6;
+  if (text.size() == 2 * Digest{}.bytes.size()) {
+    auto key = DigestFromHex(text);
+    return key.has_value() ? key : FailIn(noun + " \"" + text + "\"", key.error());
+  }
+  if (text.size() < kPrefixMin || text.find_first_not_of("0123456789abcdef") != std::string::npos)
+    return Fail(ErrorCode::kInvalidArgument, noun + " \"" + text + "\" is not the first " + std::to_string(kPrefixMin) +
+                                                 " to 64 hexadecimal digits of one; `kiln cache ls` has them");
+  std::optional<Digest> found;
+  cache::ListRequest request;
+  request.limit = kPageSize;
+  for (;;) {
+    ASSIGN_OR_RETURN(const cache::ListReply reply, client.CallSync(request, kDeadlineMs));
+    for (const cache::PlanSummary& plan : reply.plans) {
+      request.after = plan.plan_key;
+      if (!(plan.*digest).Hex().starts_with(text) || found == plan.*digest) continue;
+      if (found.has_value())
+        return Fail(ErrorCode::kInvalidArgument, noun + " \"" + text + "\" is the beginning of several, " +
+                                                     found->Hex() + " and " + (plan.*digest).Hex() + " among them");
+      found = plan.*digest;
+    }
+    if (reply.plans.size() < kPageSize) break;
+  }
+  if (!found.has_value())
+    return Fail(ErrorCode::kNotFound,
+                "the store has no " + noun + " that begins with " + text + "; `kiln cache ls` lists them");
+  return *found;
+}
+Result<Digest> ResolvePlan(cache::CacheClient& client, const std::string& text) {
+  return Resolve(client, "plan", &cache::PlanSummary::plan_key, text);
+}
+Result<Digest> ResolveSegment(cache::CacheClient& client, const std::string& text) {
+  return Resolve(client, "segment", &cache::PlanSummary::segment, text);
+}
+
 Result<int> List(const CacheFlags& flags) {
   ASSIGN_OR_RETURN(Connection connection, Connect(flags));
   cache::ListRequest request;
   request.limit = kPageSize;
   if (!flags.segment.empty()) {
-    ASSIGN_OR_RETURN(request.segment, DigestFromHex(flags.segment));
+    ASSIGN_OR_RETURN(request.segment, ResolveSegment(*connection.client, flags.segment));
   }
   nlohmann::json rows = nlohmann::json::array();
   bool titled = flags.json;
@@ -117,39 +157,24 @@ Result<int> Stats(const CacheFlags& flags) {
   return 0;
 }
 
-// A plan's key from its 64 hexadecimal digits, or from as many of the first as name one plan of the store.
-Result<Digest> ResolvePlan(cache::CacheClient& client, const std::string& text) {
-  constexpr size_t kPrefixMin = 6;
-  if (text.size() == 2 * Digest{}.bytes.size()) {
-    auto key = DigestFromHex(text);
-    return key.has_value() ? key : FailIn("plan \"" + text + "\"", key.error());
-  }
-  if (text.size() < kPrefixMin || text.find_first_not_of("0123456789abcdef") != std::string::npos)
-    return Fail(ErrorCode::kInvalidArgument, "plan \"" + text + "\" is not the first " + std::to_string(kPrefixMin) +
-                                                 " to 64 hexadecimal digits of a key; `kiln cache ls` has them");
-  std::optional<Digest> found;
-  cache::ListRequest request;
-  request.limit = kPageSize;
-  for (;;) {
-    ASSIGN_OR_RETURN(const cache::ListReply reply, client.CallSync(request, kDeadlineMs));
-    for (const cache::PlanSummary& plan : reply.plans) {
-      request.after = plan.plan_key;
-      if (!plan.plan_key.Hex().starts_with(text)) continue;
-      if (found.has_value())
-        return Fail(ErrorCode::kInvalidArgument, "plan \"" + text + "\" is the beginning of several keys, " +
-                                                     found->Hex() + " and " + plan.plan_key.Hex() + " among them");
-      found = plan.plan_key;
-    }
-    if (reply.plans.size() < kPageSize) break;
-  }
-  if (!found.has_value()) return Fail(ErrorCode::kNotFound, "the store has no plan whose key begins with " + text);
-  return *found;
+// The names of targets.def; another would purge nothing, silently.
+Status CheckTarget(const std::string& name) {
+  if (TargetFromName(name)) return {};
+  std::string known;
+#define KILN_TARGET(value, Name, name, architecture, rung, vector_bytes, cpu, features, doc) \
+  known += (known.empty() ? "" : ", ") + std::string(name);
+#include "common/artifact/targets.def"
+#undef KILN_TARGET
+  return Fail(ErrorCode::kInvalidArgument, "there is no target \"" + name + "\"; there are " + known);
 }
 
-Result<cache::PurgeRequest> PurgeOf(cache::PurgeKind kind, const std::string& text, bool dry_run) {
+Result<cache::PurgeRequest> PurgeOf(cache::CacheClient& client, cache::PurgeKind kind, const std::string& text,
+                                    bool dry_run) {
   cache::PurgeRequest request{.kind = kind, .dry_run = dry_run};
   if (kind == cache::PurgeKind::kTarget) {
     request.target = text;
+  } else if (kind == cache::PurgeKind::kSegment) {
+    ASSIGN_OR_RETURN(request.digest, ResolveSegment(client, text));
   } else {
     auto digest = DigestFromHex(text);
     if (!digest.has_value())
@@ -160,19 +185,20 @@ Result<cache::PurgeRequest> PurgeOf(cache::PurgeKind kind, const std::string& te
 }
 
 Result<int> Purge(const CacheFlags& flags, const AdminFlags& admin) {
+  if (!admin.target.empty()) RETURN_IF_ERROR(CheckTarget(admin.target));
+  if (admin.segment.empty() && admin.target.empty() && admin.codegen.empty() && admin.plans.empty())
+    return Fail(ErrorCode::kInvalidArgument, "say what to purge: plan keys, --segment, --target or --codegen");
+  ASSIGN_OR_RETURN(Connection connection, Connect(flags));
   std::vector<cache::PurgeRequest> requests;
   const auto add = [&](cache::PurgeKind kind, const std::string& text) -> Status {
     if (text.empty()) return {};
-    ASSIGN_OR_RETURN(cache::PurgeRequest request, PurgeOf(kind, text, admin.dry_run));
+    ASSIGN_OR_RETURN(cache::PurgeRequest request, PurgeOf(*connection.client, kind, text, admin.dry_run));
     requests.push_back(std::move(request));
     return {};
   };
   RETURN_IF_ERROR(add(cache::PurgeKind::kSegment, admin.segment));
   RETURN_IF_ERROR(add(cache::PurgeKind::kTarget, admin.target));
   RETURN_IF_ERROR(add(cache::PurgeKind::kCodegen, admin.codegen));
-  if (requests.empty() && admin.plans.empty())
-    return Fail(ErrorCode::kInvalidArgument, "say what to purge: plan keys, --segment, --target or --codegen");
-  ASSIGN_OR_RETURN(Connection connection, Connect(flags));
   for (const std::string& plan : admin.plans) {
     ASSIGN_OR_RETURN(const Digest key, ResolvePlan(*connection.client, plan));
     requests.push_back({.kind = cache::PurgeKind::kPlan, .digest = key, .dry_run = admin.dry_run});
@@ -215,7 +241,8 @@ void AddAdminCommands(CLI::App& command, const std::shared_ptr<CacheFlags>& flag
   CLI::App* purge =
       command.add_subcommand("purge", "remove plans from the fleet, within seconds from live workers too");
   keys(*purge);
-  purge->add_option("--segment", admin->segment, "all plans of this segment id");
+  purge->add_option("--segment", admin->segment,
+                    "all plans of this segment: its id, or enough of its first digits (ls has twelve)");
   purge->add_option("--target", admin->target, "all plans of this target");
   purge->add_option("--codegen", admin->codegen, "all plans made by this code generator");
   purge->add_flag("--dry-run", admin->dry_run, "only count them");
@@ -253,7 +280,7 @@ void AddCacheCommand(CLI::App& app, Action& action) {
                       "key directory; without one the connection is plaintext (loopback and ipc only)");
   command->add_flag("--json", flags->json, "machine-readable output");
   CLI::App* list = command->add_subcommand("ls", "plans with target, tier, size, use and evidence");
-  list->add_option("--segment", flags->segment, "only plans of this segment id (64 hex digits)");
+  list->add_option("--segment", flags->segment, "only plans of this segment: its id, or enough of its first digits");
   list->callback([flags, &action] { action = [flags] { return List(*flags); }; });
   command->add_subcommand("stats", "counters and sizes")->callback([flags, &action] {
     action = [flags] { return Stats(*flags); };

@@ -32,6 +32,7 @@ Result<int> PrintStats(const CompileFlags& flags) {
                                                    {"kernels_refused", stats.kernels_refused},
                                                    {"kernels_timed", stats.kernels_timed},
                                                    {"forms_taken", stats.forms_taken},
+                                                   {"throttled", stats.throttled},
                                                    {"reproductions", stats.reproductions},
                                                    {"reproduced", stats.reproduced},
                                                    {"child_crashes", stats.child_crashes},

@@ -244,6 +244,7 @@ void Print(const RunFlags& flags, const Series& series, const WorkerPool& pool) 
 
 Result<int> Run(const RunFlags& flags) {
   const std::string path = std::filesystem::absolute(flags.model).string();
+  if (flags.workers.empty() || flags.check) RETURN_IF_ERROR(CheckIsFile(path));  // a worker's files may be elsewhere
   for (const std::string& plugin : flags.plugins) RETURN_IF_ERROR(LoadPlugin(plugin));
   if (flags.compare) {
     CompareFlags comparing = flags.comparing;

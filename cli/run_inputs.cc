@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <random>
 
 #include "vm-worker/onnx/dim_hints.h"
@@ -81,6 +82,17 @@ bool Names(const std::vector<ValueInfo>& inputs, const std::string& name) {
 }
 
 }  // namespace
+
+Status CheckIsFile(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::file_status found = std::filesystem::status(path, error);
+  if (found.type() == std::filesystem::file_type::not_found)
+    return Fail(ErrorCode::kNotFound, "there is no file " + path + "; name an ONNX model");
+  if (error) return Fail(ErrorCode::kInvalidArgument, "cannot look at " + path + ": " + error.message());
+  if (found.type() != std::filesystem::file_type::regular)
+    return Fail(ErrorCode::kInvalidArgument, path + " is not a regular file; name an ONNX model");
+  return {};
+}
 
 Tensor RandomTensor(DType dtype, const Dims& dims, std::mt19937_64& random) {
   Tensor tensor = Tensor::Allocate(dtype, dims);

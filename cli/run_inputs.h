@@ -24,6 +24,9 @@ struct InputFlags {
   void AddOptions(CLI::App& command);
 };
 
+// Before a fleet is started for it: NotFound or InvalidArgument where the path is no file.
+Status CheckIsFile(const std::string& path);
+
 // Uniform in [-1, 1) for floats, small non-negative integers, random bools.
 Tensor RandomTensor(DType dtype, const Dims& dims, std::mt19937_64& random);
 

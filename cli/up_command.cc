@@ -1,12 +1,16 @@
 // `kiln up`: the embedded default, kept running until it is stopped.
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "cli/commands.h"
 #include "cli/fleet/embedded_fleet.h"
@@ -51,7 +55,7 @@ class Watch {
            true});
   }
 
-  // Fails when a worker ended too often: something must be done about it.
+  // Fails when a worker ended too often: something must be done about it. Cancelled: a start was given up for a signal.
   Status Look() {
     for (Watched& service : services_) {
       if (service.given_up) continue;
@@ -60,6 +64,7 @@ class Watch {
       if (!service.due_ns || *service.due_ns > SystemClock().NowNs()) continue;
       service.due_ns.reset();
       const Status started = service.start();
+      if (!started.has_value() && started.error().code == ErrorCode::kCancelled) return started;
       service.restarts.OnStart(SystemClock().NowNs());
       if (started.has_value()) {
         SayTo(stderr, "kiln: {}: it runs again\n", service.name);
@@ -114,27 +119,69 @@ Status CheckModels(const std::vector<std::string>& models) {
   return {};
 }
 
-Result<int> Up(const UpFlags& flags) {
-  RETURN_IF_ERROR(CheckModels(flags.models));
-  sigset_t stop;
-  sigemptyset(&stop);
-  sigaddset(&stop, SIGINT);
-  sigaddset(&stop, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &stop, nullptr);
-  ASSIGN_OR_RETURN(auto fleet, EmbeddedFleet::Start({flags.directory, flags.store, 2, {}}));
-  Say("cache store      {}\ncompile service  {}\n", fleet->StoreEndpoint(), fleet->CompileEndpoint());
+// SIGINT and SIGTERM, for as long as it lives: blocked, seen by `fd`, and left pending until somebody waits for them.
+class StopSignals {
+ public:
+  static Result<StopSignals> Block() {
+    StopSignals signals;
+    sigemptyset(&signals.set_);
+    sigaddset(&signals.set_, SIGINT);
+    sigaddset(&signals.set_, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &signals.set_, nullptr);
+    signals.fd_ = signalfd(-1, &signals.set_, SFD_CLOEXEC);
+    if (signals.fd_ < 0)
+      return Fail(ErrorCode::kResourceExhausted, std::string("cannot wait for signals: ") + std::strerror(errno));
+    return signals;
+  }
+  StopSignals(StopSignals&& other) noexcept : set_(other.set_), fd_(std::exchange(other.fd_, -1)) {}
+  StopSignals& operator=(StopSignals&&) = delete;
+  ~StopSignals() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int fd() const { return fd_; }
+  bool ArrivesWithin(int seconds) const {
+    const timespec wait{seconds, 0};
+    return sigtimedwait(&set_, nullptr, &wait) > 0;
+  }
+
+ private:
+  StopSignals() = default;
+  sigset_t set_{};
+  int fd_ = -1;
+};
+
+Status StartAll(const UpFlags& flags, EmbeddedFleet& fleet) {
+  Say("cache store      {}\ncompile service  {}\n", fleet.StoreEndpoint(), fleet.CompileEndpoint());
   for (int i = 0; i < flags.workers; ++i) {
     WorkerOptions options{flags.threads, {}, true};
     for (const std::string& model : flags.models) options.arguments.insert(options.arguments.end(), {"--model", model});
-    ASSIGN_OR_RETURN(int worker, fleet->StartWorker(options));
-    Say("worker {}         {}\n", worker, fleet->WorkerEndpoint(worker));
+    ASSIGN_OR_RETURN(int worker, fleet.StartWorker(options));
+    Say("worker {}         {}\n", worker, fleet.WorkerEndpoint(worker));
   }
-  Say("logs in {}; stop with Ctrl-C\n", fleet->directory());
+  Say("logs in {}; stop with Ctrl-C\n", fleet.directory());
   std::fflush(stdout);
+  return {};
+}
+
+// Until a signal comes; Cancelled where that was before all were ready.
+Status RunUntilStopped(const UpFlags& flags, const StopSignals& stop) {
+  FleetOptions options{flags.directory, flags.store, 2, {}};
+  options.stop_fd = stop.fd();
+  ASSIGN_OR_RETURN(auto fleet, EmbeddedFleet::Start(std::move(options)));
+  RETURN_IF_ERROR(StartAll(flags, *fleet));
   Watch watch(*fleet);
-  const timespec look_every{kLookEveryS, 0};
-  while (sigtimedwait(&stop, nullptr, &look_every) < 0) RETURN_IF_ERROR(watch.Look());
+  while (!stop.ArrivesWithin(kLookEveryS)) RETURN_IF_ERROR(watch.Look());
   Say("stopping\n");
+  return {};
+}
+
+Result<int> Up(const UpFlags& flags) {
+  RETURN_IF_ERROR(CheckModels(flags.models));
+  ASSIGN_OR_RETURN(const StopSignals stop, StopSignals::Block());
+  const Status ran = RunUntilStopped(flags, stop);
+  if (ran.has_value()) return 0;
+  if (ran.error().code != ErrorCode::kCancelled) return std::unexpected(ran.error());
+  Say("stopped: {}\n", ran.error().message);
   return 0;
 }
 
@@ -144,7 +191,10 @@ void AddUpCommand(CLI::App& app, Action& action) {
   auto flags = std::make_shared<UpFlags>();
   CLI::App* command =
       app.add_subcommand("up", "cache store, compile service and workers on this machine, over ipc sockets");
-  command->add_option("--directory", flags->directory, "sockets, keys, logs and the store")->capture_default_str();
+  command
+      ->add_option("--directory", flags->directory,
+                   "sockets, keys, logs and the store; made for this user alone, or one that no other can enter")
+      ->capture_default_str();
   command->add_option("--store", flags->store, "rocksdb (kept in the directory) or memory")
       ->check(CLI::IsMember({"rocksdb", "memory"}))
       ->capture_default_str();

@@ -19,15 +19,14 @@
 namespace kiln::cli {
 namespace {
 
-std::string StepText(const Plan& plan, const StepDifference& step, const std::vector<ExplainedNode>& nodes) {
+void SayStep(const Plan& plan, const StepDifference& step, const std::vector<ExplainedNode>& nodes) {
   const PlanStep& at = plan.steps[step.step];
   const auto* kernel = std::get_if<KernelStep>(&at.step);
   const ExplainedNode& node = nodes[static_cast<size_t>(step.node)];
-  return fmt::format("step {} of {}: {}{}\n      value of {}{}: {}", step.step, plan.steps.size(), at.label,
-                     kernel == nullptr
-                         ? " (reference step)"
-                         : " [kernel " + plan.kernels[static_cast<size_t>(kernel->kernel)].ShortHex() + "]",
-                     node.op, node.name.empty() ? "" : " \"" + node.name + "\"", step.detail);
+  Say("    first difference in step {} of {}: {}{}\n", step.step, plan.steps.size(), at.label,
+      kernel == nullptr ? " (reference step)"
+                        : " [kernel " + plan.kernels[static_cast<size_t>(kernel->kernel)].ShortHex() + "]");
+  Say("      value of {}{}: {}\n", node.op, node.name.empty() ? "" : " \"" + node.name + "\"", step.detail);
 }
 
 void PrintDifference(const SegmentCase& call, const CaseDifference& difference,
@@ -36,7 +35,7 @@ void PrintDifference(const SegmentCase& call, const CaseDifference& difference,
   Say("    plan {}{}\n    {}\n", call.plan->key().ShortHex(),
       difference.undecided ? " (undecided: only behind a decision on inexact floats)" : "", difference.detail);
   if (difference.step) {
-    Say("    first difference in {}\n", StepText(plan, *difference.step, nodes));
+    SayStep(plan, *difference.step, nodes);
   } else {
     Say("    no single step shows it: the values that differ are inside fused steps\n");
   }

@@ -31,11 +31,10 @@ std::string Hex(std::span<const uint8_t> bytes) {
 Result<std::vector<uint8_t>> FromHex(const std::string& text) {
   const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; };
   std::vector<uint8_t> bytes;
-  if (text.size() % 2 != 0) return Fail(ErrorCode::kMalformed, "replay file: a hex field has an odd number of digits");
+  if (text.size() % 2 != 0) return Fail(ErrorCode::kMalformed, "a hex field has an odd number of digits");
   for (size_t i = 0; i < text.size(); i += 2) {
     const int high = digit(text[i]), low = digit(text[i + 1]);
-    if (high < 0 || low < 0)
-      return Fail(ErrorCode::kMalformed, "replay file: a hex field has other characters than 0-9 and a-f");
+    if (high < 0 || low < 0) return Fail(ErrorCode::kMalformed, "a hex field has other characters than 0-9 and a-f");
     bytes.push_back(static_cast<uint8_t>(high * 16 + low));
   }
   return bytes;
@@ -52,21 +51,20 @@ Result<Tensor> TensorFrom(const json& entry, std::mt19937_64& random) {
   const auto dtype = DTypeFromName(entry.at("dtype").get<std::string>());
   const auto list = entry.at("dims").get<std::vector<int64_t>>();
   if (!dtype || list.size() > static_cast<size_t>(limits::kRankMax))
-    return Fail(ErrorCode::kMalformed, "replay file: a tensor has an unknown dtype or rank");
+    return Fail(ErrorCode::kMalformed, "a tensor has an unknown dtype or rank");
   const Dims dims{std::span<const int64_t>(list)};
   ASSIGN_OR_RETURN([[maybe_unused]] int64_t elements, CheckedElements(dims, *dtype));
   if (!entry.contains("values")) return RandomTensor(*dtype, dims, random);
   ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, FromHex(entry.at("values").get<std::string>()));
   Tensor tensor = Tensor::Allocate(*dtype, dims);
   if (static_cast<int64_t>(bytes.size()) != tensor.ref.bytes())
-    return Fail(ErrorCode::kMalformed, "replay file: a tensor's values do not fill its shape");
+    return Fail(ErrorCode::kMalformed, "a tensor's values do not fill its shape");
   std::copy(bytes.begin(), bytes.end(), tensor.ref.as<uint8_t>());
   return tensor;
 }
 
 Result<std::unique_ptr<Replay>> FromJson(const json& file) {
-  if (file.at("format") != kFormat)
-    return Fail(ErrorCode::kUnsupported, "replay file: its format is not " + std::string(kFormat));
+  if (file.at("format") != kFormat) return Fail(ErrorCode::kUnsupported, "its format is not " + std::string(kFormat));
   auto replay = std::make_unique<Replay>();
   replay->text = {file.at("model").get<std::string>(), file.at("segment_index").get<int>(),
                   file.at("difference").get<std::string>(), file.at("seed").get<uint64_t>(),
@@ -140,9 +138,12 @@ Result<std::unique_ptr<Replay>> ReadReplay(const std::string& path) {
                 "replay file " + path + " has more than " + std::to_string(limits::kComparisonFileBytesMax) + " bytes");
   std::ifstream stream(path);
   try {
-    return FromJson(json::parse(stream));
+    auto replay = FromJson(json::parse(stream));
+    if (!replay.has_value()) return FailIn("replay file " + path, replay.error());
+    return replay;
   } catch (const json::exception& problem) {
-    return Fail(ErrorCode::kMalformed, "replay file " + path + ": " + problem.what());
+    return Fail(ErrorCode::kMalformed,
+                path + " is no replay file of `kiln run --compare`, or a damaged one: " + problem.what());
   }
 }
 

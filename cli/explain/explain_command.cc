@@ -1,6 +1,5 @@
 // `kiln explain`: why a model runs as it does, on a running worker or after some runs on an embedded fleet.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/explain/render.h"
 #include "cli/fleet/embedded_fleet.h"
+#include "cli/fleet/scratch_directory.h"
 #include "cli/run_inputs.h"
 #include "cli/say.h"
 #include "common/compile_api/disassemble.h"
@@ -123,15 +123,17 @@ Result<std::string> ExplainWorker(ExplainFlags flags, Loop& loop) {
 }
 
 Result<int> Explain(const ExplainFlags& flags) {
+  std::unique_ptr<ScratchDirectory> scratch;  // before any thread
+  if (flags.worker.empty()) {
+    RETURN_IF_ERROR(CheckIsFile(flags.model));
+    ASSIGN_OR_RETURN(scratch, ScratchDirectory::Make("kiln-explain"));
+  }
   ASSIGN_OR_RETURN(auto loop, Loop::Start("kiln-explain"));
   Result<std::string> text = Fail(ErrorCode::kInternal, "not asked");
   if (!flags.worker.empty() && flags.kernel && flags.compile.empty())
     return Fail(ErrorCode::kInvalidArgument, "--asm with --worker needs --compile: the compile service reads the code");
   if (flags.worker.empty()) {
-    const auto directory = std::filesystem::temp_directory_path() / ("kiln-explain-" + std::to_string(getpid()));
-    text = ExplainEmbedded(flags, *loop, directory.string());
-    std::error_code ignored;
-    std::filesystem::remove_all(directory, ignored);
+    text = ExplainEmbedded(flags, *loop, scratch->path());
   } else {
     text = ExplainWorker(flags, *loop);
   }
@@ -158,8 +160,10 @@ void AddExplainCommand(CLI::App& app, Action& action) {
   command->add_option("--deadline-ms", flags->deadline_ms, "per run")
       ->check(CLI::Range(1, 3'600'000))
       ->capture_default_str();
-  command->add_option("--segment", flags->request.segment, "only this segment: its index or the beginning of its id");
-  command->add_option("--node", flags->request.node, "only the segments with this node of the model");
+  command->add_option("--segment", flags->request.segment,
+                      "only this segment: its index, or the beginning of its id (digits alone: at least four)");
+  command->add_option("--node", flags->request.node,
+                      "only the segments with this node of the model; of a node of no segment: why");
   command->add_flag("--plan", flags->request.plans, "the steps of plans with the time each took on real calls");
   command
       ->add_option("--asm", flags->kernel,
@@ -170,6 +174,7 @@ void AddExplainCommand(CLI::App& app, Action& action) {
   command->add_flag("--all", flags->render.all, "segments of little weight, too");
   command->callback([flags, &action] {
     flags->render.plans = flags->request.plans;
+    flags->render.node = flags->request.node;
     flags->request.plans |= flags->kernel.has_value();
     flags->render.all |= !flags->request.segment.empty() || !flags->request.node.empty();
     action = [flags] { return Explain(*flags); };

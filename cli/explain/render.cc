@@ -146,11 +146,13 @@ void RenderSegment(std::string& text, const ExplainedSegment& segment, const Ren
   List(text, "inputs", segment.inputs);
   List(text, "sizes", segment.symbols);
   text += fmt::format("    now         {}\n", segment.state);
-  const bool interpreted = segment.interpreted_calls > 0;
+  const bool interpreted = segment.interpreted_calls > 0, is_reason = segment.trouble == segment.reason;
   if (interpreted && segment.plans.empty())
-    text += fmt::format("    because     {}{}\n", segment.reason, segment.detail.empty() ? "" : ": " + segment.detail);
-  else if (!segment.detail.empty())
-    text += fmt::format("    last error  {}: {}\n", segment.reason, segment.detail);
+    text += fmt::format("    because     {}{}\n", segment.reason,
+                        segment.detail.empty() || !is_reason ? "" : ": " + segment.detail);
+  if (!segment.detail.empty() && !(interpreted && segment.plans.empty() && is_reason))
+    text +=
+        fmt::format("    last error  {}{}\n", segment.trouble.empty() ? "" : segment.trouble + ": ", segment.detail);
   text += fmt::format("    cost        {}\n", CostText(segment));
   if (interpreted && !segment.last_shape.empty())
     text += fmt::format("    last interpreted call at {}\n", segment.last_shape);
@@ -172,9 +174,24 @@ void RenderLedger(std::string& text, const ExplainReply& reply) {
   text += fmt::format("    inputs copied together     {:>8}\n", copies);
 }
 
+// Of the nodes of that name those that no segment holds.
+std::string NodeOutsideText(const ExplainReply& reply, const std::string& name) {
+  std::string text;
+  for (const ExplainedNode& node : reply.outside) {
+    if (node.name != name) continue;
+    text += fmt::format("\n  {} in {} is in no segment: always interpreted\n", NodeText(node),
+                        node.place.empty() ? "the model" : node.place);
+    text += fmt::format("    because     {}\n", node.reason.empty() ? "the worker does not say" : node.reason);
+    text += "    cost        not measured by itself: a worker takes the time of segments and steps of plans\n";
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string Render(const ExplainReply& reply, const RenderOptions& options) {
+  const std::string of_node = options.node.empty() ? "" : NodeOutsideText(reply, options.node);
+  if (!of_node.empty() && reply.segments.empty()) return reply.model + ":" + of_node;
   uint64_t total = 0, by_plan = 0;
   for (const ExplainedSegment& segment : reply.segments) {
     total += TotalNs(segment);
@@ -195,6 +212,7 @@ std::string Render(const ExplainReply& reply, const RenderOptions& options) {
     }
     RenderSegment(text, *segment, options);
   }
+  text += of_node;
   if (small > 0)
     text += fmt::format("\n  {} with less than {:.0f} % of the time each are left out (--all shows them)\n",
                         Counted(small, "segment"), 100 * kSmallShare);

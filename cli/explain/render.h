@@ -9,6 +9,7 @@ namespace kiln::cli {
 
 struct RenderOptions {
   bool plans = false;  // steps with their times
+  std::string node;    // the one asked about; empty: all
   bool all = false;    // every segment in full; else those that matter little become one line
 };
 

@@ -1,6 +1,7 @@
 #include "cli/fleet/embedded_fleet.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -14,18 +15,48 @@ namespace {
 constexpr int kReadyTimeoutMs = 30'000;
 constexpr size_t kSocketPathMax = 100;  // the system's limit is 107 bytes
 
+std::unexpected<Error> CannotUse(const std::string& directory, int reason) {
+  const bool broken = reason == ENOSPC || reason == EDQUOT || reason == EIO || reason == EMFILE || reason == ENFILE;
+  return Fail(broken ? ErrorCode::kIoError : ErrorCode::kInvalidArgument,
+              "cannot use directory " + directory + ": " + std::strerror(reason));
+}
+
+std::string Octal(unsigned mode) {
+  std::string digits;
+  for (int shift = 9; shift >= 0; shift -= 3) digits += static_cast<char>('0' + ((mode >> shift) & 7));
+  return digits;
+}
+
+// One that this user alone can enter, as sockets without keys need it: made so where there is none; what is there is
+// not changed.
+Status MakePrivate(const std::string& directory) {
+  std::error_code error;
+  const std::filesystem::path parent = std::filesystem::path(directory).parent_path();
+  if (!parent.empty()) std::filesystem::create_directories(parent, error);
+  if (error) return CannotUse(directory, error.value());
+  if (mkdir(directory.c_str(), 0700) == 0) return {};
+  if (errno != EEXIST) return CannotUse(directory, errno);
+  struct stat found{};
+  if (stat(directory.c_str(), &found) != 0) return CannotUse(directory, errno);
+  if (!S_ISDIR(found.st_mode)) return CannotUse(directory, ENOTDIR);
+  if (found.st_uid != geteuid() || (found.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        "directory " + directory + " is another user's, or open to others (mode " + Octal(found.st_mode & 07777) +
+            ", user " + std::to_string(found.st_uid) +
+            "): the fleet's sockets ask for no key, and others could use them or put theirs in their place; name "
+            "a directory that does not exist yet, or close one of your own with chmod 700");
+  return {};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<EmbeddedFleet>> EmbeddedFleet::Start(FleetOptions options) {
   std::error_code error;
-  std::filesystem::create_directories(options.directory, error);
-  if (error || chmod(options.directory.c_str(), 0700) != 0) {
-    const int reason = error ? error.value() : errno;
-    const bool broken = reason == ENOSPC || reason == EDQUOT || reason == EIO || reason == EMFILE || reason == ENFILE;
-    return Fail(broken ? ErrorCode::kIoError : ErrorCode::kInvalidArgument,
-                "cannot use directory " + options.directory + ": " + std::strerror(reason));
-  }
-  options.directory = std::filesystem::absolute(options.directory).string();
+  std::filesystem::path path = std::filesystem::absolute(options.directory, error).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();  // it ended in a slash
+  RETURN_IF_ERROR(MakePrivate(path.string()));
+  options.directory = path.string();
   if (options.directory.size() + 16 > kSocketPathMax)
     return Fail(ErrorCode::kInvalidArgument, "directory " + options.directory +
                                                  " is too long for ipc sockets; choose one below " +
@@ -51,7 +82,7 @@ Status EmbeddedFleet::StartCache() {
                                                  {"--listen", StoreEndpoint(), "--blob-listen", BlobEndpoint(),
                                                   "--hint-listen", Socket("hints"), "--store", store, "--keys",
                                                   directory + "/keys", "--insecure", "--die-with-parent"},
-                                                 Log("cache"), kReadyTimeoutMs));
+                                                 Log("cache"), kReadyTimeoutMs, options_.stop_fd));
   return {};
 }
 
@@ -72,8 +103,8 @@ Status EmbeddedFleet::StartCompile(const std::vector<std::string>& more) {
                                      directory + "/replay",
                                      "--die-with-parent"};
   arguments.insert(arguments.end(), more.begin(), more.end());
-  ASSIGN_OR_RETURN(
-      compile_, ServiceProcess::Start(options_.binaries + "/kiln-compile", arguments, Log("compile"), kReadyTimeoutMs));
+  ASSIGN_OR_RETURN(compile_, ServiceProcess::Start(options_.binaries + "/kiln-compile", arguments, Log("compile"),
+                                                   kReadyTimeoutMs, options_.stop_fd));
   return {};
 }
 
@@ -112,7 +143,7 @@ Result<std::unique_ptr<ServiceProcess>> EmbeddedFleet::RunWorker(int index, cons
       arguments.push_back(argument);
   arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
   return ServiceProcess::Start(options_.binaries + "/kiln-worker", arguments, Log("worker" + std::to_string(index)),
-                               kReadyTimeoutMs);
+                               kReadyTimeoutMs, options_.stop_fd);
 }
 
 Result<std::unique_ptr<RpcClient>> ConnectTool(Loop& loop, const std::string& endpoint, const std::string& keys,

@@ -13,10 +13,11 @@
 namespace kiln::cli {
 
 struct FleetOptions {
-  std::string directory;          // sockets, keys, logs, the store; created with mode 0700
+  std::string directory;          // sockets, keys, logs, the store; made with mode 0700 where there is none
   std::string store = "rocksdb";  // or "memory"
   int compile_children = 2;
   std::string binaries;  // where the services lie; empty: beside this program
+  int stop_fd = -1;      // once it is readable no start is waited for: Cancelled
 };
 
 struct WorkerOptions {
@@ -28,7 +29,8 @@ struct WorkerOptions {
 // Not thread-safe. Everything it started ends with it.
 class EmbeddedFleet {
  public:
-  // Starts the cache store and the compile service.
+  // Starts the cache store and the compile service. InvalidArgument: others can enter the directory, so its
+  // sockets could be anybody's.
   static Result<std::unique_ptr<EmbeddedFleet>> Start(FleetOptions options);
 
   // Starts another worker; returns its index.

@@ -39,7 +39,8 @@ Result<std::string> OwnDirectory() {
 
 Result<std::unique_ptr<ServiceProcess>> ServiceProcess::Start(const std::string& binary,
                                                               const std::vector<std::string>& arguments,
-                                                              const std::string& log_path, int timeout_ms) {
+                                                              const std::string& log_path, int timeout_ms,
+                                                              int stop_fd) {
   if (access(binary.c_str(), X_OK) != 0)
     return Fail(ErrorCode::kNotFound, binary + " is missing or not executable; build it with `make build`");
   const int log = open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
@@ -70,17 +71,23 @@ Result<std::unique_ptr<ServiceProcess>> ServiceProcess::Start(const std::string&
   }
   std::unique_ptr<ServiceProcess> process(
       new ServiceProcess(pid, pipe_ends[0], std::filesystem::path(binary).filename().string()));
-  RETURN_IF_ERROR(process->WaitReady(timeout_ms, log_path));
+  RETURN_IF_ERROR(process->WaitReady(timeout_ms, log_path, stop_fd));
   return process;
 }
 
-Status ServiceProcess::WaitReady(int timeout_ms, const std::string& log_path) {
+Status ServiceProcess::WaitReady(int timeout_ms, const std::string& log_path, int stop_fd) {
   const int64_t deadline = SystemClock().NowNs() + int64_t{timeout_ms} * 1'000'000;
   std::string line;
   for (;;) {
     const int64_t left_ms = (deadline - SystemClock().NowNs()) / 1'000'000;
-    pollfd wait{output_, POLLIN, 0};
-    if (left_ms <= 0 || poll(&wait, 1, static_cast<int>(left_ms)) == 0)
+    pollfd waits[] = {{output_, POLLIN, 0}, {stop_fd, POLLIN, 0}};
+    const int ready = left_ms <= 0 ? 0 : poll(waits, 2, static_cast<int>(left_ms));
+    if (ready < 0 && errno == EINTR) continue;
+    if (waits[1].revents != 0) {
+      Stop(0);  // what is not ready has nothing to finish
+      return Fail(ErrorCode::kCancelled, name_ + " was stopped before it was ready");
+    }
+    if (ready <= 0)
       return Fail(ErrorCode::kUnavailable, name_ + " was not ready within " + std::to_string(timeout_ms) +
                                                " ms; its log: " + LastLines(log_path));
     char buffer[512];

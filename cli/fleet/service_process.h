@@ -15,11 +15,12 @@ namespace kiln::cli {
 class ServiceProcess {
  public:
   // Runs `binary` with `arguments`; its stderr is appended to `log_path`. Waits until it prints its ready line, at most
-  // timeout_ms. Unavailable (with the end of the log) when it exits or says nothing in time; InvalidArgument
-  // when it exits because of its flags or surroundings (status 2).
+  // timeout_ms. Unavailable (with the end of the log) when it exits or says nothing in time; InvalidArgument when it
+  // exits because of its flags or surroundings (status 2); Cancelled, and it is ended at once, when `stop_fd` becomes
+  // readable before it is ready (-1: nothing cancels it).
   static Result<std::unique_ptr<ServiceProcess>> Start(const std::string& binary,
                                                        const std::vector<std::string>& arguments,
-                                                       const std::string& log_path, int timeout_ms);
+                                                       const std::string& log_path, int timeout_ms, int stop_fd = -1);
   ~ServiceProcess();  // Stop()
   ServiceProcess(const ServiceProcess&) = delete;
   ServiceProcess& operator=(const ServiceProcess&) = delete;
@@ -33,7 +34,7 @@ class ServiceProcess {
 
  private:
   ServiceProcess(pid_t pid, int output, std::string name) : pid_(pid), output_(output), name_(std::move(name)) {}
-  Status WaitReady(int timeout_ms, const std::string& log_path);
+  Status WaitReady(int timeout_ms, const std::string& log_path, int stop_fd);
   pid_t pid_;
   int output_;
   std::string name_;

@@ -324,7 +324,8 @@ void AddJobCommand(CLI::App& app, Action& action) {
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   command->add_option("--directory", flags->directory,
-                      "without --worker: sockets, keys, logs and the store; must not hold an older run's store");
+                      "without --worker: sockets, keys, logs and the store; made for this user alone, or one that no "
+                      "other can enter; must not hold an older run's store");
   command->add_option("--json", flags->json, "where the figures go")->capture_default_str();
   command->add_flag("--quiet", flags->quiet, "no progress lines");
   command->callback([flags, &action] { action = [flags] { return Job(*flags).Run(); }; });

@@ -27,6 +27,11 @@ class TokenBucket {
     since_ns_ = now_ns;
     return true;
   }
+  // One back, of something that came to nothing.
+  void Return(int64_t now_ns) {
+    tokens_ = std::min(size_.burst, TokensAt(now_ns) + 1);
+    since_ns_ = now_ns;
+  }
   // Nanoseconds until there is one; 0: there is.
   int64_t WaitNs(int64_t now_ns) const {
     const double missing = 1 - TokensAt(now_ns);

@@ -123,9 +123,10 @@ Result<CompileReply> DecodeCompileReply(const Message& message) {
 
 Message EncodeCompileStats(const CompileStats& s) {
   flatbuffers::FlatBufferBuilder builder(256);
-  builder.Finish(fbs::CreateCompileStatsReply(
-      builder, s.requests, s.joined, s.plans, s.kernels, s.kernels_reused, s.failures, s.child_crashes, s.queued,
-      s.running, s.cancelled, s.kernels_refused, s.kernels_timed, s.forms_taken, s.reproductions, s.reproduced));
+  builder.Finish(fbs::CreateCompileStatsReply(builder, s.requests, s.joined, s.plans, s.kernels, s.kernels_reused,
+                                              s.failures, s.child_crashes, s.queued, s.running, s.cancelled,
+                                              s.kernels_refused, s.kernels_timed, s.forms_taken, s.reproductions,
+                                              s.reproduced, s.throttled));
   return {FinishedBytes(builder), {}};
 }
 
@@ -135,7 +136,7 @@ Result<CompileStats> DecodeCompileStats(const Message& message) {
   return CompileStats{root->requests(),       root->joined(),        root->plans(),           root->kernels(),
                       root->kernels_reused(), root->failures(),      root->child_crashes(),   root->queued(),
                       root->running(),        root->cancelled(),     root->kernels_refused(), root->kernels_timed(),
-                      root->forms_taken(),    root->reproductions(), root->reproduced()};
+                      root->forms_taken(),    root->reproductions(), root->reproduced(),      root->throttled()};
 }
 
 Message EncodeCancelRequest(const Digest& key) {

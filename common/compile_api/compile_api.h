@@ -49,7 +49,7 @@ struct CompileReply {
 struct CompileStats {
   uint64_t requests = 0, joined = 0, plans = 0, kernels = 0, kernels_reused = 0, failures = 0, child_crashes = 0,
            queued = 0, running = 0, cancelled = 0, kernels_refused = 0, kernels_timed = 0, forms_taken = 0,
-           reproductions = 0, reproduced = 0;
+           reproductions = 0, reproduced = 0, throttled = 0;
 };
 
 Message EncodeCompileRequest(const CompileRequest& request);

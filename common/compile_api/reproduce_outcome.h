@@ -13,7 +13,15 @@ enum class ReproduceOutcome : uint8_t {
 #include "common/compile_api/reproduce_outcomes.def"
 #undef KILN_REPRODUCE
 };
-inline constexpr size_t kReproduceOutcomes = 6;  // one more than the last value
+// Values count from 1; index 0 of a table by outcome is unused.
+inline constexpr size_t kReproduceOutcomes = 1
+#define KILN_REPRODUCE(value, name, text, doc) +1
+#include "common/compile_api/reproduce_outcomes.def"
+#undef KILN_REPRODUCE
+    ;
+#define KILN_REPRODUCE(value, name, text, doc) static_assert(value >= 1 && value < kReproduceOutcomes);
+#include "common/compile_api/reproduce_outcomes.def"
+#undef KILN_REPRODUCE
 std::string_view ReproduceOutcomeText(ReproduceOutcome outcome);
 std::optional<ReproduceOutcome> ReproduceOutcomeFromNumber(uint8_t number);
 

@@ -65,18 +65,23 @@ std::optional<KnownValues> ShapeWalk::Known(ValueId value) const {
   return ReadKnownValues(constant.tensor.ref, limits::kShapeContentsMax);
 }
 
-std::optional<SegmentEnd> ShapeWalk::Step(const Node& node) {
-  last_is_static_ = false;
-  last_refuted_.reset();
-  if (IsRematerialised(node.op)) return std::nullopt;
+std::optional<SegmentEnd> NeverInSegment(const Function& function, const Node& node) {
   const OpEffects effects = OpInfo(node.op).effects;
   if (effects == OpEffects::kControl || !node.regions.empty()) return SegmentEnd::kControlFlow;
   if (effects == OpEffects::kRandom) return SegmentEnd::kRandom;
   if (node.op == TensorOp::kCallFunc) return SegmentEnd::kUserKernel;
   for (const std::vector<ValueId>* list : {&node.inputs, &node.outputs})
     for (ValueId value : *list)
-      if (value != kNoValue && !function_.values[static_cast<size_t>(value)].desc.has_rank())
+      if (value != kNoValue && !function.values[static_cast<size_t>(value)].desc.has_rank())
         return SegmentEnd::kUnknownRank;
+  return std::nullopt;
+}
+
+std::optional<SegmentEnd> ShapeWalk::Step(const Node& node) {
+  last_is_static_ = false;
+  last_refuted_.reset();
+  if (IsRematerialised(node.op)) return std::nullopt;
+  if (const auto never = NeverInSegment(function_, node)) return never;
   return Infer(node);
 }
 

@@ -14,6 +14,10 @@ namespace kiln {
 std::optional<KnownValues> ReadKnownValues(const TensorRef& tensor, int64_t max_elements);
 std::optional<std::vector<double>> ReadKnownFloats(const TensorRef& tensor, int64_t max_elements);
 
+// Why the node can be part of no segment, by its op and the ranks of its values alone; nothing: it may be, unless a
+// size is known too late (kDataDependentShape).
+std::optional<SegmentEnd> NeverInSegment(const Function& function, const Node& node);
+
 // Walks nodes in execution order. What is known about contents comes from constants and ShapeVector nodes anywhere, and
 // from the nodes since the last Restart.
 class ShapeWalk {

@@ -33,14 +33,17 @@ auto EncodeList(FlatBufferBuilder& builder, const std::vector<T>& list, Make mak
 Offset<Vector<Offset<fbs::ExplainedNode>>> EncodeNodes(FlatBufferBuilder& builder,
                                                        const std::vector<ExplainedNode>& nodes) {
   return EncodeList(builder, nodes, [&](const ExplainedNode& node) {
-    return fbs::CreateExplainedNode(builder, builder.CreateString(node.name), builder.CreateString(node.op));
+    return fbs::CreateExplainedNode(builder, builder.CreateString(node.name), builder.CreateString(node.op),
+                                    node.reason.empty() ? 0 : builder.CreateString(node.reason),
+                                    node.place.empty() ? 0 : builder.CreateString(node.place));
   });
 }
 
 std::vector<ExplainedNode> DecodeNodes(const Vector<Offset<fbs::ExplainedNode>>* list) {
   std::vector<ExplainedNode> nodes;
   if (list != nullptr)
-    for (const fbs::ExplainedNode* node : *list) nodes.push_back({Text(node->name()), Text(node->op())});
+    for (const fbs::ExplainedNode* node : *list)
+      nodes.push_back({Text(node->name()), Text(node->op()), Text(node->reason()), Text(node->place())});
   return nodes;
 }
 
@@ -111,7 +114,7 @@ Offset<fbs::ExplainedSegment> EncodeSegmentOf(FlatBufferBuilder& builder, const 
       builder.CreateString(segment.reason), builder.CreateString(segment.detail),
       builder.CreateVectorOfStrings(segment.remedies), segment.interpreted_calls, segment.interpreted_ns,
       segment.plan_calls, segment.kernel_ns, segment.reference_ns, segment.guard_misses, segment.input_copies,
-      builder.CreateString(segment.last_shape), misses, plans);
+      builder.CreateString(segment.last_shape), misses, plans, builder.CreateString(segment.trouble));
 }
 
 ExplainedSegment DecodeSegmentOf(const fbs::ExplainedSegment& from) {
@@ -125,6 +128,7 @@ ExplainedSegment DecodeSegmentOf(const fbs::ExplainedSegment& from) {
   segment.symbols = Texts(from.symbols());
   segment.state = Text(from.state());
   segment.reason = Text(from.reason());
+  segment.trouble = Text(from.trouble());
   segment.detail = Text(from.detail());
   segment.remedies = Texts(from.remedies());
   segment.interpreted_calls = from.interpreted_calls();

@@ -22,6 +22,8 @@ struct ExplainRequest {
 
 struct ExplainedNode {
   std::string name, op;  // the source's name; empty for constants that the segment carries along
+  // Of a node of no segment: what keeps it out of one and would change that, and the region it lies in.
+  std::string reason = {}, place = {};
 };
 
 // One step of a plan. `ns` is summed over the plan's timed_calls.
@@ -59,7 +61,8 @@ struct ExplainedSegment {
   std::string id, place, end_reason;
   std::vector<ExplainedNode> nodes;
   std::vector<std::string> inputs, symbols;
-  std::string state, reason, detail;
+  std::string state, reason;
+  std::string trouble, detail;  // why the last plan did not come or left, as `reason` and in words; empty: it did
   std::vector<std::string> remedies;
   uint64_t interpreted_calls = 0, interpreted_ns = 0, plan_calls = 0, kernel_ns = 0, reference_ns = 0, guard_misses = 0,
            input_copies = 0;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "common/base/clock.h"
+#include "common/base/random_bits.h"
 #include "common/base/result.h"
 #include "common/cache_api/client.h"
 #include "common/compile_api/compile_api.h"
@@ -48,6 +49,7 @@ struct CompileWorkshop {
   // Times the forms of a kernel; tests put their own here. Empty: a validation child does.
   std::function<Result<TimeAnswer>(const TimeJob&)> time_kernel = {};
   ChildPool* disassemblers = nullptr;  // children of one job each; null: no listings
+  RandomBits random = SystemRandomBits;
 };
 
 struct CompileOutcome {

@@ -3,7 +3,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <random>
 
 #include "common/artifact/kernel_abi.h"
 #include "common/artifact/record.h"
@@ -75,8 +74,7 @@ Result<Accused> Fetch(const ReproduceRequest& request, const CompileWorkshop& wo
   for (const Dims& dims : request.inputs) job.inputs.emplace_back(dims.begin(), dims.end());
   job.parameters = request.parameters;
   job.seed = request.seed;
-  std::random_device random;
-  job.own_seed = uint64_t{random()} << 32 | random();
+  job.own_seed = workshop.random();
   job.deadline_ms = static_cast<uint32_t>(workshop.validators.job_deadline_ms() * 9 / 10);
   return accused;
 }

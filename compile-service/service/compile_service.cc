@@ -170,6 +170,7 @@ std::optional<CompileService::Refusal> CompileService::Refused(const RequestCont
   // Last, so that what is refused for another reason costs nothing.
   TokenBucket& bucket = (asked.accused ? reproduce_buckets_ : client_buckets_).Of(context.machine, now);
   if (bucket.Take(now)) return std::nullopt;
+  ++stats_.throttled;
   return busy(asked.accused ? "this machine accuses more plans than it may"
                             : "this machine asks for more than it may (--client-rate)",
               static_cast<uint32_t>(std::min<int64_t>(bucket.WaitNs(now) / 1'000'000 + 1, UINT32_MAX)));

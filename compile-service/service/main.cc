@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "common/artifact/target_text.h"
+#include "common/base/writable_directory.h"
 #include "common/compile_api/op_table.h"
 #include "common/process/parse_flags.h"
 #include "common/process/process.h"
@@ -85,6 +86,7 @@ MetricsSnapshot Snapshot(const CompileStats& stats) {
            {"cancelled", stats.cancelled, ""},
            {"kernels_timed", stats.kernels_timed, ""},
            {"forms_taken", stats.forms_taken, ""},
+           {"throttled", stats.throttled, ""},
            {"reproductions", stats.reproductions, ""},
            {"reproduced", stats.reproduced, ""},
            {"child_crashes", stats.child_crashes, ""},
@@ -97,6 +99,7 @@ MetricsSnapshot Snapshot(const CompileStats& stats) {
 Status Serve(const Flags& flags) {
   RETURN_IF_ERROR(InitProcess({"kiln-compile", flags.log_level, flags.die_with_parent}));
   RETURN_IF_ERROR(CheckTargetLimit());
+  if (!flags.replay_directory.empty()) RETURN_IF_ERROR(MakeWritable(flags.replay_directory));
   ASSIGN_OR_RETURN(KeyDirectory keys, KeyDirectory::Open(flags.keys));
   ASSIGN_OR_RETURN(SigningKey signing_key, keys.LoadSigning("compile"));
   ASSIGN_OR_RETURN(TrustedSigners trusted_now, keys.LoadTrustedSigners());

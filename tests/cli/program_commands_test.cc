@@ -154,6 +154,13 @@ TEST_F(KilnCommand, ServicesRefuseWrongFlagsWithStatusTwo) {
       EXPECT_THAT(run.output, HasSubstr(path)) << service;
       EXPECT_EQ(ReadAll(Path("model.onnx")), before) << service;
     }
+  for (const std::string& start : {"kiln-compile --insecure --store ipc:///nowhere --keys " + Path("keys/compile") +
+                                       " --listen ipc://" + Path("c") + " --replay-dir /proc/x",
+                                   "kiln-worker --insecure --listen ipc://" + Path("w") + " --disk-cache /proc/x"}) {
+    const ShellRun run = RunShell("timeout 20 " KILN_BIN_DIR "/" + start + " 2>&1");
+    EXPECT_EQ(run.status, 2) << start << "\n" << run.output;
+    EXPECT_THAT(run.output, HasSubstr("cannot write to directory \"/proc/x\""));
+  }
   EXPECT_EQ(Start("kiln-worker", "--hot-runs -1 --insecure").status, 2);
   EXPECT_EQ(Start("kiln-cache", "--max-bytes -5 --insecure --store memory:").status, 2);
 }
@@ -220,6 +227,53 @@ TEST_F(KilnCommand, UpEndsWhenAWorkerCannotBeStartedAgain) {
                                              HasSubstr("after 5 restarts in a row"), HasSubstr("model.onnx")));
 }
 
+// A service that never gets ready does not hold up the end of the others.
+TEST_F(KilnCommand, UpIsStoppedWhileAServiceIsStarting) {
+  const fs::path binaries = Path("bin");
+  fs::create_directories(binaries);
+  for (const std::string service : {"kiln-cache", "kiln-compile", "kiln-worker"}) {
+    SCOPED_TRACE(service);
+    for (const char* name :
+         {"kiln", "kiln-cache", "kiln-compile", "kiln-compile-child", "kiln-validate-child", "kiln-worker"}) {
+      fs::remove(binaries / name);
+      fs::copy_file(fs::path(KILN_BIN_DIR) / name, binaries / name);
+    }
+    fs::remove(binaries / service);
+    std::ofstream(binaries / service) << "#!/bin/sh\ntrap '' TERM\ntouch " << Path("hangs")
+                                      << "\nwhile :; do sleep 1; done\n";
+    fs::permissions(binaries / service, fs::perms::owner_all);
+    const ShellRun run = RunShell((binaries / "kiln").string() + " up --store memory --directory " + Path("fleet") +
+                                  " >" + Path("out") + " 2>&1 & pid=$!; until [ -e " + Path("hangs") +
+                                  " ]; do kill -0 $pid || exit 99; sleep 0.1; done; kill -TERM $pid; wait $pid");
+    EXPECT_EQ(run.status, 0) << run.output << ReadAll(Path("out"));
+    EXPECT_THAT(ReadAll(Path("out")), HasSubstr(service + " was stopped before it was ready"));
+    fs::remove(Path("hangs"));
+    fs::remove_all(Path("fleet"));
+  }
+}
+
+mode_t ModeOf(const std::string& path) {
+  struct stat found{};
+  EXPECT_EQ(stat(path.c_str(), &found), 0) << path;
+  return found.st_mode & 07777;
+}
+
+// Where others can enter the sockets' directory it is refused, never changed.
+TEST_F(KilnCommand, UpLeavesADirectoryThatExistsAsItIs) {
+  for (const mode_t mode : {01777, 0775, 0755}) {
+    fs::create_directories(Path("open"));
+    ASSERT_EQ(chmod(Path("open").c_str(), mode), 0);
+    for (const char* end : {"", "/"}) {
+      const ShellRun run = Kiln("up --store memory --directory " + Path("open") + end);
+      EXPECT_EQ(run.status, 2) << run.output;
+      EXPECT_THAT(run.output,
+                  AllOf(HasSubstr(Path("open") + " is another user's, or open to others"), HasSubstr("chmod 700")));
+      EXPECT_EQ(ModeOf(Path("open")), mode);
+      EXPECT_TRUE(fs::is_empty(Path("open")));
+    }
+  }
+}
+
 TEST_F(KilnCommand, UpRefusesWrongFlagsWithStatusTwo) {
   struct Case {
     std::string arguments, says;
@@ -243,6 +297,29 @@ TEST_F(KilnCommand, UpRefusesWrongFlagsWithStatusTwo) {
   unsetenv("KILN_MAX_TARGET");
   EXPECT_EQ(run.status, 2) << run.output;
   EXPECT_THAT(run.output, HasSubstr("pdp-11"));
+}
+
+TEST_F(KilnCommand, WhatIsNoModelOrNoReplayFileIsNamedBeforeAnythingStarts) {
+  fs::create_directories(Path("directory"));
+  std::ofstream(Path("list.json")) << "[1, 2";
+  std::ofstream(Path("other.json")) << "{\"format\": \"another\"}";
+  struct Case {
+    std::string command, says;
+  };
+  for (const Case& c : std::initializer_list<Case>{
+           {"run " + Path("absent"), "there is no file " + Path("absent")},
+           {"run --compare " + Path("absent"), "there is no file " + Path("absent")},
+           {"run " + Path("directory"), Path("directory") + " is not a regular file"},
+           {"explain " + Path("absent"), "there is no file " + Path("absent")},
+           {"replay " + Path("absent"), "cannot read replay file " + Path("absent")},
+           {"replay " + Path("directory"), Path("directory")},
+           {"replay " + Path("model.onnx"), Path("model.onnx") + " is no replay file of `kiln run --compare`"},
+           {"replay " + Path("list.json"), Path("list.json") + " is no replay file"},
+           {"replay " + Path("other.json"), "replay file " + Path("other.json") + ": its format is not"}}) {
+    const ShellRun run = Kiln(c.command);
+    EXPECT_EQ(run.status, 2) << c.command;
+    EXPECT_THAT(run.output, AllOf(HasSubstr(c.says), Not(HasSubstr(".sock")))) << c.command;
+  }
 }
 
 TEST_F(KilnCommand, ToolsSayAtOnceThatNobodyListens) {

@@ -1,6 +1,5 @@
 #include "vm-worker/cache_client/disk_tier.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 
 #include "common/artifact/record.h"
 #include "common/base/limits.h"
+#include "common/base/writable_directory.h"
 #include "common/native/fault_handler.h"
 
 namespace kiln {
@@ -33,11 +33,7 @@ std::optional<Bytes> ReadFile(const std::string& path) {
 }  // namespace
 
 Result<std::unique_ptr<DiskTier>> DiskTier::Open(const std::string& directory, int64_t bytes_max) {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error || chmod(directory.c_str(), 0700) != 0)
-    return Fail(ErrorCode::kIoError,
-                "cannot use " + directory + " as kernel cache: " + (error ? error.message() : "no permission"));
+  RETURN_IF_ERROR(MakeWritable(directory));
   return std::unique_ptr<DiskTier>(new DiskTier(directory, bytes_max));
 }
 

@@ -1,6 +1,6 @@
-// DiskTier: fetched records and kernels on the worker's own disk, so that after a restart nothing is fetched again.
-// Which plans there are is still the store's to say. A cache, nothing more: whatever is damaged, missing or unwritable
-// is a miss.
+// DiskTier: fetched records and kernels on the worker's own disk, so that a restart fetches none of them again. Which
+// plans there are, the store says: without its answer a worker interprets. A cache, nothing more: whatever is damaged,
+// missing or cannot be written later on is a miss.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace kiln {
 // directory passes `bytes_max`. Thread-safe; several processes may share a directory.
 class DiskTier {
  public:
-  // Creates the directory (mode 0700).
+  // MakeWritable (common/base/writable_directory.h): what is there is not changed.
   static Result<std::unique_ptr<DiskTier>> Open(const std::string& directory, int64_t bytes_max);
 
   std::optional<Bytes> Record(const Digest& plan_key) const;   // unverified beyond its checksum

@@ -1,10 +1,12 @@
 #include "vm-worker/explain/explain_model.h"
 
 #include <algorithm>
+#include <charconv>
 #include <set>
 
 #include "common/artifact/target_text.h"
 #include "common/bytecode/emit.h"
+#include "common/segment/shape_walk.h"
 #include "vm-worker/explain/explain_plan.h"
 #include "vm-worker/explain/remedies.h"
 
@@ -21,12 +23,12 @@ std::vector<ExplainedMiss> ExplainMisses(const MissLedger& ledger) {
   return rows;
 }
 
-std::string PlaceText(const Program& program, const SegmentSite& site) {
-  const Function& function = program.functions[static_cast<size_t>(site.function)];
-  std::string text = site.function == 0 ? "main" : "function " + function.name;
+std::string PlaceText(const Program& program, int index, RegionId place) {
+  const Function& function = program.functions[static_cast<size_t>(index)];
+  std::string text = index == 0 ? "main" : "function " + function.name;
   for (const Region& region : function.regions)
     for (const Node& node : region.nodes)
-      if (std::ranges::find(node.regions, site.region) != node.regions.end())
+      if (std::ranges::find(node.regions, place) != node.regions.end())
         text += ", inside " + std::string(OpInfo(node.op).name) + " \"" + node.name + "\"";
   return text;
 }
@@ -47,10 +49,21 @@ std::string StateText(const SegmentStatus& status) {
   return called ? "interpreted" : "not called yet";
 }
 
-bool Wanted(const SegmentStatus& status, const SegmentNames& names, const ExplainRequest& request) {
-  if (!request.segment.empty() && request.segment != std::to_string(status.segment) &&
-      !status.id.Hex().starts_with(request.segment))
-    return false;
+// A number that is the index of one of `segments` segments means that one; few other digits are too little for an id.
+bool IsNamed(const SegmentStatus& status, const std::string& name, size_t segments) {
+  constexpr size_t kIdDigitsMin = 4;
+  if (name.empty()) return true;
+  if (std::ranges::all_of(name, [](char c) { return c >= '0' && c <= '9'; })) {
+    size_t index = segments;
+    std::from_chars(name.data(), name.data() + name.size(), index);
+    if (index < segments && name == std::to_string(index)) return index == status.segment;
+    if (name.size() < kIdDigitsMin) return false;
+  }
+  return status.id.Hex().starts_with(name);
+}
+
+bool Wanted(const SegmentStatus& status, const SegmentNames& names, const ExplainRequest& request, size_t segments) {
+  if (!IsNamed(status, request.segment, segments)) return false;
   return request.node.empty() ||
          std::ranges::any_of(names.nodes(), [&](const ExplainedNode& node) { return node.name == request.node; });
 }
@@ -62,7 +75,7 @@ ExplainedSegment ExplainSegment(const Model& model, const SegmentStatus& status,
   ExplainedSegment segment;
   segment.index = static_cast<uint32_t>(status.segment);
   segment.id = status.id.Hex();
-  segment.place = PlaceText(program.program(), site);
+  segment.place = PlaceText(program.program(), site.function, site.region);
   segment.end_reason = SegmentEndText(status.end_reason);
   segment.nodes = names.nodes();
   for (size_t i = 0; i < site.inputs.size(); ++i) segment.inputs.push_back(InputText(program, site, names, i));
@@ -70,6 +83,7 @@ ExplainedSegment ExplainSegment(const Model& model, const SegmentStatus& status,
     segment.symbols.push_back(names.SymbolSourceText(i));
   segment.state = StateText(status);
   segment.reason = MissReasonText(status.reason);
+  if (status.trouble != MissReason::kCold) segment.trouble = MissReasonText(status.trouble);
   segment.detail = status.detail;
   segment.interpreted_calls = status.totals.interpreted_calls;
   segment.interpreted_ns = status.totals.interpreted_ns;
@@ -98,20 +112,47 @@ std::string OpText(const Node& node) {
   return text;
 }
 
-// Nodes that no segment covers; constants apart, which cost nothing by themselves.
-std::vector<ExplainedNode> NodesOutside(const LoadedProgram& program) {
-  std::set<std::tuple<int, RegionId, int>> inside;
-  for (const SegmentSite& site : program.sites())
-    for (int node = site.first_node; node < site.end_node; ++node) inside.insert({site.function, site.region, node});
+// Why a node that no segment holds is in none, and what would change that.
+std::string_view OutsideText(const Function& function, const Node& node) {
+  if (IsRematerialised(node.op)) return "it is constant: what reads it carries it along, at no cost of its own";
+  switch (NeverInSegment(function, node).value_or(SegmentEnd::kDataDependentShape)) {
+    case SegmentEnd::kControlFlow:
+      return "it only chooses what runs: the segments within its regions are what is compiled";
+    case SegmentEnd::kDataDependentShape:
+      return "its output sizes depend on tensor contents, so they are known only once it has run; contents that the "
+             "model states as constants change that";
+    case SegmentEnd::kUnknownRank:
+      return "the rank of one of its values is known only once that exists; a model that states its shape changes that";
+    case SegmentEnd::kRandom:
+      return "it draws random numbers, which no plan repeats; nothing changes that";
+    case SegmentEnd::kUserKernel:
+      return "a plug-in's code runs it, which no plan calls; an operator of Kiln's own changes that";
+    case SegmentEnd::kRegionEnd:
+    case SegmentEnd::kSizeLimit:
+      return "";  // these end segments between nodes
+  }
+  return "";
+}
+
+// Nodes that no segment covers; constants only of the name `asked`, since they cost nothing by themselves.
+std::vector<ExplainedNode> NodesOutside(const LoadedProgram& loaded, const std::string& asked) {
+  std::set<NodePlace> inside;
+  for (const SegmentSite& site : loaded.sites())
+    for (int32_t node = site.first_node; node < site.end_node; ++node)
+      inside.insert({site.function, site.region, node});
   std::vector<ExplainedNode> outside;
-  const std::vector<Function>& functions = program.program().functions;
+  const std::vector<Function>& functions = loaded.program().functions;
   for (size_t f = 0; f < functions.size(); ++f)
     for (size_t r = 0; r < functions[f].regions.size(); ++r) {
       const std::vector<Node>& nodes = functions[f].regions[r].nodes;
-      for (size_t n = 0; n < nodes.size(); ++n)
-        if (!IsRematerialised(nodes[n].op) &&
-            !inside.contains({static_cast<int>(f), static_cast<RegionId>(r), static_cast<int>(n)}))
-          outside.push_back({nodes[n].name, OpText(nodes[n])});
+      const NodePlace region{static_cast<int32_t>(f), static_cast<RegionId>(r), 0};
+      for (size_t n = 0; n < nodes.size(); ++n) {
+        const Node& node = nodes[n];
+        const bool costs = !IsRematerialised(node.op) || (!asked.empty() && node.name == asked);
+        if (!costs || inside.contains({region.function, region.region, static_cast<int32_t>(n)})) continue;
+        outside.push_back({node.name, OpText(node), std::string(OutsideText(functions[f], node)),
+                           PlaceText(loaded.program(), region.function, region.region)});
+      }
     }
   return outside;
 }
@@ -143,7 +184,7 @@ Result<ExplainReply> ExplainModel(const Model& model, const TierController& tier
       for (size_t i = 1; i < kMissReasons; ++i)
         all.Add(static_cast<MissReason>(i), status.misses.calls[i], status.misses.ns[i]);
     const SegmentNames names(model.program(), status.segment);
-    if (!Wanted(status, names, request)) continue;
+    if (!Wanted(status, names, request, model.program().sites().size())) continue;
     reply.segments.push_back(ExplainSegment(model, status, names, tiers.options(), request.plans));
     if (!request.code.empty() && reply.code.empty()) AddCode(status, request.code, reply);
     if (request.plans) model.runtime(status.segment).timing_wanted.store(kTimedCalls);
@@ -152,16 +193,18 @@ Result<ExplainReply> ExplainModel(const Model& model, const TierController& tier
     return Fail(ErrorCode::kNotFound,
                 "no plan of the segments asked about has a kernel \"" + request.code + "\"; --plan lists them");
   reply.misses = ExplainMisses(all);
-  reply.outside = NodesOutside(model.program());
+  reply.outside = NodesOutside(model.program(), request.node);
   if (!reply.segments.empty()) return reply;
   const bool outside = std::ranges::any_of(
       reply.outside, [&](const ExplainedNode& node) { return !request.node.empty() && node.name == request.node; });
-  if (outside || (request.segment.empty() && request.node.empty())) return reply;
-  return Fail(ErrorCode::kNotFound, "model \"" + model.name() + "\" has no segment" +
-                                        (request.segment.empty() ? "" : " \"" + request.segment + "\"") +
+  if (request.segment.empty() && (outside || request.node.empty())) return reply;
+  if (request.segment.empty())
+    return Fail(ErrorCode::kNotFound, "model \"" + model.name() + "\" has no node \"" + request.node +
+                                          "\"; one that was folded into others when the model was loaded is gone");
+  return Fail(ErrorCode::kNotFound, "model \"" + model.name() + "\" has no segment \"" + request.segment + "\"" +
                                         (request.node.empty() ? "" : " with a node \"" + request.node + "\"") +
-                                        "; it has " + std::to_string(model.program().segments().size()) +
-                                        " segments, counted from 0");
+                                        "; it has " + std::to_string(model.program().sites().size()) +
+                                        " segments, counted from 0; an id is named by its first digits");
 }
 
 }  // namespace kiln

@@ -46,6 +46,23 @@ std::string TopShapeText(const SegmentStatus& status, const TierPolicy& policy) 
       fmt::join(status.top_shape->symbol_values, ", "), ForecastText(status.top_forecast), policy.exact_calls);
 }
 
+std::string ThrottledText(const SegmentStatus& status) {
+  return fmt::format(
+      "the segment, its model or the worker has asked for as many plans as it may; the next one is asked for in {} ms "
+      "(--compile-rate)",
+      status.retry_in_ms);
+}
+
+void AddQuarantineText(const SegmentStatus& status, std::vector<std::string>& remedies) {
+  remedies.push_back(
+      "the plan gave a wrong result, faulted, or was withdrawn; `kiln run --compare` names the step; another plan that "
+      "a "
+      "compile service publishes is used at once, one that the fleet quarantined when that is lifted (`kiln cache "
+      "quarantine --lift PLAN`)");
+  if (!status.reproduction.empty())
+    remedies.push_back("the compile service ran the plan that was wrong here: " + status.reproduction);
+}
+
 void AddReasonText(const SegmentStatus& status, const TierOptions& options, std::vector<std::string>& remedies) {
   switch (status.reason) {
     case MissReason::kCold:
@@ -79,12 +96,10 @@ void AddReasonText(const SegmentStatus& status, const TierOptions& options, std:
           fmt::format("start or reach the cache store and the compile service; next try in {} ms", status.retry_in_ms));
       break;
     case MissReason::kQuarantined:
-      remedies.push_back(
-          "the plan gave a wrong result, faulted, or was withdrawn; `kiln run --compare` names the step; another plan "
-          "that "
-          "a compile service publishes is used at once, this one when its quarantine is lifted");
-      if (!status.reproduction.empty())
-        remedies.push_back("the compile service ran the plan that was wrong here: " + status.reproduction);
+      AddQuarantineText(status, remedies);
+      break;
+    case MissReason::kThrottled:
+      remedies.push_back(ThrottledText(status));
       break;
     case MissReason::kNoMemory:
       remedies.push_back("more memory for the worker (--memory-bytes), or fewer models in it");
@@ -109,6 +124,9 @@ std::vector<std::string> Remedies(const SegmentStatus& status, const TierOptions
                                   const ExplainedSegment& explained) {
   std::vector<std::string> remedies;
   AddReasonText(status, options, remedies);
+  if (status.trouble == MissReason::kQuarantined && status.reason != status.trouble)
+    AddQuarantineText(status, remedies);
+  if (status.throttled && status.reason != MissReason::kThrottled) remedies.push_back(ThrottledText(status));
   if (!status.tuned_refusal.empty())
     remedies.push_back("the tiles of this segment were not measured: " + status.tuned_refusal);
   std::set<std::string> ops;

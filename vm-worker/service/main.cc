@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "common/artifact/target_text.h"
+#include "common/base/writable_directory.h"
 #include "common/compile_api/op_table.h"
 #include "common/native/fault_handler.h"
 #include "common/process/parse_flags.h"
@@ -42,6 +43,7 @@ struct Flags {
   uint64_t hot_runs = TierPolicy{}.hot_runs;
   uint64_t hot_ms = TierPolicy{}.hot_ns / 1'000'000;
   size_t plans_max = TierPolicy{}.plans_max;
+  double compile_rate = RequestRates{}.worker.per_s;
   bool tuned = TierPolicy{}.tuned;
   bool range_plans = TierPolicy{}.range;
   int64_t horizon_s = TierPolicy{}.horizon_ns / 1'000'000'000;
@@ -72,6 +74,8 @@ class HintsAsLongAs {
   HintReceiver& receiver_;
 };
 
+constexpr double kCompileBurstS = 128;  // seconds of the rate that may come at once
+
 TierOptions TierOptionsFrom(const Flags& flags) {
   TierOptions options;
   options.policy.hot_runs = flags.hot_runs;
@@ -80,6 +84,8 @@ TierOptions TierOptionsFrom(const Flags& flags) {
   options.policy.tuned = flags.tuned;
   options.policy.range = flags.range_plans;
   options.policy.horizon_ns = flags.horizon_s * 1'000'000'000;
+  options.rates.worker = {flags.compile_rate * kCompileBurstS, flags.compile_rate};
+  options.rates.model = {std::max(1.0, options.rates.worker.burst / 4), flags.compile_rate / 4};
   options.targets = HostTargets();
   options.shadow_runs = flags.shadow_runs;
   options.gdb_symbols = flags.gdb_symbols;
@@ -200,6 +206,7 @@ Result<std::unique_ptr<RpcServer>> Listen(const Flags& flags, const ServerSecuri
 Status Serve(const Flags& flags) {
   RETURN_IF_ERROR(InitProcess({"kiln-worker", flags.log_level, flags.die_with_parent}));
   RETURN_IF_ERROR(CheckTargetLimit());
+  if (!flags.disk_cache.empty()) RETURN_IF_ERROR(MakeWritable(flags.disk_cache));
   for (const std::string& plugin : flags.plugins) RETURN_IF_ERROR(LoadPlugin(plugin));
   TierOptions tier_options = TierOptionsFrom(flags);
   const bool plans = !flags.store.empty() && !tier_options.targets.empty();
@@ -321,6 +328,10 @@ void AddPlanFlags(CLI::App& app, Flags& flags) {
   app.add_option("--horizon-s", flags.horizon_s,
                  "seconds of calls at their present rate that a better plan is made for")
       ->check(CLI::Range(1, 100'000'000))
+      ->capture_default_str();
+  app.add_option("--compile-rate", flags.compile_rate,
+                 "plans asked for per second, for all models; bursts of 128 s of it, a quarter of both for one model")
+      ->check(CLI::Range(0.01, 1e6))
       ->capture_default_str();
   app.add_option("--plans", flags.plans_max, "plans per segment")
       ->check(CLI::Range(size_t{1}, limits::kSlotPlansMax))

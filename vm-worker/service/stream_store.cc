@@ -1,6 +1,5 @@
 #include "vm-worker/service/stream_store.h"
 
-#include <random>
 #include <utility>
 
 namespace kiln {
@@ -12,13 +11,6 @@ int64_t BytesOf(const std::vector<Tensor>& state) {
   int64_t bytes = 0;
   for (const Tensor& tensor : state) bytes += tensor.ref.bytes();
   return bytes;
-}
-
-uint64_t RandomId() {
-  static thread_local std::random_device device;
-  uint64_t id = 0;
-  while (id == 0) id = static_cast<uint64_t>(device()) << 32 | device();
-  return id;
 }
 
 }  // namespace
@@ -83,8 +75,8 @@ Result<uint64_t> StreamStore::Open(const std::shared_ptr<const void>& model, std
                                                    std::to_string(options_.bytes_max) +
                                                    " are free (--stream-bytes); close a stream or retry later");
   }
-  uint64_t id = RandomId();
-  while (streams_.contains(id)) id = RandomId();
+  uint64_t id = options_.random();
+  while (id == 0 || streams_.contains(id)) id = options_.random();
   auto stream = std::make_shared<Lease::Stream>();
   *stream = {model, std::move(links), std::move(state), bytes, 0, now, false};
   streams_.emplace(id, std::move(stream));

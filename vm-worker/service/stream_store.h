@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/random_bits.h"
 #include "common/base/result.h"
 #include "common/tensor/tensor.h"
 
@@ -20,6 +21,7 @@ struct StreamOptions {
   int64_t bytes_max = int64_t{256} << 20;  // of the state of all streams
   int64_t idle_ns = int64_t{300} * 1'000'000'000;
   const Clock* clock = &SystemClock();
+  RandomBits random = SystemRandomBits;  // of ids
 };
 
 // Which output of one run is which input of the next; indices into the model's lists.
@@ -35,7 +37,7 @@ struct StreamStats {
 // Thread-safe.
 class StreamStore {
  public:
-  explicit StreamStore(StreamOptions options) : options_(options) {}
+  explicit StreamStore(StreamOptions options) : options_(std::move(options)) {}
 
   // `model`: what the stream belongs to; it ends with it. `state`: per link, for the first run. ResourceExhausted when
   // as many streams or bytes are kept as may be.

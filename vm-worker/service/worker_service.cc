@@ -6,6 +6,7 @@
 #include "common/base/caught.h"
 #include "common/base/clock.h"
 #include "common/base/limits.h"
+#include "common/base/printable.h"
 #include "common/native/fault_handler.h"
 #include "common/tensor/try_tensor.h"
 #include "vm-worker/explain/explain_model.h"
@@ -143,8 +144,10 @@ bool WorkerService::IsExpired(const Work& work) {
 void WorkerService::AnswerThread(RequestQueue<Work>& queue) {
   while (std::optional<Work> work = queue.Pop()) {
     if (IsExpired(*work)) continue;
+    Subject subject;
     Result<Message> answer = Caught([&]() -> Result<Message> {
-      if (!work->awaits) return (this->*work->answer)(work->message);
+      if (!work->awaits) return (this->*work->answer)(work->message, subject);
+      subject.model = work->awaits->model;
       RETURN_IF_ERROR(registry_.LoadVariant(work->awaits->model, work->awaits->overrides));
       return Message{};
     });
@@ -152,38 +155,43 @@ void WorkerService::AnswerThread(RequestQueue<Work>& queue) {
       Enqueue(queue_, *std::move(work));
       continue;
     }
-    if (!answer.has_value()) LogFailure(*work, answer.error());
+    if (!answer.has_value()) LogFailure(*work, subject, answer.error());
     StopIfFaulted();
     Answered(work->reply, std::move(answer));
   }
 }
 
 // Bad requests may come in any number; a line for each would hold up their thread.
-void WorkerService::LogFailure(const Work& work, const Error& error) {
+void WorkerService::LogFailure(const Work& work, const Subject& subject, const Error& error) {
   const std::optional<uint64_t> held_back = failures_logged_.Take(SystemClock().NowNs());
   if (!held_back) return;
-  spdlog::info("request {:016x} failed: {}{}", work.trace_id, ToString(error),
+  std::string of = subject.model.empty() ? "" : " of model " + Printable(subject.model);
+  if (subject.stream != 0) of += (of.empty() ? " of stream " : ", stream ") + std::to_string(subject.stream);
+  spdlog::info("request {:016x}{} failed: {}{}", work.trace_id, of, ToString(error),
                *held_back == 0 ? "" : fmt::format(" ({} more failed before it)", *held_back));
 }
 
-Result<Message> WorkerService::Load(const Message& message) {
+Result<Message> WorkerService::Load(const Message& message, Subject& subject) {
   LoadRequest request;
   RETURN_IF_ERROR(Decode(message, request));
+  subject.model = request.name;
   ASSIGN_OR_RETURN(LoadReply reply, registry_.Load(request));
   return Encode(reply);
 }
 
-Result<Message> WorkerService::Unload(const Message& message) {
+Result<Message> WorkerService::Unload(const Message& message, Subject& subject) {
   UnloadRequest request;
   RETURN_IF_ERROR(Decode(message, request));
+  subject.model = request.name;
   RETURN_IF_ERROR(registry_.Unload(request.name));
   return Message{};
 }
 
-Result<Message> WorkerService::OpenStream(const Message& message) {
+Result<Message> WorkerService::OpenStream(const Message& message, Subject& subject) {
   TensorRoom room{budget_, static_cast<int64_t>(arena_bytes_), {}};
   OpenStreamRequest request;
   RETURN_IF_ERROR(Decode(message, request, &room));
+  subject.model = request.model;
   ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> served, registry_.Find(request.model));
   if (request.links.empty())
     for (const auto& [model, link] : states_)
@@ -194,9 +202,10 @@ Result<Message> WorkerService::OpenStream(const Message& message) {
   return Encode(OpenStreamReply{id, idle_ms_});
 }
 
-Result<Message> WorkerService::CloseStream(const Message& message) {
+Result<Message> WorkerService::CloseStream(const Message& message, Subject& subject) {
   CloseStreamRequest request;
   RETURN_IF_ERROR(Decode(message, request));
+  subject.stream = request.stream;
   if (!streams_.Close(request.stream))
     return Fail(ErrorCode::kNotFound, "stream " + std::to_string(request.stream) + " is not kept here");
   return Message{};
@@ -213,7 +222,9 @@ void WorkerService::RunThread() {
     const int64_t started_ns = SystemClock().NowNs();
     queue_wait_.Record(started_ns - work->queued_ns);
     const bool is_run = work->answer == nullptr;
-    Result<Message> answer = Caught([&] { return is_run ? Run(thread, *work) : (this->*work->answer)(work->message); });
+    Subject subject;
+    Result<Message> answer =
+        Caught([&] { return is_run ? Run(thread, *work, subject) : (this->*work->answer)(work->message, subject); });
     if (std::optional<Variant> awaited = std::exchange(thread.awaited, std::nullopt)) {
       work->awaits = std::move(awaited);
       Enqueue(loads_, *std::move(work));
@@ -222,7 +233,7 @@ void WorkerService::RunThread() {
     if (is_run) run_.Record(SystemClock().NowNs() - started_ns);
     if (!answer.has_value()) {
       ++errors_;
-      LogFailure(*work, answer.error());
+      LogFailure(*work, subject, answer.error());
     }
     StopIfFaulted();
     Answered(work->reply, std::move(answer));
@@ -232,11 +243,12 @@ void WorkerService::RunThread() {
   if (thread.reader >= 0) epochs_.UnregisterReader(thread.reader);
 }
 
-Result<Message> WorkerService::Run(Thread& thread, const Work& work) {
+Result<Message> WorkerService::Run(Thread& thread, const Work& work, Subject& subject) {
   const int64_t start = SystemClock().NowNs();
   TensorRoom room{budget_, static_cast<int64_t>(arena_bytes_), {}};
   RunRequest request;
   RETURN_IF_ERROR(Decode(work.message, request, &room));
+  subject = {request.model, request.stream};
   ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> served, registry_.Find(request.model));
   RunReply reply;
   reply.timing.queue_us = static_cast<uint64_t>((start - work.queued_ns) / 1000);
@@ -337,9 +349,10 @@ Result<std::span<const TensorRef>> WorkerService::Execute(Thread& thread,
   return outputs;
 }
 
-Result<Message> WorkerService::Explain(const Message& message) {
+Result<Message> WorkerService::Explain(const Message& message, Subject& subject) {
   ExplainRequest request;
   RETURN_IF_ERROR(Decode(message, request));
+  subject.model = request.model;
   ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> served, registry_.Find(request.model));
   ASSIGN_OR_RETURN(const ExplainReply reply, ExplainModel(*served->model, tiers_, request));
   return Encode(reply);

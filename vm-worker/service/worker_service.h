@@ -50,8 +50,13 @@ class WorkerService {
     std::string model;
     std::vector<std::string> overrides;
   };
+  // What a message is about, for the log; empty before it is decoded.
+  struct Subject {
+    std::string model;
+    uint64_t stream = 0;
+  };
   // A message that waits for a thread. `answer` is null for a run, which needs a request thread's context.
-  using Answer = Result<Message> (WorkerService::*)(const Message&);
+  using Answer = Result<Message> (WorkerService::*)(const Message&, Subject&);
   struct Work {
     int64_t deadline_ns = 0;
     int64_t queued_ns = 0;
@@ -70,10 +75,10 @@ class WorkerService {
   void AnswerThread(RequestQueue<Work>& queue);
   // Puts it into the queue, or tells the caller that it is full.
   void Enqueue(RequestQueue<Work>& queue, Work work);
-  void LogFailure(const Work& work, const Error& error);
-  Result<Message> Load(const Message& message);
-  Result<Message> Unload(const Message& message);
-  Result<Message> Run(Thread& thread, const Work& work);
+  void LogFailure(const Work& work, const Subject& subject, const Error& error);
+  Result<Message> Load(const Message& message, Subject& subject);
+  Result<Message> Unload(const Message& message, Subject& subject);
+  Result<Message> Run(Thread& thread, const Work& work, Subject& subject);
   // The outputs lie in the thread's arena, in an input or in a constant, until the thread's next run.
   Result<std::span<const TensorRef>> Execute(Thread& thread, const std::shared_ptr<const ServedModel>& served,
                                              std::span<const TensorRef> inputs, int64_t deadline_ns, RunTiming& timing);
@@ -82,11 +87,11 @@ class WorkerService {
                       int64_t deadline_ns, RunReply& reply);
   Status RunStream(Thread& thread, const std::shared_ptr<const ServedModel>& served, const RunRequest& request,
                    int64_t deadline_ns, RunReply& reply);
-  Result<Message> OpenStream(const Message& message);
-  Result<Message> CloseStream(const Message& message);
-  Result<Message> Explain(const Message& message);
+  Result<Message> OpenStream(const Message& message, Subject& subject);
+  Result<Message> CloseStream(const Message& message, Subject& subject);
+  Result<Message> Explain(const Message& message, Subject& subject);
   std::vector<MetricSample> Counts();
-  Result<Message> StatsOf(const Message& message);
+  Result<Message> StatsOf(const Message& message, Subject& subject);
 
   ModelRegistry& registry_;
   TierController& tiers_;

@@ -7,6 +7,7 @@ namespace {
 void AddTiers(const TierStats& tiers, std::vector<MetricSample>& samples) {
   const auto add = [&samples](std::string stat, uint64_t value) { samples.push_back({std::move(stat), value, ""}); };
   add("compile_requests", tiers.compile_requests);
+  add("throttled", tiers.throttled);
   add("compiled", tiers.compiled);
   add("compile_failures", tiers.compile_failures);
   add("fetched", tiers.fetched);
@@ -94,9 +95,10 @@ MetricsSnapshot WorkerService::Snapshot() {
   return snapshot;
 }
 
-Result<Message> WorkerService::StatsOf(const Message& message) {
+Result<Message> WorkerService::StatsOf(const Message& message, Subject& subject) {
   WorkerStatsRequest request;
   RETURN_IF_ERROR(Decode(message, request));
+  subject.model = request.model;
   std::vector<MetricSample> samples;
   if (request.model.empty()) {
     samples = Counts();

@@ -16,19 +16,25 @@ constexpr int kReproduceTriesMax = 10;  // some six minutes; a second worker may
 
 }  // namespace
 
-void TierController::Accuse(const ShadowVerdict& verdict, const Digest& contents, cache::ReportKind kind) {
+void TierController::Accuse(const ModelState& state, const ShadowVerdict& verdict, const Digest& contents,
+                            cache::ReportKind kind) {
   const PlanKey key = verdict.plan->key();
-  fetch_lane_->Post([services = services_, mark = PlanServices::Mark{key, contents}] { services->Remember(mark); });
+  fetch_lane_->Post("remembering plan " + key.ShortHex(),
+                    [services = services_, mark = PlanServices::Mark{key, contents}] { services->Remember(mark); });
   if (accusations_.size() < limits::kAccusationsMax)
     accusations_.try_emplace(key, Accusation{kind, verdict.detail, contents, false});
   TellAccusations();
   if (!services_->CanCompile() || reproductions_.size() >= limits::kAccusationsMax) return;
   const Segment& segment = verdict.plan->segment();
   Result<std::vector<uint8_t>> bytes = EncodeSegment(segment);
-  if (!bytes.has_value()) return spdlog::warn("plan {}: {}", key.ShortHex(), ToString(bytes.error()));
+  if (!bytes.has_value())
+    return spdlog::warn("model {}: segment {}: plan {} cannot be reproduced: {}", state.model->name(),
+                        segment.id.ShortHex(), key.ShortHex(), ToString(bytes.error()));
   const uint64_t seed = DigestHash{}(contents);
-  reproductions_.try_emplace(
-      key, Reproduction{{std::move(*bytes), key, contents, verdict.inputs, verdict.parameters, seed}, segment.id});
+  reproductions_.try_emplace(key,
+                             Reproduction{{std::move(*bytes), key, contents, verdict.inputs, verdict.parameters, seed},
+                                          state.model->name(),
+                                          segment.id});
   AskToReproduce();
 }
 
@@ -46,7 +52,8 @@ void TierController::TellAccusations() {
                           it->second.under_way = false;
                           if (!heard) return;
                           accusations_.erase(it);
-                          fetch_lane_->Post([services = services_, key] { services->Told(key); });
+                          fetch_lane_->Post("remembering that plan " + key.ShortHex() + " was told of",
+                                            [services = services_, key] { services->Told(key); });
                         });
                       });
   }
@@ -81,8 +88,8 @@ void TierController::OnReproduced(const PlanKey& key, const Result<ReproduceRepl
   } else {
     text = "it could not tell: " + ToString(reply.error());
   }
-  spdlog::warn("segment {}: plan {} was wrong here; the compile service ran it: {}", reproduction.segment.ShortHex(),
-               key.ShortHex(), text);
+  spdlog::warn("model {}: segment {}: plan {} was wrong here; the compile service ran it: {}", reproduction.model,
+               reproduction.segment.ShortHex(), key.ShortHex(), text);
   for (ModelState& state : models_)
     if (const auto group = state.groups.find(reproduction.segment); group != state.groups.end())
       group->second.reproduction = text;

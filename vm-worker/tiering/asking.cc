@@ -25,10 +25,10 @@ void TierController::AskVariants(ModelState& state, Group& group) {
 void TierController::OnVariants(ModelState& state, Group& group, const Result<cache::VariantsReply>& reply) {
   group.variants_pending = false;
   if (std::exchange(group.variants_overtaken, false)) return;
-  if (!reply.has_value()) return BackOff(group, MissReason::kNoService, reply.error());
+  if (!reply.has_value()) return BackOff(state, group, MissReason::kNoService, reply.error());
   group.variants_known = true;
   group.backoff_ms = 0;
-  if (group.trouble == MissReason::kNoService) group.trouble = MissReason::kCold;
+  if (group.trouble == MissReason::kNoService) group.ServicesAnswer();
   for (const cache::Variant& variant : reply->variants) group.doubted.erase(variant.plan_key);
   AskAboutDoubted(state, group);
   for (const cache::Variant& variant : reply->variants)
@@ -36,7 +36,27 @@ void TierController::OnVariants(ModelState& state, Group& group, const Result<ca
       Want(state, group, variant.plan_key, variant.evidence);
 }
 
+bool TierController::TakeTokens(ModelState& state, Group& group) {
+  const int64_t now = Now();
+  TokenBucket* const buckets[] = {&group.requests, &state.requests, &requests_};
+  int64_t wait_ns = 0;
+  for (const TokenBucket* bucket : buckets) wait_ns = std::max(wait_ns, bucket->WaitNs(now));
+  if (wait_ns > 0) {
+    if (group.throttled_until_ns == 0) ++stats_.throttled;
+    group.throttled_until_ns = now + wait_ns;
+    return false;
+  }
+  for (TokenBucket* bucket : buckets) bucket->Take(now);
+  group.throttled_until_ns = 0;
+  return true;
+}
+
+void TierController::ReturnTokens(ModelState& state, Group& group) {
+  for (TokenBucket* bucket : {&group.requests, &state.requests, &requests_}) bucket->Return(Now());
+}
+
 void TierController::Consider(ModelState& state, Group& group) {
+  if (Now() < group.throttled_until_ns) return;
   SegmentPlans plans;
   plans.request_pending = group.request.has_value();
   for (const auto& [values, until_ns] : group.exact_asked)
@@ -66,13 +86,14 @@ void TierController::Consider(ModelState& state, Group& group) {
     with_lower->interpreted_calls += with_lower->plan_calls;
     with_lower->interpreted_ns = std::max(with_lower->interpreted_ns, options_.policy.hot_ns);
   }
-  if (const auto wish = NextPlan(options_.policy, *group.segment, with_lower ? *with_lower : group.profile, plans))
-    SendRequest(state, group, *wish);
+  const auto wish = NextPlan(options_.policy, *group.segment, with_lower ? *with_lower : group.profile, plans);
+  if (!wish) group.throttled_until_ns = 0;
+  if (wish && TakeTokens(state, group)) SendRequest(state, group, *wish);
 }
 
 void TierController::SendRequest(ModelState& state, Group& group, const PlanWish& wish) {
   Result<std::vector<uint8_t>> segment = EncodeSegment(*group.segment);
-  if (!segment.has_value()) return BackOff(group, MissReason::kCompileFailed, segment.error());
+  if (!segment.has_value()) return BackOff(state, group, MissReason::kCompileFailed, segment.error());
   CompileRequest request;
   request.segment = std::move(*segment);
   request.target = InfoOf(options_.targets.front()).name;
@@ -117,8 +138,10 @@ void TierController::OnRange(ModelState& state, Group& group, const Result<Compi
     return;
   }
   ++stats_.compile_failures;
-  spdlog::info("segment {}: no range plan: {}", group.id.ShortHex(), ToString(reply.error()));
+  spdlog::info("model {}: segment {}: no range plan: {}", state.model->name(), group.id.ShortHex(),
+               ToString(reply.error()));
   if (!IsTransient(reply.error().code)) return;
+  ReturnTokens(state, group);
   group.range.asked.pop_back();
   group.range.retry_ns = Now() + kBackoffMaxMs * 1'000'000;
 }
@@ -139,9 +162,11 @@ void TierController::OnTuned(ModelState& state, Group& group, const Result<Compi
   if (!reply.has_value()) {
     ++stats_.compile_failures;
     group.tuned.refusal = ToString(reply.error());
-    spdlog::info("segment {}: no tuned plan: {}", group.id.ShortHex(), group.tuned.refusal);
+    spdlog::info("model {}: segment {}: no tuned plan: {}", state.model->name(), group.id.ShortHex(),
+                 group.tuned.refusal);
     // Of replicas on several targets one refuses what another does: whoever answers the second time is believed.
     const bool elsewhere = reply.error().code == ErrorCode::kTargetMismatch && !group.tuned.elsewhere;
+    if (IsTransient(reply.error().code)) ReturnTokens(state, group);
     if (IsTransient(reply.error().code) || elsewhere) {
       group.tuned.elsewhere |= elsewhere;
       group.tuned.retry_ns = Now() + kBackoffMaxMs * 1'000'000;
@@ -165,17 +190,16 @@ void TierController::OnCompiled(ModelState& state, Group& group, const Result<Co
   const std::vector<int64_t> exact_wish = std::exchange(group.exact_wish, {});
   if (!reply.has_value()) {
     ++stats_.compile_failures;
+    if (IsTransient(reply.error().code)) ReturnTokens(state, group);
     // What was refused for its own reasons is asked for again as seldom as a plan that is given up.
     if (!exact_wish.empty())
       group.exact_asked[exact_wish] =
           IsTransient(reply.error().code) ? 0 : Now() + RejectedPlans::kPauseMaxMs * 1'000'000;
-    return BackOff(group, IsTransient(reply.error().code) ? MissReason::kNoService : MissReason::kCompileFailed,
-                   reply.error());
+    return BackOff(state, group, ReasonOf(reply.error().code), reply.error());
   }
   if (exact_wish.empty()) group.general.insert(reply->plan_key);
   group.backoff_ms = 0;
-  if (group.trouble == MissReason::kCompileFailed || group.trouble == MissReason::kNoService)
-    group.trouble = MissReason::kCold;
+  if (group.trouble == MissReason::kCompileFailed || group.trouble == MissReason::kNoService) group.ServicesAnswer();
   if (!reply->already_there) {
     ++stats_.compiled;
     group.profile.compile_ns = static_cast<int64_t>(reply->compile_us * 1000);
@@ -195,13 +219,14 @@ void TierController::OnCompiled(ModelState& state, Group& group, const Result<Co
   }
 }
 
-void TierController::BackOff(Group& group, MissReason reason, const Error& error) {
+void TierController::BackOff(const ModelState& state, Group& group, MissReason reason, const Error& error) {
   group.backoff_ms =
       !IsTransient(error.code) ? kBackoffMaxMs : std::clamp(group.backoff_ms * 2, kBackoffFirstMs, kBackoffMaxMs);
   group.retry_ns = Now() + group.backoff_ms * 1'000'000;
   group.trouble = reason;
   group.detail = ToString(error);
-  spdlog::warn("segment {}: {}; next try in {} ms", group.id.ShortHex(), group.detail, group.backoff_ms);
+  spdlog::warn("model {}: segment {}: no plan ({}): {}; next try in {} ms", state.model->name(), group.id.ShortHex(),
+               MissReasonText(reason), group.detail, group.backoff_ms);
 }
 
 }  // namespace kiln

@@ -47,15 +47,19 @@ void TierController::OnChange(const cache::ChangeEntry& change) {
       for (ModelState& state : models_) {
         const auto it = state.groups.find(change.segment);
         if (it == state.groups.end()) continue;
-        it->second.AskAgain();
-        it->second.Overtake(change.plan_key);
-        if (change.kind == cache::ChangeKind::kPublish)
-          it->second.rejected.LookAgain(change.plan_key);
-        else
-          it->second.rejected.Lift(change.plan_key);
+        Group& group = it->second;
+        group.AskAgain();
+        group.Overtake(change.plan_key);
+        if (change.kind == cache::ChangeKind::kPublish) {
+          group.rejected.LookAgain(change.plan_key);
+        } else {
+          group.rejected.Lift(change.plan_key);
+          if (group.trouble == MissReason::kQuarantined) group.ServicesAnswer();
+        }
       }
       if (change.kind == cache::ChangeKind::kUnquarantine)
-        fetch_lane_->Post([services = services_, key = change.plan_key] { services->Forgive(key); });
+        fetch_lane_->Post("forgiving plan " + change.plan_key.ShortHex(),
+                          [services = services_, key = change.plan_key] { services->Forgive(key); });
       break;
     case cache::ChangeKind::kQuarantine:
       Withdraw(change.plan_key);
@@ -79,21 +83,22 @@ void TierController::OnChange(const cache::ChangeEntry& change) {
 void TierController::Withdraw(const PlanKey& key) {
   for (ModelState& state : models_)
     for (auto& [id, group] : state.groups) group.Overtake(key);
-  fetch_lane_->Post([services = services_, key] { services->Forget(key); });
+  fetch_lane_->Post("forgetting plan " + key.ShortHex(), [services = services_, key] { services->Forget(key); });
 }
 
 // The plans that the store's list left out and that may have been withdrawn meanwhile.
 void TierController::AskAboutDoubted(ModelState& state, Group& group) {
   for (auto it = group.doubted.begin(); it != group.doubted.end();) {
     const PlanKey key = *it;
+    auto ask = [this, services = services_, mailbox = mailbox_, key, model = std::weak_ptr<Model>(state.model),
+                id = group.id] {
+      const Status standing = services->Standing(key);
+      mailbox->Post([this, model, id, key, standing] {
+        if (const auto place = Find(model, id)) OnStanding(*place->state, *place->group, key, standing);
+      });
+    };
     const bool posted =
-        group.plans.contains(key) && fetch_lane_->Post([this, services = services_, mailbox = mailbox_, key,
-                                                        model = std::weak_ptr<Model>(state.model), id = group.id] {
-          const Status standing = services->Standing(key);
-          mailbox->Post([this, model, id, key, standing] {
-            if (const auto place = Find(model, id)) OnStanding(*place->state, *place->group, key, standing);
-          });
-        });
+        group.plans.contains(key) && fetch_lane_->Post("asking about plan " + key.ShortHex(), std::move(ask));
     if (posted || !group.plans.contains(key)) {
       it = group.doubted.erase(it);
     } else {
@@ -111,7 +116,7 @@ void TierController::OnStanding(ModelState& state, Group& group, const PlanKey& 
   if (!group.plans.contains(key)) return;
   group.doubted.insert(key);
   group.ListAgain();
-  BackOff(group, MissReason::kNoService, standing.error());
+  BackOff(state, group, MissReason::kNoService, standing.error());
 }
 
 void TierController::RecheckSigners() {

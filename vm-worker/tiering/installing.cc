@@ -25,7 +25,9 @@ TierController::Wanted TierController::Want(ModelState& state, Group& group, con
     return Wanted::kPaused;
   }
   FetchJob job{state.model, group.id, key, evidence, group.sites, group.rejected.ContentsOf(key), HasRoom(group, true)};
-  const bool posted = fetch_lane_->Post([this, mailbox = mailbox_, job = std::move(job)] {
+  std::string what =
+      "model " + state.model->name() + ": segment " + group.id.ShortHex() + ": fetching plan " + key.ShortHex();
+  const bool posted = fetch_lane_->Post(std::move(what), [this, mailbox = mailbox_, job = std::move(job)] {
     auto fetched = std::make_shared<Fetched>(FetchAndLink(job));
     mailbox->Post([this, model = job.model, id = job.segment, fetched] {
       if (const auto place = Find(model, id)) OnFetched(*place->state, *place->group, *fetched);
@@ -35,7 +37,7 @@ TierController::Wanted TierController::Want(ModelState& state, Group& group, con
     group.fetching.emplace(key, Fetching{exact_wish});
   } else {
     group.ListAgain();  // so that it is met again
-    BackOff(group, MissReason::kNoService, {ErrorCode::kBusy, "too many plans are being fetched", {}});
+    BackOff(state, group, MissReason::kNoService, {ErrorCode::kBusy, "too many plans are being fetched", {}});
   }
   return Wanted::kFetching;
 }
@@ -90,20 +92,20 @@ void TierController::OnFetched(ModelState& state, Group& group, Fetched& fetched
     const Error& error = fetched.status.error();
     if (IsTransient(error.code)) {
       group.ListAgain();  // so that it is met again
-      return BackOff(group, MissReason::kNoService, error);
+      return BackOff(state, group, MissReason::kNoService, error);
     }
     const bool full = error.code == ErrorCode::kLimitExceeded;
-    const bool again = error.code == ErrorCode::kQuarantined;
-    if (!full && !again) ++stats_.rejected;
-    const MissReason reason = full ? group.trouble : again ? MissReason::kQuarantined : MissReason::kCompileFailed;
-    return Reject(group, fetched.key, fetched.contents, reason, ToString(error), exact_wish,
+    const MissReason reason = full ? group.trouble : ReasonOf(error.code);
+    if (!full && reason == MissReason::kCompileFailed) ++stats_.rejected;
+    return Reject(state, group, fetched.key, fetched.contents, reason, ToString(error), exact_wish,
                   !full && exact_wish.empty());
   }
   ++stats_.fetched;
   stats_.fetched_from_disk += fetched.from_disk ? 1 : 0;
   const bool exact = fetched.linked.front()->exact() && !group.segment->symbols.empty();
   if (!HasRoom(group, exact) && group.FindTwin(fetched.linked.front()->plan()) == nullptr)
-    return Reject(group, fetched.key, fetched.contents, group.trouble, "no room for another plan", exact_wish, !exact);
+    return Reject(state, group, fetched.key, fetched.contents, group.trouble, "no room for another plan", exact_wish,
+                  !exact);
   PlanEntry& entry = group.plans[fetched.key];
   entry.linked = std::move(fetched.linked);
   entry.contents = fetched.contents;
@@ -175,24 +177,25 @@ void TierController::PublishGroup(ModelState& state, Group& group) {
     runtime.slot.Publish(std::move(plans));
     runtime.sample_every.store(sampled ? options_.sample_every : 0);
   }
-  group.ForgetInterpreted();
+  group.OnPublished();
   group.trouble = MissReason::kCold;
   group.detail.clear();
 }
 
 // `exact_wish`: the values of an exact plan beside others. `generic`: nothing stands in for the plan, so the services
 // are not asked for another before its pause is over.
-void TierController::Reject(Group& group, const PlanKey& key, const Digest& contents, MissReason reason,
-                            const std::string& detail, const std::vector<int64_t>& exact_wish, bool generic) {
+void TierController::Reject(const ModelState& state, Group& group, const PlanKey& key, const Digest& contents,
+                            MissReason reason, const std::string& detail, const std::vector<int64_t>& exact_wish,
+                            bool generic) {
   const int64_t now = Now();
-  const int64_t pause_ms = group.rejected.Reject(key, contents, now);
+  const int64_t pause_ms = group.rejected.Reject(key, contents, {reason, detail}, now);
   group.trouble = reason;
   group.detail = detail;
   if (!exact_wish.empty()) group.exact_asked[exact_wish] = now + pause_ms * 1'000'000;
   group.variants_again_ns = now + pause_ms * 1'000'000;
   if (generic && !group.HasGeneric()) group.retry_ns = std::max(group.retry_ns, now + pause_ms * 1'000'000);
-  spdlog::warn("segment {}: plan {} is not used ({}): {}; looked at again in {} ms", group.id.ShortHex(),
-               key.ShortHex(), MissReasonText(reason), detail, pause_ms);
+  spdlog::warn("model {}: segment {}: plan {} is not used ({}): {}; looked at again in {} ms", state.model->name(),
+               group.id.ShortHex(), key.ShortHex(), MissReasonText(reason), detail, pause_ms);
 }
 
 // Takes a plan out; calls that run it finish on it.
@@ -208,7 +211,7 @@ void TierController::Drop(ModelState& state, Group& group, const PlanKey& key, M
   if (entry.published) PublishGroup(state, group);
   for (auto& linked : entry.linked) epochs_.Retire(std::move(linked));
   ++(reason == MissReason::kNoMemory ? stats_.evicted : stats_.quarantined);
-  Reject(group, key, blame == Blame::kContents ? entry.contents : Digest{}, reason, detail, exact_wish, !exact);
+  Reject(state, group, key, blame == Blame::kContents ? entry.contents : Digest{}, reason, detail, exact_wish, !exact);
 }
 
 void TierController::DropEverywhere(const PlanKey& key, MissReason reason, const std::string& detail, Blame blame) {
@@ -232,11 +235,11 @@ void TierController::OnVerdict(const ShadowVerdict& verdict) {
           return OnUndecided(state, group, key, entry, verdict);
         case ShadowOutcome::kMismatch:
           ++stats_.shadow_mismatches;
-          Accuse(verdict, entry.contents, cache::ReportKind::kMismatch);
+          Accuse(state, verdict, entry.contents, cache::ReportKind::kMismatch);
           return DropEverywhere(key, MissReason::kQuarantined, verdict.detail, Blame::kContents);
         case ShadowOutcome::kFault:
           ++stats_.shadow_faults;
-          Accuse(verdict, entry.contents, cache::ReportKind::kFault);
+          Accuse(state, verdict, entry.contents, cache::ReportKind::kFault);
           return DropEverywhere(key, MissReason::kQuarantined, verdict.detail, Blame::kContents);
       }
     }

@@ -29,16 +29,16 @@ JobLane::~JobLane() {
   if (thread_.joinable()) thread_.join();
 }
 
-bool JobLane::Post(std::function<void()> job) {
+bool JobLane::Post(std::string what, std::function<void()> job) {
   std::lock_guard lock(mutex_);
   if (stopping_ || jobs_.size() >= jobs_max_) return false;
-  jobs_.push_back(std::move(job));
+  jobs_.push_back({std::move(what), std::move(job)});
   wake_.notify_one();
   return true;
 }
 
 bool JobLane::Step() {
-  std::function<void()> job;
+  Job job;
   {
     std::lock_guard lock(mutex_);
     if (stopping_ || jobs_.empty()) return false;
@@ -46,10 +46,10 @@ bool JobLane::Step() {
     jobs_.pop_front();
   }
   const Status done = Caught([&]() -> Status {
-    job();
+    job.run();
     return {};
   });
-  if (!done.has_value()) spdlog::error("a background job ended early: {}", ToString(done.error()));
+  if (!done.has_value()) spdlog::error("{} ended early: {}", job.what, ToString(done.error()));
   return true;
 }
 

@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <string>
 #include <thread>
 
 namespace kiln {
@@ -18,8 +19,8 @@ class JobLane {
   JobLane(const JobLane&) = delete;
   JobLane& operator=(const JobLane&) = delete;
 
-  // False when jobs_max wait already: the job is dropped.
-  bool Post(std::function<void()> job);
+  // `what` it does, for the log. False when jobs_max wait already: the job is dropped.
+  bool Post(std::string what, std::function<void()> job);
   // Runs the oldest waiting job on the calling thread; false: none waits.
   bool Step();
 
@@ -27,7 +28,11 @@ class JobLane {
   const size_t jobs_max_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable wake_;
-  std::deque<std::function<void()>> jobs_;
+  struct Job {
+    std::string what;
+    std::function<void()> run;
+  };
+  std::deque<Job> jobs_;
   bool stopping_ = false;
   std::thread thread_;
 };

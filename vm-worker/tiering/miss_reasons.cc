@@ -1,5 +1,7 @@
 #include "vm-worker/tiering/miss_reasons.h"
 
+#include "common/base/transient.h"
+
 namespace kiln {
 
 std::string_view MissReasonText(MissReason reason) {
@@ -11,6 +13,11 @@ std::string_view MissReasonText(MissReason reason) {
 #undef KILN_MISS
   }
   return "unknown";
+}
+
+MissReason ReasonOf(ErrorCode code) {
+  if (IsTransient(code)) return MissReason::kNoService;
+  return code == ErrorCode::kQuarantined ? MissReason::kQuarantined : MissReason::kCompileFailed;
 }
 
 void MissLedger::Add(MissReason reason, uint64_t more_calls, uint64_t more_ns) {

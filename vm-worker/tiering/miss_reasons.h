@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "common/base/result.h"
+
 namespace kiln {
 
 enum class MissReason : uint8_t {
@@ -23,6 +25,8 @@ inline constexpr size_t kMissReasons = 1
 #include "vm-worker/tiering/miss_reasons.def"
 #undef KILN_MISS
 std::string_view MissReasonText(MissReason reason);
+// Of a segment whose plan could not be had: what a failure of the services says about the calls that are interpreted.
+MissReason ReasonOf(ErrorCode code);
 
 // Interpreted calls by MissReason, and the interpreter's time in them.
 struct MissLedger {

@@ -49,7 +49,8 @@ MissReason Group::Reason() const {
   const auto published = [](const auto& plan) { return plan.second.published; };
   if (std::any_of(plans.begin(), plans.end(), published)) return MissReason::kGuardFailed;
   if (!plans.empty()) return MissReason::kShadowing;
-  return request.has_value() || !fetching.empty() ? MissReason::kCompiling : trouble;
+  if (request.has_value() || !fetching.empty()) return MissReason::kCompiling;
+  return throttled_until_ns > 0 ? MissReason::kThrottled : trouble;
 }
 
 void Group::BookMisses(uint64_t calls, uint64_t ns, uint64_t not_run, MissLedger& all) {
@@ -79,15 +80,34 @@ void Group::DoubtAll() {
   for (auto& [key, under_way] : fetching) under_way.overtaken = true;
 }
 
+void Group::ServicesAnswer() {
+  const RejectedPlans::Why* const why = rejected.Last();
+  trouble = why == nullptr ? MissReason::kCold : why->reason;
+  detail = why == nullptr ? "" : why->detail;
+}
+
 void Group::AskAgain() {
   ListAgain();
   retry_ns = 0;
   backoff_ms = 0;
 }
 
-void Group::ForgetInterpreted() {
-  for (auto& [values, times] : shapes) times.interpreted = {};
+void Group::OnPublished() {
+  for (auto& [values, shape] : shapes) {
+    shape.times.interpreted = {};
+    shape.admitted = Admits(values, shape.elements);
+  }
   shapes_changed = true;
+}
+
+bool Group::Admits(const std::vector<int64_t>& symbol_values, int64_t elements) const {
+  return std::ranges::any_of(plans, [&](const auto& plan) {
+    const LinkedPlan& linked = *plan.second.linked.front();
+    if (!plan.second.published || linked.exact() || elements > linked.plan().guard.max_elements) return false;
+    Guard guard = linked.plan().guard;
+    guard.inputs.clear();  // those that do not lie as it demands are copied
+    return !CheckGuard(guard, linked.plan().symbols, symbol_values, {}).has_value();
+  });
 }
 
 void Group::AddShape(const ShapeHistogram::Entry& entry) {
@@ -98,10 +118,16 @@ void Group::AddShape(const ShapeHistogram::Entry& entry) {
   std::vector<int64_t> values(segment->symbols.size(), -1);
   if (!BindSymbols(*segment, inputs, parts->parameters, values).has_value()) return;
   if (entry.times.interpreted.calls > 0) last_interpreted = SeenCall{values, parts->inputs};
-  const auto it = shapes.find(values);
-  no_room |= it == shapes.end() && shapes.size() >= limits::kShapesPerSegmentMax;
-  if (it == shapes.end() && shapes.size() >= limits::kShapesPerSegmentMax) return;
-  (it == shapes.end() ? shapes[std::move(values)] : it->second).Add(entry.times);
+  auto it = shapes.find(values);
+  if (it == shapes.end()) {
+    no_room |= shapes.size() >= limits::kShapesPerSegmentMax;
+    if (shapes.size() >= limits::kShapesPerSegmentMax) return;
+    int64_t elements = 0;
+    for (const TensorRef& input : inputs) elements = std::max(elements, input.elements());
+    const bool admitted = Admits(values, elements);
+    it = shapes.try_emplace(std::move(values), SeenShape{{}, elements, admitted}).first;
+  }
+  it->second.times.Add(entry.times);
   shapes_changed = true;
 }
 
@@ -109,7 +135,7 @@ void Group::HalveShapes(int64_t now_ns) {
   halved_span_ns = (halved_span_ns + now_ns - counted_since_ns) / 2;
   counted_since_ns = now_ns;
   for (auto it = shapes.begin(); it != shapes.end();) {
-    ShapeTimes& times = it->second;
+    ShapeTimes& times = it->second.times;
     times.interpreted.Halve();
     times.exact.Halve();
     if (times.exact.calls == 0) times.general.Halve();
@@ -126,16 +152,16 @@ void Group::UpdateShapes(int64_t now_ns) {
   if (!shapes_changed) return;
   shapes_changed = false;
   profile.shapes.clear();
-  for (const auto& [values, times] : shapes) profile.shapes.push_back({values, times});
+  for (const auto& [values, shape] : shapes) profile.shapes.push_back({values, shape.times, shape.admitted});
   std::stable_sort(profile.shapes.begin(), profile.shapes.end(),
                    [](const auto& a, const auto& b) { return a.times.calls() > b.times.calls(); });
 }
 
-ModelState::ModelState(std::shared_ptr<Model> of, MemoryBudget* of_worker, int64_t now_ns)
-    : model(std::move(of)), budget(of_worker) {
+ModelState::ModelState(std::shared_ptr<Model> of, const TierOptions& options, int64_t now_ns)
+    : model(std::move(of)), budget(options.budget), requests(options.rates.model, now_ns) {
   for (size_t i = 0; i < model->program().segments().size(); ++i) {
     const Segment& segment = model->program().segments()[i];
-    Group& group = groups[segment.id];
+    Group& group = groups.try_emplace(segment.id, options.rates.segment, now_ns).first->second;
     group.id = segment.id;
     group.counted_since_ns = now_ns;
     if (group.segment == nullptr) group.segment = &segment;
@@ -148,7 +174,7 @@ void ModelState::CollectProfile(const TierPolicy& policy, int64_t now_ns, MissLe
       static_cast<int64_t>(model->threads().size() * model->runtimes().size() * sizeof(SegmentCounters));
   for (const auto& [id, group] : groups)
     profile_bytes += static_cast<int64_t>(
-        sizeof(group) + group.shapes.size() * (96 + 16 * group.segment->symbols.size() + sizeof(ShapeTimes)));
+        sizeof(group) + group.shapes.size() * (96 + 16 * group.segment->symbols.size() + sizeof(SeenShape)));
   if (profile_bytes != profile_charge.bytes()) {
     profile_charge = {};
     auto charge = MemoryCharge::Take(budget, MemoryUse::kProfiles, profile_bytes);

@@ -14,6 +14,7 @@
 #include "vm-worker/tiering/model.h"
 #include "vm-worker/tiering/policy.h"
 #include "vm-worker/tiering/rejected_plans.h"
+#include "vm-worker/tiering/tier_options.h"
 
 namespace kiln {
 
@@ -55,6 +56,13 @@ struct RangeRequests {
   int64_t retry_ns = 0;                         // after a compile service that was busy or away
 };
 
+// Calls of one shape.
+struct SeenShape {
+  ShapeTimes times;
+  int64_t elements = 0;  // of its largest input
+  bool admitted = false;
+};
+
 // A plan under way. What was announced of its key, or of its signer, since it was asked for may be missing from what
 // comes: that is not used then, and the list is asked again.
 struct Fetching {
@@ -64,6 +72,7 @@ struct Fetching {
 
 // All sites of a model with one SegmentId.
 struct Group {
+  Group(const BucketSize& rate, int64_t now_ns) : requests(rate, now_ns) {}
   SegmentId id;
   const Segment* segment = nullptr;
   std::vector<size_t> sites;
@@ -72,7 +81,7 @@ struct Group {
   RejectedPlans rejected;
   std::map<PlanKey, Fetching> fetching;
   SegmentProfile profile;
-  std::map<std::vector<int64_t>, ShapeTimes> shapes;
+  std::map<std::vector<int64_t>, SeenShape> shapes;
   int64_t counted_since_ns = 0;  // span of `shapes`: from here, and what halving left of the time before
   int64_t halved_span_ns = 0;
   bool shapes_changed = false;  // since profile.shapes was written
@@ -90,8 +99,10 @@ struct Group {
   // Plans that the store may have withdrawn without this worker's hearing: those that its next list leaves out are
   // asked about.
   std::set<PlanKey> doubted;
-  int64_t retry_ns = 0;           // the services are not asked before
-  int64_t variants_again_ns = 0;  // when a plan of the list that is paused is worth another look; 0: none is
+  int64_t retry_ns = 0;            // the services are not asked before
+  TokenBucket requests;            // to the compile service
+  int64_t throttled_until_ns = 0;  // a plan is wanted, and a bucket was empty; 0: none is held back
+  int64_t variants_again_ns = 0;   // when a plan of the list that is paused is worth another look; 0: none is
   int64_t backoff_ms = 0;
   MissReason trouble = MissReason::kCold;  // why no plan came last time; kCold: nothing went wrong
   std::string detail;
@@ -112,12 +123,15 @@ struct Group {
   // Whether a published tuned plan answers the same calls. The plan stays at hand, should the tuned one be withdrawn.
   bool IsReplaced(const PlanEntry& entry) const;
   size_t CountPlans() const;  // twins are one
+  // What the services could not do is over: what is left is why plans that came are not used.
+  void ServicesAnswer();
   // Takes the pauses away: something in the store changed.
   void AskAgain();
   // Interpreted calls, of which plans admitted `not_run`, under the reason that holds now.
   void BookMisses(uint64_t calls, uint64_t ns, uint64_t not_run, MissLedger& all);
-  // Other plans are published from here on: what was interpreted before says nothing about them.
-  void ForgetInterpreted();
+  // Other plans are published from here on: which shapes they admit is found out, and what was interpreted before says
+  // nothing about them.
+  void OnPublished();
   // Books calls of one shape; which may have no room.
   void AddShape(const ShapeHistogram::Entry& entry);
   // Halves the counts, and drops shapes of which nothing is left. A general plan's measurement stays while the exact
@@ -125,6 +139,8 @@ struct Group {
   void HalveShapes(int64_t now_ns);
   // Writes profile.shapes and profile.span_ns.
   void UpdateShapes(int64_t now_ns);
+  // Whether a published plan for more than this shape holds for it, its inputs' places in memory apart.
+  bool Admits(const std::vector<int64_t>& symbol_values, int64_t elements) const;
   // The list of the store's plans is asked for (again); one that is under way does not count.
   void ListAgain();
   // What is under way of the key is older than what was announced of it.
@@ -139,8 +155,9 @@ struct ModelState {
   std::map<SegmentId, Group> groups;
 
   MemoryBudget* budget;  // may be null
+  TokenBucket requests;  // to the compile service
 
-  ModelState(std::shared_ptr<Model> of, MemoryBudget* of_worker, int64_t now_ns);
+  ModelState(std::shared_ptr<Model> of, const TierOptions& options, int64_t now_ns);
   // Sums the threads' counters and shapes into the groups, and books interpreted calls under the reason that holds now,
   // in the groups' ledgers and in `all`.
   void CollectProfile(const TierPolicy& policy, int64_t now_ns, MissLedger& all);

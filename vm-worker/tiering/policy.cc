@@ -183,10 +183,10 @@ bool IsBounded(const Guard& guard, const Segment& segment) {
 
 ExactForecast ForecastExact(const TierPolicy& policy, const SegmentProfile& profile, const ShapeCount& shape) {
   ExactForecast forecast;
-  const bool admitted = shape.times.general.calls >= shape.times.interpreted.calls;
-  const CallTime& now = admitted ? shape.times.general : shape.times.interpreted;
+  const CallTime& now = shape.admitted ? shape.times.general : shape.times.interpreted;
   forecast.call_ns = now.PerCall();
-  forecast.gain = admitted ? GainOverGeneral(policy, profile, forecast.learnt_from) : policy.gain_over_interpreter;
+  forecast.gain =
+      shape.admitted ? GainOverGeneral(policy, profile, forecast.learnt_from) : policy.gain_over_interpreter;
   const auto span = static_cast<double>(std::max(profile.span_ns, policy.rate_span_min_ns));
   forecast.calls_per_s = static_cast<double>(now.calls) / span * 1e9;
   forecast.saved_ns = forecast.gain * static_cast<double>(now.ns) / span * static_cast<double>(policy.horizon_ns);

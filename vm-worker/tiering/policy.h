@@ -78,10 +78,13 @@ struct ShapeTimes {
   }
 };
 
-// One shape of a segment as the profile holds it: symbol values (-1 for those known only inside) and its calls.
+// One shape of a segment as the profile holds it: symbol values (-1 for those known only inside), its calls, and
+// whether a published plan for more than this shape admits it. Counts do not tell that: calls of before a plan was
+// published or left arrive afterwards.
 struct ShapeCount {
   std::vector<int64_t> symbol_values;
   ShapeTimes times;
+  bool admitted = false;
 };
 
 struct SegmentProfile {

@@ -1,12 +1,13 @@
 #include "vm-worker/tiering/rejected_plans.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/limits.h"
 
 namespace kiln {
 
-int64_t RejectedPlans::Reject(const PlanKey& key, const Digest& contents, int64_t now_ns) {
+int64_t RejectedPlans::Reject(const PlanKey& key, const Digest& contents, Why why, int64_t now_ns) {
   if (plans_.size() >= limits::kRejectedPlansMax && !plans_.contains(key))
     plans_.erase(std::min_element(plans_.begin(), plans_.end(),
                                   [](const auto& a, const auto& b) { return a.second.retry_ns < b.second.retry_ns; }));
@@ -17,6 +18,8 @@ int64_t RejectedPlans::Reject(const PlanKey& key, const Digest& contents, int64_
   entry.pause_ms = unchanged ? std::min(2 * entry.pause_ms, kPauseMaxMs) : kPauseFirstMs;
   if (!unchanged) entry.contents = contents;
   entry.retry_ns = now_ns + entry.pause_ms * 1'000'000;
+  entry.rejected_ns = now_ns;
+  entry.why = std::move(why);
   return entry.pause_ms;
 }
 
@@ -28,6 +31,11 @@ int64_t RejectedPlans::RetryNs(const PlanKey& key, int64_t now_ns) const {
 Digest RejectedPlans::ContentsOf(const PlanKey& key) const {
   const auto it = plans_.find(key);
   return it == plans_.end() ? Digest{} : it->second.contents;
+}
+
+const RejectedPlans::Why* RejectedPlans::Last() const {
+  const auto last = std::ranges::max_element(plans_, {}, [](const auto& plan) { return plan.second.rejected_ns; });
+  return last == plans_.end() ? nullptr : &last->second.why;
 }
 
 bool RejectedPlans::LookAgain(const PlanKey& key) {

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
 
 #include "common/artifact/plan.h"
+#include "vm-worker/tiering/miss_reasons.h"
 
 namespace kiln {
 
@@ -16,8 +18,12 @@ class RejectedPlans {
  public:
   static constexpr int64_t kPauseFirstMs = 5'000, kPauseMaxMs = 600'000;
 
+  struct Why {
+    MissReason reason;
+    std::string detail;
+  };
   // `contents` is zero where they could not be read. Rejected again unchanged, the pause doubles. Returns it in ms.
-  int64_t Reject(const PlanKey& key, const Digest& contents, int64_t now_ns);
+  int64_t Reject(const PlanKey& key, const Digest& contents, Why why, int64_t now_ns);
   // Until when the key is not fetched; 0: it may be.
   int64_t RetryNs(const PlanKey& key, int64_t now_ns) const;
   // What was rejected under the key; zero: nothing that could be read.
@@ -27,6 +33,8 @@ class RejectedPlans {
   void LookAgainAtAll();
   // Forgets the key.
   void Lift(const PlanKey& key) { plans_.erase(key); }
+  // Of the plan that was rejected last; null: there is none.
+  const Why* Last() const;
   size_t size() const { return plans_.size(); }
 
  private:
@@ -34,6 +42,8 @@ class RejectedPlans {
     Digest contents;
     int64_t pause_ms = 0;
     int64_t retry_ns = 0;
+    int64_t rejected_ns = 0;
+    Why why{};
   };
   std::map<PlanKey, Entry> plans_;
 };

@@ -191,13 +191,15 @@ bool ShadowRunner::Step() {
     queue_.pop_front();
     waiting_.store(queue_.size(), std::memory_order_relaxed);
   }
+  const std::string plan = sample.plan->key().ShortHex(), segment = sample.plan->segment().id.ShortHex();
   const Status done = Caught([&]() -> Status {
     ShadowVerdict verdict = CheckShadow(sample, &stop_);
     sample = {};
     report_(std::move(verdict));
     return {};
   });
-  if (!done.has_value()) spdlog::error("a shadow run ended early: {}", ToString(done.error()));
+  if (!done.has_value())
+    spdlog::error("segment {}: a shadow run of plan {} ended early: {}", segment, plan, ToString(done.error()));
   return true;
 }
 

@@ -22,13 +22,17 @@ ShadowRunner::Options ShadowOptionsOf(const TierOptions& options) {
 }  // namespace
 
 TierController::TierController(EpochDomain& epochs, PlanServices* services, RecipeRunner recipes, TierOptions options)
-    : epochs_(epochs), services_(services), packer_(std::move(recipes), options.budget), options_(std::move(options)) {
+    : epochs_(epochs),
+      services_(services),
+      packer_(std::move(recipes), options.budget),
+      options_(std::move(options)),
+      requests_(options_.rates.worker, Now()) {
   fetch_lane_ = std::make_unique<JobLane>(limits::kFetchesQueuedMax, options_.own_threads);
   shadow_ = std::make_unique<ShadowRunner>(ShadowOptionsOf(options_), [this](ShadowVerdict verdict) {
     mailbox_->Post([this, verdict = std::move(verdict)] { OnVerdict(verdict); });
   });
   if (services_ != nullptr)
-    fetch_lane_->Post([this, mailbox = mailbox_] {
+    fetch_lane_->Post("reading which plans faulted before", [this, mailbox = mailbox_] {
       mailbox->Post([this, untold = services_->Untold()] {
         for (const PlanServices::Mark& mark : untold)
           accusations_.try_emplace(mark.plan_key, Accusation{cache::ReportKind::kFault, "ended an earlier process"});
@@ -84,17 +88,19 @@ bool TierController::Step() {
 
 bool TierController::Round(std::deque<Mailbox::Event> events) {
   std::lock_guard lock(state_mutex_);
-  const auto guarded = [](const auto& work) {
+  const auto guarded = [](const std::string& what, const auto& work) {
     const Status done = Caught([&]() -> Status {
       work();
       return {};
     });
-    if (!done.has_value()) spdlog::error("control thread: {}", ToString(done.error()));
+    if (!done.has_value()) spdlog::error("control thread: {}: {}", what, ToString(done.error()));
   };
   // Before reasons change: calls are booked under the one they met.
-  for (ModelState& state : models_) guarded([&] { state.CollectProfile(options_.policy, Now(), stats_.misses); });
-  for (Mailbox::Event& event : events) guarded(event);
-  guarded([this] { Tick(); });
+  for (ModelState& state : models_)
+    guarded("profile of model " + state.model->name(),
+            [&] { state.CollectProfile(options_.policy, Now(), stats_.misses); });
+  for (Mailbox::Event& event : events) guarded("an answer of the fleet", event);
+  guarded("its round", [this] { Tick(); });
   return !events.empty();
 }
 
@@ -127,7 +133,7 @@ void TierController::Tick() {
 }
 
 void TierController::AddModel(std::shared_ptr<Model> model) {
-  ModelState state(std::move(model), options_.budget, Now());
+  ModelState state(std::move(model), options_, Now());
   if (services_ == nullptr)
     for (auto& [id, group] : state.groups) group.trouble = MissReason::kDisabled;
   std::lock_guard lock(state_mutex_);
@@ -214,6 +220,7 @@ std::vector<SegmentStatus> TierController::Segments(const Model& model) const {
         status.id = id;
         status.end_reason = model.program().sites()[status.segment].end_reason;
         status.reason = group.Reason();
+        status.trouble = group.trouble;
         status.detail = group.detail;
         status.totals = model.SumCounters(status.segment);
         status.misses = group.misses;
@@ -225,7 +232,9 @@ std::vector<SegmentStatus> TierController::Segments(const Model& model) const {
         status.tuned_refusal = group.tuned.refusal;
         status.reproduction = group.reproduction;
         status.request_pending = group.request.has_value();
-        status.retry_in_ms = std::max<int64_t>(0, (group.retry_ns - Now()) / 1'000'000);
+        status.throttled = group.throttled_until_ns > 0;
+        status.retry_in_ms =
+            std::max<int64_t>(0, (std::max(group.retry_ns, group.throttled_until_ns) - Now()) / 1'000'000);
         for (const auto& [key, entry] : group.plans) {
           status.plans.push_back({key, entry.published, entry.clean, entry.linked[place]});
           (entry.published ? status.published : status.shadowing).push_back(key);

@@ -44,8 +44,9 @@ struct SegmentStatus {
   size_t segment = 0;
   SegmentId id;
   SegmentEnd end_reason{};
-  MissReason reason{};  // why calls are interpreted when they are
-  std::string detail;   // the last failure, if any
+  MissReason reason{};   // why calls are interpreted when they are
+  MissReason trouble{};  // why the last plan did not come or left; kCold: nothing went wrong…
+  std::string detail;    // …and in words
   std::vector<PlanKey> published, shadowing;
   Model::Totals totals;
   std::vector<PlanStatus> plans;             // published and shadowing
@@ -56,6 +57,7 @@ struct SegmentStatus {
   std::string tuned_refusal;                 // why there is no tuned plan, when one was asked for
   std::string reproduction;                  // what the compile service found of a plan that was wrong here
   bool request_pending = false;
+  bool throttled = false;   // a plan is wanted, and has to wait for a token
   int64_t retry_in_ms = 0;  // before the services are asked again
 };
 
@@ -139,13 +141,16 @@ class TierController {
   void AskVariants(ModelState& state, Group& group);
   void OnVariants(ModelState& state, Group& group, const Result<cache::VariantsReply>& reply);
   void Consider(ModelState& state, Group& group);
+  // A token of the segment, the model and the worker each. False: at least one has none; nothing is taken then.
+  bool TakeTokens(ModelState& state, Group& group);
+  void ReturnTokens(ModelState& state, Group& group);  // of a request that came to nothing
   void SendRequest(ModelState& state, Group& group, const PlanWish& wish);
   void OnCompiled(ModelState& state, Group& group, const Result<CompileReply>& reply);
   void SendRangeRequest(ModelState& state, Group& group, CompileRequest request);
   void OnRange(ModelState& state, Group& group, const Result<CompileReply>& reply);
   void SendTunedRequest(ModelState& state, Group& group, const PlanWish& wish, CompileRequest request);
   void OnTuned(ModelState& state, Group& group, const Result<CompileReply>& reply);
-  void BackOff(Group& group, MissReason reason, const Error& error);
+  void BackOff(const ModelState& state, Group& group, MissReason reason, const Error& error);
 
   enum class Wanted : uint8_t { kFetching, kThere, kPaused };
   Wanted Want(ModelState& state, Group& group, const PlanKey& key, const Evidence& evidence,
@@ -159,8 +164,8 @@ class TierController {
   void EndShadow(ModelState& state, Group& group, PlanEntry& entry);
   void Publish(ModelState& state, Group& group, const PlanKey& key, PlanEntry& entry);
   void PublishGroup(ModelState& state, Group& group);
-  void Reject(Group& group, const PlanKey& key, const Digest& contents, MissReason reason, const std::string& detail,
-              const std::vector<int64_t>& exact_wish, bool generic);
+  void Reject(const ModelState& state, Group& group, const PlanKey& key, const Digest& contents, MissReason reason,
+              const std::string& detail, const std::vector<int64_t>& exact_wish, bool generic);
   // Whether the same contents may come back.
   enum class Blame : uint8_t { kContents, kNone };
   void Drop(ModelState& state, Group& group, const PlanKey& key, MissReason reason, const std::string& detail,
@@ -171,7 +176,7 @@ class TierController {
   void OnUndecided(ModelState& state, Group& group, const PlanKey& key, PlanEntry& entry, const ShadowVerdict& verdict);
   // A plan gave a wrong result or faulted: remembered over restarts, and told the store, again until it has heard; and
   // the compile service is asked to run the case, so that the fleet need not wait for a second worker to meet it.
-  void Accuse(const ShadowVerdict& verdict, const Digest& contents, cache::ReportKind kind);
+  void Accuse(const ModelState& state, const ShadowVerdict& verdict, const Digest& contents, cache::ReportKind kind);
   void TellAccusations();
   void AskToReproduce();
   void OnReproduced(const PlanKey& key, const Result<ReproduceReply>& reply);
@@ -204,11 +209,13 @@ class TierController {
   std::map<PlanKey, Accusation> accusations_;  // that the store has not heard
   struct Reproduction {
     ReproduceRequest request;
+    std::string model;
     SegmentId segment;
     int tries = 0;
     bool under_way = false;
     int64_t retry_ns = 0;
   };
+  TokenBucket requests_;                           // to the compile service
   std::map<PlanKey, Reproduction> reproductions_;  // that the compile service has not answered
   uint64_t log_position_ = 0;
   bool log_position_known_ = false;

@@ -9,6 +9,7 @@
 #include "common/artifact/target.h"
 #include "common/base/clock.h"
 #include "common/base/limits.h"
+#include "common/base/token_bucket.h"
 #include "common/compile_api/reproduce_outcome.h"
 #include "vm-worker/tiering/miss_reasons.h"
 #include "vm-worker/tiering/policy.h"
@@ -18,8 +19,17 @@ namespace kiln {
 
 class PerfMap;
 
+// Compile requests: how many at once, and over time. A request that comes to nothing because the service is away or
+// busy counts for nothing.
+struct RequestRates {
+  BucketSize segment{16, 1.0 / 30};
+  BucketSize model{256, 2};
+  BucketSize worker{1024, 8};  // of all models: what this worker may ask of the fleet
+};
+
 struct TierOptions {
   TierPolicy policy;
+  RequestRates rates;
   NumericMode numeric_mode = NumericMode::kDefault;
   std::vector<Target> targets;  // acceptable, best first; the first is asked for
   int shadow_runs = 3;
@@ -39,9 +49,9 @@ struct TierOptions {
 
 // Counters since the start; a snapshot.
 struct TierStats {
-  uint64_t compile_requests = 0, compiled = 0, compile_failures = 0, fetched = 0, fetched_from_disk = 0, rejected = 0,
-           published = 0, shadow_clean = 0, shadow_mismatches = 0, shadow_undecided = 0, shadow_faults = 0,
-           samples_clean = 0, quarantined = 0, evicted = 0;
+  uint64_t compile_requests = 0, throttled = 0, compiled = 0, compile_failures = 0, fetched = 0, fetched_from_disk = 0,
+           rejected = 0, published = 0, shadow_clean = 0, shadow_mismatches = 0, shadow_undecided = 0,
+           shadow_faults = 0, samples_clean = 0, quarantined = 0, evicted = 0;
   std::array<uint64_t, kReproduceOutcomes> reproductions{};  // of plans that were wrong here, by ReproduceOutcome
   MissLedger misses;
 };

@@ -89,7 +89,7 @@ class ProcessTest : public ::testing::Test {
     ASSIGN_OR_RETURN(const auto ids, client.PublishBlobsSync(kernels, kPublishMs));
     PlanRecord record{.plan_key = FieldHasher("test.plan").U32(number).Finish(),
                       .segment = FieldHasher("test.segment").Finish(),
-                      .target = "t"};
+                      .target = "x86-64-v3"};
     for (const Digest& id : ids) record.kernels.push_back({id, 20'000});
     RETURN_IF_ERROR(client.CallSync(cache::PublishPlanRequest{EncodeAndSign(record, key_), {}}, kPublishMs));
     return {};
@@ -153,12 +153,16 @@ TEST_F(ProcessTest, AdministratorsPinQuarantineAndPurgeFromTheCommandLine) {
   EXPECT_TRUE(summary(3)->quarantined);
   Tool("quarantine --lift " + key(3).Hex(), &status);
   EXPECT_FALSE(summary(3)->quarantined);
-  EXPECT_EQ(Tool("purge --target t --dry-run", &status), "3 plans would be purged\n");
+  EXPECT_EQ(Tool("purge --target x86-64-v3 --dry-run", &status), "3 plans would be purged\n");
   EXPECT_TRUE(summary(1).has_value());
   EXPECT_EQ(Tool("purge " + key(1).Hex(), &status), "1 plans purged\n");
   EXPECT_FALSE(summary(1).has_value());
-  EXPECT_EQ(Tool("--json purge --segment " + FieldHasher("test.segment").Finish().Hex(), &status),
-            "{\"dry_run\":false,\"plans\":2}\n");
+  const std::string segment = FieldHasher("test.segment").Finish().Hex();
+  EXPECT_EQ(Tool("purge --dry-run --segment " + segment, &status), "2 plans would be purged\n");
+  EXPECT_NE(Tool("ls --segment " + segment.substr(0, 12), &status).find(key(2).ShortHex()), std::string::npos);
+  EXPECT_EQ(Tool("--json purge --segment " + segment.substr(0, 12), &status), "{\"dry_run\":false,\"plans\":2}\n");
+  EXPECT_NE(Tool("purge --target nosuch", &status).find("there are x86-64-v2, x86-64-v3, "), std::string::npos);
+  EXPECT_EQ(status, 2);
   for (const char* wrong : {"purge", "purge --segment 12", "pin", "pin zz"}) {
     Tool(wrong, &status);
     EXPECT_NE(status, 0) << wrong;

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "cli/compare/compare_hook.h"
+#include "cli/compare/compare_run.h"
 #include "cli/compare/replay_file.h"
 #include "tests/support/temp_directory.h"
 #include "tests/vm-worker/dispatch/plan_fixture.h"
@@ -124,6 +125,18 @@ TEST_F(ReplayFile, KeepsTheVeryValuesWhenAsked) {
   const auto replay = ReadReplay(path_);
   ASSERT_TRUE(replay.has_value()) << ToString(replay.error());
   EXPECT_EQ((*replay)->call.inputs.at(0).ref.as<float>()[7], -8.0f);
+}
+
+TEST_F(ReplayFile, AFindingIsPrintedLineByLine) {
+  ASSERT_TRUE(WriteReplay(path_, {"m", 0, "what was found", 7, true}, wrong_).has_value());
+  ::testing::internal::CaptureStdout();
+  const auto status = RunReplay(path_);
+  const std::string text = ::testing::internal::GetCapturedStdout();
+  ASSERT_TRUE(status.has_value()) << ToString(status.error());
+  EXPECT_EQ(*status, 1);
+  EXPECT_THAT(text, HasSubstr("    first difference in step 0 of 2: first (reference step)\n"
+                              "      value of Relu: differs at [0, 2]: 3, expected 0 (3 of 8 elements differ)\n"));
+  EXPECT_EQ(text.find('\\'), std::string::npos) << text;
 }
 
 TEST_F(ReplayFile, ADamagedFileIsAnError) {

@@ -23,10 +23,14 @@ TEST(TokenBucket, GivesABurstAndThenItsRate) {
 TEST(TokenBucket, HoldsNoMoreThanItsBurst) {
   TokenBucket bucket({2, 10}, 0);
   EXPECT_TRUE(bucket.IsFull(0));
+  bucket.Return(0);
   int taken = 0;
   while (bucket.Take(1'000 * kSecondNs)) ++taken;
   EXPECT_EQ(taken, 2);
   EXPECT_FALSE(bucket.IsFull(1'000 * kSecondNs));
+  bucket.Return(1'000 * kSecondNs);
+  EXPECT_TRUE(bucket.Take(1'000 * kSecondNs));
+  EXPECT_FALSE(bucket.Take(1'000 * kSecondNs));
 }
 
 TEST(TokenBuckets, AreBoundedAndForgetThoseThatAreFull) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <regex>
 #include <set>
@@ -59,6 +60,29 @@ TEST(Metrics, OfAlertsAndDashboardExist) {
       EXPECT_TRUE(names.contains((*it)[0])) << file << " names " << (*it)[0];
     EXPECT_GT(found, 5) << file;
   }
+}
+
+// An alert without a row would wake somebody who then finds nothing to read; its row names the counter, or its label.
+TEST(Metrics, OfAlertsHaveARowUnderWhatToWatch) {
+  const auto text_of = [](const char* path) {
+    std::stringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+  };
+  std::string rows = text_of(KILN_SOURCE_DIR "/docs/operations.md");
+  rows = rows.substr(rows.find("## What to watch"));
+  rows = rows.substr(0, rows.find("\n## ", 1));
+  const std::string alerts = text_of(KILN_SOURCE_DIR "/deploy/monitoring/alerts.yaml");
+  static const std::regex pattern("expr: .*(kiln_[a-z_]+)(\\{[a-z]+=\"([a-z_]+)\"\\})?");
+  int found = 0;
+  for (std::sregex_iterator it(alerts.begin(), alerts.end(), pattern), end; it != end; ++it, ++found) {
+    const auto info = std::ranges::find(Metrics(), (*it)[1].str(), &MetricInfo::name);
+    ASSERT_NE(info, Metrics().end()) << (*it)[1];
+    const std::string label = (*it)[3];
+    const std::string sign = label.empty() ? std::string(info->stat) : label;
+    EXPECT_TRUE(rows.contains("`" + sign + "`") || rows.contains("`miss_" + sign + "`")) << sign;
+  }
+  EXPECT_GT(found, 8);
 }
 
 TEST(MetricsText, HasLabelsSecondsAndCumulativeBuckets) {

@@ -44,7 +44,9 @@ class WorkshopTest : public ::testing::Test {
   // One that takes its jobs and never answers.
   void UseHungValidator() { UseValidator("/bin/sleep", {"1000"}); }
   CompileWorkshop Workshop() {
-    return {*compilers_, *validators_, *client_, key_, {key_.public_key()}, "test", *clock_};
+    CompileWorkshop workshop{*compilers_, *validators_, *client_, key_, {key_.public_key()}, "test", *clock_};
+    workshop.random = random_;
+    return workshop;
   }
   // From the request to its end.
   Result<CompileOutcome> Run(const std::string& validator) {
@@ -147,6 +149,7 @@ class WorkshopTest : public ::testing::Test {
   const testing::TempDirectory temp_directory_;
   const std::string& directory_ = temp_directory_.path();
   const Clock* clock_ = &SystemClock();
+  RandomBits random_ = SystemRandomBits;
   std::unique_ptr<store::CacheService> service_;
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<cache::CacheClient> client_;

@@ -227,6 +227,7 @@ TEST_F(CompileServiceTest, OneMachineMayAskForSoMuchAndNoMore) {
     ASSERT_FALSE(refused.has_value());
     EXPECT_EQ(refused.error().code, ErrorCode::kBusy);
   }
+  EXPECT_EQ(compile_service_->Stats().throttled, 2u);
   clock.shift_ns += int64_t{101} * 1'000'000'000;
   EXPECT_TRUE(Ask(*first_, Seen(3), 86'000'000).get().has_value());
   EXPECT_FALSE(Ask(*first_, Seen(4), 86'000'000).get().has_value());

@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <future>
 
+#include "compile-service/jobs/job_codec.h"
+#include "compile-service/jobs/replay_files.h"
 #include "tests/compile-service/service/service_fixture.h"
 
 namespace kiln {
@@ -78,6 +80,19 @@ TEST_F(ReproduceTest, AWrongPlanIsHiddenOnOneWorkersWordAndKeptAsEvidence) {
   const ReproduceReply again = Verdict(request);
   EXPECT_EQ(again.verdict.outcome, ReproduceOutcome::kGone) << "it is hidden already";
   EXPECT_TRUE(again.quarantined);
+}
+
+// The accuser knows the seed of one draw only; the others' is the service's own.
+TEST_F(ReproduceTest, TheOtherDrawsAreOfTheServicesOwnSource) {
+  random_ = [draws = uint64_t{40}]() mutable { return ++draws; };
+  ServeReal();
+  EXPECT_EQ(Verdict(Publish("Neg", "Abs")).verdict.outcome, ReproduceOutcome::kMismatch);
+  const std::filesystem::directory_iterator kept(directory_ + "/replay");
+  ASSERT_NE(kept, std::filesystem::directory_iterator());
+  const auto job = TryPlanJobFrom(ReadReplay(kept->path().string()).value());
+  ASSERT_TRUE(job.has_value()) << ToString(job.error());
+  EXPECT_EQ(job->seed, 7u);
+  EXPECT_EQ(job->own_seed, 41u);
 }
 
 TEST_F(ReproduceTest, ARightPlanStaysHoweverOftenItIsAccused) {

@@ -1,6 +1,7 @@
 // What explain says about a model, in the source's names and with the figures.
 #include <gmock/gmock.h>
 
+#include <map>
 #include <thread>
 
 #include "common/artifact/target_text.h"
@@ -103,6 +104,109 @@ TEST(Explain, AnUnknownSegmentOrNodeIsNotFound) {
   Worker worker;
   EXPECT_EQ(ExplainModel(*worker.model, worker.tiers, {"m", "7", "", false}).error().code, ErrorCode::kNotFound);
   EXPECT_EQ(ExplainModel(*worker.model, worker.tiers, {"m", "", "third", false}).error().code, ErrorCode::kNotFound);
+}
+
+// Segments "%a = Relu" and "%b = Neg" around a node that none can hold.
+constexpr const char* kCutModel = R"(program "p" {
+  symbol rows in [0, 4096]
+  symbol found in [0, 16384]
+  func main(%x: f32[rows, 4]) -> (%n, %b) {
+    %a : f32[rows, 4] = Relu(%x)
+    %n : i64[2, found] = NonZero(%a)
+    %b : i64[2, found] = Neg(%n)
+  }
+})";
+
+TEST(Explain, ANodeOfNoSegmentIsNamedWithItsPlaceAndWhatKeepsItOut) {
+  Worker worker;
+  auto program = ParseProgram(kCutModel);
+  ASSERT_TRUE(program.has_value()) << ToString(program.error());
+  std::vector<Node>& nodes = program->functions[0].regions[0].nodes;
+  for (size_t i = 0; i < nodes.size(); ++i) nodes[i].name = "node" + std::to_string(i);
+  const Model model("m", LoadedProgram::Load(std::move(*program)).value(), worker.epochs);
+  const auto reply = ExplainModel(model, worker.tiers, {"m", "", "node1", false});
+  ASSERT_TRUE(reply.has_value()) << ToString(reply.error());
+  EXPECT_THAT(reply->segments, IsEmpty());
+  ASSERT_EQ(reply->outside.size(), 1u);
+  EXPECT_EQ(reply->outside[0].name, "node1");
+  EXPECT_EQ(reply->outside[0].place, "main");
+  EXPECT_THAT(reply->outside[0].reason, HasSubstr("depend on tensor contents"));
+  ExplainReply back;
+  ASSERT_TRUE(Decode(Encode(*reply), back).has_value());
+  EXPECT_EQ(back.outside[0].reason, reply->outside[0].reason);
+  EXPECT_EQ(back.outside[0].place, "main");
+  EXPECT_THAT(ExplainModel(model, worker.tiers, {"m", "", "node9", false}).error().message,
+              HasSubstr("no node \"node9\""));
+  EXPECT_EQ(ExplainModel(model, worker.tiers, {"m", "0", "node1", false}).error().code, ErrorCode::kNotFound);
+}
+
+// Nodes within branches, and the node that has the branches.
+TEST(Explain, EveryNodeOutsideSaysWhereItLies) {
+  Worker worker;
+  auto program = ParseProgram(R"(program "p" {
+  symbol k in [0, 4]
+  symbol a in [0, 4]
+  symbol b in [0, 4]
+  func main(%c: bool[], %x: f32[4]) -> (%y) {
+    %y : i64[1, k] = If(%c) then() -> (%r) {
+      %r : i64[1, a] = NonZero(%x)
+    } else() -> (%e) {
+      %n : f32[4] = Neg(%x)
+      %e : i64[1, b] = NonZero(%n)
+    }
+  }
+})");
+  ASSERT_TRUE(program.has_value()) << ToString(program.error());
+  const Model model("m", LoadedProgram::Load(std::move(*program)).value(), worker.epochs);
+  const auto reply = ExplainModel(model, worker.tiers, {"m", "", "", false});
+  ASSERT_TRUE(reply.has_value()) << ToString(reply.error());
+  std::map<std::string, std::string> places, reasons;
+  for (const ExplainedNode& node : reply->outside) {
+    places[node.op] = node.place;
+    reasons[node.op] = node.reason;
+  }
+  EXPECT_EQ(places, (std::map<std::string, std::string>{{"If", "main"}, {"NonZero", "main, inside If \"\""}}));
+  EXPECT_THAT(reasons["If"], HasSubstr("the segments within its regions"));
+  EXPECT_THAT(reasons["NonZero"], HasSubstr("depend on tensor contents"));
+}
+
+// Many segments, so that some id begins with a digit that is another's index.
+TEST(Explain, DigitsThatAreAnIndexMeanTheIndexAndFewDigitsAreNoId) {
+  constexpr int kSegments = 40;
+  std::string text =
+      "program \"p\" {\n  func main(%c: bool[], %x0: f32[4]) -> (%x" + std::to_string(kSegments) + ") {\n";
+  for (int i = 0; i < kSegments; ++i) {  // each of another length, so that each is another segment
+    std::string from = "%x" + std::to_string(i);
+    for (int j = 0; j <= i; ++j) {
+      const std::string to = "%t" + std::to_string(i) + "_" + std::to_string(j);
+      text += "    " + to + " : f32[4] = Relu(" + from + ")\n";
+      from = to;
+    }
+    text += "    %x" + std::to_string(i + 1) + " : f32[4] = If(%c) then() -> (" + from + ") {\n    } else() -> (" +
+            from + ") {\n    }\n";
+  }
+  auto program = ParseProgram(text + "  }\n}");
+  ASSERT_TRUE(program.has_value()) << ToString(program.error());
+  Worker worker;
+  const auto model = std::make_shared<Model>("n", LoadedProgram::Load(std::move(*program)).value(), worker.epochs);
+  worker.tiers.AddModel(model);
+  const auto all = ExplainModel(*model, worker.tiers, {"n", "", "", false}).value().segments;
+  ASSERT_EQ(all.size(), static_cast<size_t>(kSegments));
+  bool ambiguous = false;
+  for (const ExplainedSegment& segment : all) {
+    const std::string index = std::to_string(segment.index);
+    for (const ExplainedSegment& other : all) ambiguous |= other.index != segment.index && other.id.starts_with(index);
+    const auto by_index = ExplainModel(*model, worker.tiers, {"n", index, "", false});
+    ASSERT_TRUE(by_index.has_value());
+    ASSERT_EQ(by_index->segments.size(), 1u) << index;
+    EXPECT_EQ(by_index->segments[0].index, segment.index);
+    const auto by_id = ExplainModel(*model, worker.tiers, {"n", segment.id.substr(0, 12), "", false});
+    ASSERT_TRUE(by_id.has_value());
+    EXPECT_EQ(by_id->segments.at(0).index, segment.index);
+  }
+  EXPECT_TRUE(ambiguous) << "no id begins with an index: this test shows nothing";
+  for (int number = kSegments; number < 1000; ++number)
+    EXPECT_FALSE(ExplainModel(*model, worker.tiers, {"n", std::to_string(number), "", false}).has_value()) << number;
 }
 
 TEST(GuardMismatch, NamesDimValueAndWhatThePlanHoldsFor) {

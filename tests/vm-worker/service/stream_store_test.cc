@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
+
 namespace kiln {
 namespace {
 
@@ -39,6 +41,18 @@ TEST_F(StreamStoreTest, CommittedStateIsTheNextRuns) {
     EXPECT_EQ(store.Commit(*std::move(lease), State(4, static_cast<float>(run + 1))).value(),
               static_cast<uint64_t>(run));
   }
+}
+
+TEST_F(StreamStoreTest, IdsAreNeverZeroNorThoseOfOpenStreams) {
+  StreamOptions options = Options(4, 1024);
+  options.random = [draws = std::deque<uint64_t>{7, 7, 0, 9}]() mutable {
+    const uint64_t next = draws.front();
+    draws.pop_front();
+    return next;
+  };
+  StreamStore store(options);
+  EXPECT_EQ(store.Open(model_, {{0, 0}}, State(4, 1)).value(), 7u);
+  EXPECT_EQ(store.Open(model_, {{0, 0}}, State(4, 1)).value(), 9u);
 }
 
 TEST_F(StreamStoreTest, AFailedRunLeavesTheStreamAsItWas) {

@@ -6,6 +6,8 @@
 #include <future>
 
 #include "common/messaging/rpc_client.h"
+#include "common/worker_api/explain.h"
+#include "tests/support/captured_log.h"
 #include "tests/support/temp_directory.h"
 #include "tests/vm-worker/onnx/model_builder.h"
 #include "tests/vm-worker/tiering/fake_fleet.h"
@@ -215,6 +217,25 @@ TEST_F(WorkerServiceTest, ALostStreamIsAnErrorOfItsOwnAndAFlagToCallersThatDoNot
   ASSERT_TRUE(Decode(raw->message, reply).has_value());
   EXPECT_TRUE(reply.state_lost);
   EXPECT_EQ(CallRun(*client_, old, kWaitMs).error().code, ErrorCode::kStateLost) << "as of a worker before the error";
+}
+
+// By the trace id that the caller chose, and by what it asked about.
+TEST_F(WorkerServiceTest, AFailedRequestIsLoggedWithItsModelAndStream) {
+  ASSERT_TRUE(Load("cell", kCell).has_value());
+  const testing::CapturedLog log;
+  EXPECT_FALSE(CallRun(*client_, {"cell", {Row("x", {5}), Row("s", {4})}}, kWaitMs).has_value());
+  EXPECT_FALSE(CallRun(*client_, {"cell", {Row("x", {4})}, 12345}, kWaitMs).has_value());
+  EXPECT_FALSE(CallRun(*client_, {"absent\nmodel", {}}, kWaitMs).has_value());
+  EXPECT_FALSE(CallUnload(*client_, {"nothing"}, kWaitMs).has_value());
+  EXPECT_FALSE(CallExplain(*client_, {"unknown", "", "", false}, kWaitMs).has_value());
+  const auto told = [&](const std::string& of) {
+    return std::ranges::any_of(log.Lines(), [&](const std::string& line) {
+      return line.contains("request ") && line.contains(" of " + of + " failed: ");
+    });
+  };
+  for (const char* of :
+       {"model cell", "model cell, stream 12345", "model absent\\nmodel", "model nothing", "model unknown"})
+    EXPECT_TRUE(told(of)) << of;
 }
 
 TEST_F(WorkerServiceTest, AModelThatNoSizesSatisfyIsRefusedAtItsLoad) {

@@ -44,6 +44,32 @@ TEST(Asking, AnExactPlanIsAskedForAgainAfterEveryErrorThatPasses) {
   }
 }
 
+// Threads hand in what they interpreted before a plan was published when it already answers: no exact plan is worth its
+// compilation beside it because of them.
+TEST(Asking, CallsOfBeforeThePlanWasPublishedAreNoReasonForAnExactOne) {
+  SteppedWorker worker;
+  worker.Run(3);
+  const auto counted = worker.thread.shapes.Take();
+  ASSERT_EQ(counted.at(0).size(), 1u);
+  const Signature signature = counted.at(0)[0].signature;
+  worker.Live(2'000);
+  ASSERT_EQ(worker.Status().published.size(), 1u);
+  for (int i = 0; i < 500; ++i) worker.thread.shapes.AddInterpreted(0, signature, 1'000'000);
+  worker.Live(5'000);
+  EXPECT_EQ(ExactAsked(worker), 0u);
+  EXPECT_LT(worker.Status().top_forecast.saved_ns, 1e9);
+  // Where no plan answers, the same calls are.
+  const PlanKey key = worker.fleet.plans.begin()->first;
+  worker.fleet.quarantined.insert(key);
+  worker.fleet.Announce(cache::ChangeKind::kQuarantine, key, ReluSegment().id);
+  worker.fleet.Publish(ReluPlan(64, 128), 3);
+  worker.Live(5'000);
+  ASSERT_EQ(worker.Status().published.size(), 1u);
+  for (int i = 0; i < 500; ++i) worker.thread.shapes.AddInterpreted(0, signature, 1'000'000);
+  worker.Live(100);
+  EXPECT_GT(worker.Status().top_forecast.saved_ns, 1e9);
+}
+
 // An op may hold the plan for all shapes to fewer than the segment declares.
 TEST(Asking, AnExactPlanIsAskedForBesideAGeneralOneThatAnOpHoldsToFewerShapes) {
   SteppedWorker worker;
@@ -317,6 +343,55 @@ TEST(Asking, AWorkerOfAHigherRungAsksForAPlanOfItsOwnAndPrefersIt) {
   alone.fleet.Publish(lower, 3);
   alone.Live(2'000);
   EXPECT_GT(alone.ByPlan(), 0u) << "without a compile service a lower rung is what there is";
+}
+
+TEST(Throttling, ASegmentThatAskedForAllItMayWaitsAndSaysSo) {
+  TierOptions options;
+  options.rates.segment = {2, 1.0 / 3600};
+  SteppedWorker worker(options);
+  worker.fleet.compile_fails = ErrorCode::kCompileFailed;
+  worker.Live(600'000, 1'000);
+  EXPECT_EQ(worker.fleet.compiles_asked, 2);
+  EXPECT_EQ(worker.Status().reason, MissReason::kThrottled);
+  EXPECT_GT(worker.Status().retry_in_ms, 2'000'000);
+  EXPECT_EQ(worker.tiers.Stats().throttled, 1u);
+  EXPECT_GT(worker.tiers.Stats().misses.calls[static_cast<size_t>(MissReason::kThrottled)], 400u);
+  worker.fleet.compile_fails.reset();
+  worker.Live(3'600'000, 10'000);
+  EXPECT_EQ(worker.fleet.compiles_asked, 3);
+  EXPECT_GT(worker.ByPlan(), 0u);
+  EXPECT_EQ(worker.wrong_answers, 0u);
+}
+
+TEST(Throttling, ModelAndWorkerHaveBucketsToo) {
+  for (BucketSize RequestRates::* const bucket : {&RequestRates::model, &RequestRates::worker}) {
+    TierOptions options;
+    options.rates.*bucket = {1, 1e-9};
+    SteppedWorker worker(options);
+    worker.call_clock.reading_ns = 2'000'000;
+    worker.Live(30'000, 46, 3);
+    EXPECT_EQ(worker.fleet.compile_tiers, (std::vector{PlanTier::kGeneric})) << "an exact plan waits";
+    EXPECT_EQ(worker.tiers.Stats().throttled, 1u);
+    EXPECT_GT(worker.ByPlan(), 0u);
+  }
+  SteppedWorker worker;
+  worker.call_clock.reading_ns = 2'000'000;
+  worker.Live(30'000, 46, 3);
+  EXPECT_EQ(worker.fleet.compile_tiers, (std::vector{PlanTier::kGeneric, PlanTier::kExact})) << "with what is usual";
+  EXPECT_EQ(worker.tiers.Stats().throttled, 0u);
+}
+
+TEST(Throttling, WhatTheServiceCannotDoNowCostsNothing) {
+  TierOptions options;
+  options.rates.segment = {1, 1e-9};
+  SteppedWorker worker(options);
+  worker.fleet.compile_fails = ErrorCode::kBusy;
+  worker.Live(300'000, 1'000);
+  EXPECT_GE(worker.fleet.compiles_asked, 5);
+  EXPECT_EQ(worker.Status().reason, MissReason::kNoService);
+  worker.fleet.compile_fails.reset();
+  worker.Live(70'000, 1'000);
+  EXPECT_GT(worker.ByPlan(), 0u);
 }
 
 }  // namespace

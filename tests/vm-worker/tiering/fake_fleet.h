@@ -102,6 +102,8 @@ class FakeFleet final : public PlanServices {
       plan.tuned = request.tier == PlanTier::kTuned;
       CompileReply reply;
       reply.plan_key = ComputePlanKey(plan);
+      if (quarantined.contains(reply.plan_key))
+        return Fail(ErrorCode::kQuarantined, "plan " + reply.plan_key.ShortHex() + " is quarantined");
       reply.already_there = plans.contains(reply.plan_key);
       if (!reply.already_there) Publish(std::move(plan));
       return reply;

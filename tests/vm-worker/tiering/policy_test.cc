@@ -13,7 +13,7 @@ SegmentProfile Profile(uint64_t calls, uint64_t ms, std::vector<ShapeCount> shap
 
 // `n` rows, answered `calls` times by a general plan in `us` each.
 ShapeCount ByGeneral(int64_t n, uint64_t calls, uint64_t us) {
-  return {{n}, {{}, {calls, calls * us * 1000}, {}}};
+  return {{n}, {{}, {calls, calls * us * 1000}, {}}, true};
 }
 
 SegmentPlans OneGeneric() {
@@ -114,6 +114,16 @@ TEST(NextPlan, AShapeThatNoPlanAdmitsIsWorthMore) {
   const auto wish = NextPlan({}, ReluSegment(), Profile(100, 1000, {ByGeneral(8, 80, 1000), refused}), OneGeneric());
   ASSERT_TRUE(wish);
   EXPECT_EQ(wish->hints, (std::vector<int64_t>{16}));
+}
+
+// Counts of before a plan was published, or left, arrive afterwards.
+TEST(NextPlan, TheSavingIsOverWhatAnswersNow) {
+  const CallTime many = {1000, 1000 * 1'000'000ull}, few = {10, 10 * 1'000'000};
+  const ShapeCount just_published{{16}, {many, few, {}}, true}, just_withdrawn{{16}, {few, many, {}}, false};
+  EXPECT_FALSE(NextPlan({}, ReluSegment(), Profile(100, 1000, {just_published}), OneGeneric()));
+  const auto forecast = [](const ShapeCount& shape) { return ForecastExact({}, Profile(100, 1000, {shape}), shape); };
+  EXPECT_NEAR(forecast(just_published).saved_ns, 10e6 * 0.058 / 10 * 600, 1);
+  EXPECT_NEAR(forecast(just_withdrawn).saved_ns, 10e6 * 0.85 / 10 * 600, 1);
 }
 
 TEST(NextPlan, TheShapeThatSavesMostComesFirst) {

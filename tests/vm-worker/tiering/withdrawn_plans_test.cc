@@ -135,6 +135,74 @@ TEST(WithdrawnPlans, AQuarantineBeforeTheFirstReadOfTheLogIsFound) {
   EXPECT_EQ(worker.ByPlan(), before);
 }
 
+// However the worker learns of it, and whatever goes wrong beside it meanwhile.
+TEST(WithdrawnPlans, AQuarantineIsTheReasonOfTheCallsThatItLeavesToTheInterpreter) {
+  struct Case {
+    const char* name;
+    void (*bring_about)(SteppedWorker&);
+  };
+  static constexpr auto kQuarantine = [](SteppedWorker& worker, const PlanKey& key) {
+    worker.fleet.quarantined.insert(key);
+    worker.fleet.Announce(cache::ChangeKind::kQuarantine, key, ReluSegment().id);
+  };
+  const Case cases[] = {
+      {"before the worker asked for the plan",
+       [](SteppedWorker& worker) { worker.fleet.quarantined.insert(worker.fleet.Publish(ReluPlan(0, 4096), 3)); }},
+      {"while it answers",
+       [](SteppedWorker& worker) {
+         worker.Live(2'000);
+         ASSERT_GT(worker.ByPlan(), 0u);
+         kQuarantine(worker, worker.fleet.plans.begin()->first);
+       }},
+      {"found in a shadow run here",
+       [](SteppedWorker& worker) { worker.fleet.Publish(ReluPlan(0, 4096, TensorOp::kAbs)); }},
+      {"and then the services are away for a while",
+       [](SteppedWorker& worker) {
+         worker.Live(2'000);
+         kQuarantine(worker, worker.fleet.plans.begin()->first);
+         worker.Live(4'000);
+         worker.fleet.down = true;
+         worker.Live(100'000, 1'000);
+         EXPECT_EQ(worker.Status().reason, MissReason::kNoService);
+         worker.fleet.down = false;
+       }},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    SteppedWorker worker;
+    c.bring_about(worker);
+    worker.Live(150'000, 1'000);
+    EXPECT_TRUE(worker.Status().published.empty());
+    EXPECT_EQ(worker.Status().reason, MissReason::kQuarantined) << worker.Status().detail;
+    EXPECT_EQ(worker.Status().trouble, MissReason::kQuarantined);
+    EXPECT_FALSE(worker.Status().detail.empty());
+    const MissLedger before = worker.tiers.Stats().misses;
+    worker.Live(20'000, 1'000);
+    const MissLedger after = worker.tiers.Stats().misses;
+    const auto booked = [&](MissReason reason) {
+      return after.calls[static_cast<size_t>(reason)] - before.calls[static_cast<size_t>(reason)];
+    };
+    EXPECT_GE(booked(MissReason::kQuarantined), 18u) << "but for a call while it is asked for again";
+    EXPECT_EQ(booked(MissReason::kCompileFailed), 0u);
+    EXPECT_EQ(worker.wrong_answers, 0u);
+  }
+}
+
+TEST(WithdrawnPlans, ALiftedQuarantineIsNoReasonAnyMore) {
+  SteppedWorker worker;
+  const PlanKey key = worker.fleet.Publish(ReluPlan(0, 4096), 3);
+  worker.fleet.quarantined.insert(key);
+  worker.Live(100'000, 1'000);
+  ASSERT_EQ(worker.Status().reason, MissReason::kQuarantined);
+  worker.fleet.can_compile = false;
+  worker.fleet.plans.clear();  // evicted meanwhile: nothing comes in its place
+  worker.fleet.quarantined.clear();
+  worker.fleet.Announce(cache::ChangeKind::kUnquarantine, key, ReluSegment().id);
+  worker.Live(5'000);
+  EXPECT_EQ(worker.Status().reason, MissReason::kCold);
+  EXPECT_TRUE(worker.Status().detail.empty()) << worker.Status().detail;
+}
+
 TEST(WithdrawnPlans, APlanThatTheStoreEvictedOrLostStaysInUse) {
   SteppedWorker worker;
   worker.Live(2'000);
