@@ -16,6 +16,7 @@ constexpr Pass kPasses[] = {
     {"turn transposed", TurnTransposed, true},
     {"decompose rows", DecomposeRows, true},
     {"decompose", Decompose, true},
+    {"same pads", SamePads, true},
     {"pools", Pools, true},
     {"separate resizes", SeparateResizes, true},
     {"repeated pads", RepeatedPads, true},
