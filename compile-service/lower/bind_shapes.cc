@@ -192,11 +192,17 @@ class Binder {
     }
   }
 
-  // What Pad repeats from its input must be there.
+  // What Pad repeats from its input must be there. Where it repeats the input more than once, one element is enough;
+  // the hints tell which of the two a plan is for.
   void RequirePadSources(const ir::GraphNode& node) {
-    for (const passes::PadAxis& axis : passes::PadAxes(graph_, node))
-      if (!axis.dim.is_const() && graph_.symbols.Bounds(axis.dim).min < axis.least)
-        Assume({ConstraintKind::kLessEqual, Dim::Const(axis.least), axis.dim});
+    passes::PadSource source{};
+    for (const passes::PadAxis& axis : passes::PadAxes(graph_, node, &source)) {
+      const Result<int64_t> size = graph_.symbols.Evaluate(axis.dim, hints_);
+      const bool repeats = source == passes::PadSource::kWrap && size && *size < axis.least;
+      const int64_t least = repeats ? 1 : axis.least;
+      if (!axis.dim.is_const() && graph_.symbols.Bounds(axis.dim).min < least)
+        Assume({ConstraintKind::kLessEqual, Dim::Const(least), axis.dim});
+    }
   }
 
   // What Resize shows must be there, where its size does not follow from what is.

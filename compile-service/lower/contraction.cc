@@ -378,6 +378,8 @@ Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const G
   int64_t rows = b.RawHint(group.dims[0]);
   for (size_t i = 2; i < group.dims.size(); ++i) rows *= b.RawHint(group.dims[i]);
   const ir::Tile tile = ChooseTile(b.target(), rows, out, taps * channels, true);
+  const bool winograd = !bytes && b.mode() != NumericMode::kStrict &&
+                        GainsFromWinograd(shape, channels, out, rows, b.RawHint(group.dims.back()), tile);
   const int64_t width = int64_t{tile.nv} * b.f32_lanes();
   const GraphValueId matrices =
       ConvMatrices(b, weights_id, groups, out, weights[1].value(), taps * channels / weights[1].value());
@@ -409,7 +411,7 @@ Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const G
   if (groups > 1) spec.a.strides.push_back(arguments.Argument(Dim::Const(channels)));
   if (image_batch) spec.a.strides.push_back(arguments.Argument(image.place.strides[0]));
   spec.conv = GeometryOf(shape, image.place, image.dims, group.dims, &arguments);
-  if (shape.padded) {
+  if (shape.padded || winograd) {
     ASSIGN_OR_RETURN(const Place zeros, bytes ? ZeroPoints(b, *bytes, channels) : b.Zeros(channels));
     spec.zeros = body.Pointer({zeros, dtype, {Dim::Const(channels)}, {}});
   }
@@ -422,6 +424,7 @@ Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const G
   if (groups > 1) spec.b.strides.push_back(arguments.Argument(Dim::Const(matrix)));
   if (image_batch) spec.b.strides.push_back(SpecInt::Const(0));
   spec.tile = tile;
+  spec.winograd = winograd;
   std::vector<LoopDim> epilogue_rows = batch;
   epilogue_rows.push_back(rows_dims.back());
   FillEpilogue(body, epilogue_rows, columns, 0, arguments, spec);

@@ -111,6 +111,26 @@ std::optional<WindowShape> WindowOf(const ir::Graph& graph, const ir::GraphNode&
   return shape;
 }
 
+bool GainsFromWinograd(const WindowShape& shape, int64_t channels, int64_t out, int64_t pixels, int64_t width,
+                       ir::Tile tile) {
+  if (shape.kernel_w != ir::kWinogradKernel || shape.kernel_h > ir::kWinogradHeightMax || shape.stride_h != 1 ||
+      shape.stride_w != 1 || shape.dilation_h != 1 || shape.dilation_w != 1 || tile.mr < ir::kWinogradRowsMin ||
+      channels % ir::kWinogradChannels != 0)
+    return false;
+  const int64_t rows = shape.kernel_h * channels;
+  if (ir::kWinogradPositions * rows * tile.nv * ir::kF32LanesMax > ir::kWinogradWeightsMax) return false;
+  // In multiply-adds per pixel: the changes of form take about 10 for a channel that is read and 15 for one that is
+  // stored; and 24 for each weight, once for all pixels.
+  const int64_t products = rows * ir::kWinogradKernel * out;
+  const int64_t changes = 10 * channels + 15 * out + 24 * rows * out / std::max<int64_t>(1, pixels);
+  const int64_t fewer = products * ir::kWinogradPositions / (ir::kWinogradColumns * ir::kWinogradKernel) + changes;
+  width = std::max<int64_t>(1, width);
+  const int64_t made = (width + ir::kWinogradColumns - 1) / ir::kWinogradColumns * ir::kWinogradColumns;
+  constexpr double kGain = 0.8;
+  return static_cast<double>(fewer) * static_cast<double>(made) <
+         kGain * static_cast<double>(products) * static_cast<double>(width);
+}
+
 bool IsDepthwise(const ir::Graph& graph, const ir::GraphNode& conv, const WindowShape& shape) {
   const std::vector<Dim>& weight = graph.value(WeightsOf(conv)).dims;
   return shape.spatial < 3 && shape.group > 1 && weight[0].value() == shape.group && weight[1].value() == 1;

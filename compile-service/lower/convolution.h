@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "compile-service/ir/graph.h"
+#include "compile-service/ir/kernel_spec.h"
 
 namespace kiln::lower {
 
@@ -31,11 +32,15 @@ struct WindowAxis {
 std::optional<std::vector<WindowAxis>> WindowAxesOf(const ir::Graph& graph, const ir::GraphNode& node,
                                                     std::span<const int64_t> kernel);
 
-// nullopt when the kernels do not cover the node (3-D, padding that depends on symbols, ceil mode with counted padding,
-// …).
+// nullopt when the kernels do not cover the node (a kernel with a depth, padding that depends on symbols, ceil mode with
+// counted padding, …).
 std::optional<WindowShape> WindowOf(const ir::Graph& graph, const ir::GraphNode& node);
 // The weights among the operands of a convolution op.
 ir::GraphValueId WeightsOf(const ir::GraphNode& conv);
+// Whether a convolution of `channels` into `out` channels (of one group), over about `pixels` in lines of about
+// `width`, is faster with fewer products (ir::ContractionSpec::winograd), and possible so.
+bool GainsFromWinograd(const WindowShape& shape, int64_t channels, int64_t out, int64_t pixels, int64_t width,
+                       ir::Tile tile);
 // Conv over at most two dims with one input and one output channel per group.
 bool IsDepthwise(const ir::Graph& graph, const ir::GraphNode& conv, const WindowShape& shape);
 

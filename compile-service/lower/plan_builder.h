@@ -79,6 +79,7 @@ class PlanBuilder {
   SymbolTable& symbols() { return graph_.symbols; }
   int f32_lanes() const { return InfoOf(target_).f32_lanes(); }
   Target target() const { return target_; }
+  NumericMode mode() const { return mode_; }
 
   // --- places ---
   Result<Place> PlaceOf(ir::GraphValueId id);

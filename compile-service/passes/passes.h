@@ -18,14 +18,14 @@ Result<bool> TurnTransposed(ir::Graph& graph);
 Result<bool> DecomposeRows(ir::Graph& graph);
 // Rewrites other composite ops into views, element-wise ops and contractions (Gemm, Split, Tile…).
 Result<bool> Decompose(ir::Graph& graph);
-// auto_pad SAME of sizes that only a call tells, as a Pad.
-Result<bool> SamePads(ir::Graph& graph);
 // Pooling over three dims, or whose averages count pads but not all of a window, in terms of other pooling.
 Result<bool> Pools(ir::Graph& graph);
 // Resize as one node per axis that it changes.
 Result<bool> SeparateResizes(ir::Graph& graph);
 // Pads in mode reflect, edge and wrap as concatenations of views.
 Result<bool> RepeatedPads(ir::Graph& graph);
+// Padding "SAME" whose part in front depends on sizes as concatenations around the image.
+Result<bool> SamePads(ir::Graph& graph);
 // ConvTranspose as a convolution that makes the outputs of all phases of its stride, moved apart by views.
 Result<bool> TransposedConvolutions(ir::Graph& graph);
 // The other forms of ConvTranspose as convolutions over x with zeros between its elements.
