@@ -150,9 +150,14 @@ TEST(Windows, PadsThatFollowFromTheSize) {
     CheckGenerated(Conv("Conv", "f32[n, 3, h, w]", "[4, 3, 1, 1]", 4, "strides = [2, 2]" + pad), shapes);
     CheckGenerated(Pool("f32[n, 3, h, w]", "MaxPool", "kernel_shape = [3, 3], strides = [2, 2]" + pad), shapes);
     CheckGenerated(Pool("f16[n, 3, w]", "MaxPool", "kernel_shape = [2], strides = [3]" + pad), {{2, 7}, {1, 9}});
-    CheckGenerated(Conv("Conv", "f32[n, 3, d, h, w]", "[4, 3, 3, 3, 3]", 4, "strides = [2, 2, 2]" + pad),
-                   {{2, 4, 5, 6}, {1, 5, 2, 3}});
   }
+}
+
+TEST(Windows, PadsOfDepthsThatFollowFromTheSize) {
+  for (const char* mode : {"SAME_UPPER", "SAME_LOWER"})
+    CheckGenerated(Conv("Conv", "f32[n, 3, d, h, w]", "[4, 3, 3, 3, 3]", 4,
+                        std::string("strides = [2, 2, 2], auto_pad = \"") + mode + "\""),
+                   {{2, 4, 5, 6}, {1, 5, 2, 3}});
 }
 
 TEST(Windows, TransposedConvolutionsOfEveryForm) {
