@@ -54,7 +54,7 @@ class ResizeSeparator {
     return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
   }
 
-  // Contents of a small f32 immediate.
+  // Contents of an f32 immediate.
   std::optional<std::vector<float>> FloatsOf(GraphValueId id) const {
     const ir::GraphValue& value = graph_.value(id);
     if (value.origin != ir::Origin::kImmediate || value.dtype != DType::kF32) return std::nullopt;
@@ -62,7 +62,7 @@ class ResizeSeparator {
     return std::vector<float>(numbers.begin(), numbers.end());
   }
 
-  // An operand of so many entries; nullptr-like nullopt when it is not known, empty when it is absent.
+  // An operand of floats, empty where it is absent; nullopt where only a call tells.
   std::optional<std::vector<float>> Floats(const GraphNode& node, size_t input) const {
     if (input >= node.inputs.size() || node.inputs[input] < 0) return std::vector<float>();
     return FloatsOf(node.inputs[input]);

@@ -58,13 +58,14 @@ class DepthSplitter {
     const std::string_view mode = node.attributes.Text("auto_pad", "NOTSET");
     const int64_t extent = (depth.kernel - 1) * depth.dilation + 1;
     if (mode == "SAME_UPPER" || mode == "SAME_LOWER") {
-      for (size_t d = 0; d < 3; ++d)
-        if (!x[d + 2].is_const() && setting("strides", d, 1) != 1) return std::nullopt;
-      const bool known = x[2].is_const();
-      const int64_t total =
-          known ? std::max<int64_t>((y[2].value() - 1) * depth.stride + extent - x[2].value(), 0) : extent - 1;
-      depth.front = mode == "SAME_LOWER" ? total - total / 2 : total / 2;
-      depth.back = total - depth.front;
+      // More behind than a size asks for is more zeros that nothing reads.
+      int64_t least = std::max<int64_t>(extent - depth.stride, 0), most = extent - 1;
+      if (x[2].is_const())
+        least = most = std::max<int64_t>((y[2].value() - 1) * depth.stride + extent - x[2].value(), 0);
+      const auto front = [&](int64_t total) { return mode == "SAME_LOWER" ? total - total / 2 : total / 2; };
+      if (front(least) != front(most)) return std::nullopt;
+      depth.front = front(most);
+      depth.back = most - depth.front;
     } else if (mode != "VALID") {
       depth.front = setting("pads", 0, 0);
       depth.back = setting("pads", 3, 0);

@@ -65,6 +65,18 @@ TEST(Resample, NearestOfEveryRule) {
               kScaled);
 }
 
+// Products of positions are rounded on a long axis: one that stays as it is has to show itself all the same.
+TEST(Resample, ALongAxisThatTurnsOutToStay) {
+  for (const char* rules : {R"(coordinate_transformation_mode = "align_corners", nearest_mode = "floor")",
+                            R"(coordinate_transformation_mode = "align_corners", mode = "linear")",
+                            R"(coordinate_transformation_mode = "half_pixel", nearest_mode = "ceil")"}) {
+    CheckRules(std::string("program \"p\" { symbol n\n symbol a\n func main(%x: f32[n], %z: f32[a]) -> (%y, %k) {\n"
+                           " %s : i64[1] = ShapeVector() {dims = dims[a]}\n %y : f32[*] = Resize(%x, _, _, %s) {") +
+                   rules + "}\n %k : f32[a] = Neg(%z) } }",
+               {{6001, 6001}, {6001, 5000}, {5000, 6001}});
+  }
+}
+
 TEST(Resample, NearestMovesEveryDType) {
   for (const char* type : {"f16", "bf16", "f64", "i64", "i32", "i16", "i8", "u8", "u16", "u32", "u64"}) {
     CheckBits(ByScales("1, 1, 1.5, 0.75", Attribute("mode", "nearest"), type), {{2, 4, 6}, {1, 7, 33}});

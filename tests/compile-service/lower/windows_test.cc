@@ -138,6 +138,28 @@ TEST(Windows, ConvolutionsOverThreeDims) {
       {{2}, {1}});
 }
 
+// How much lies in front depends on what is left of the size.
+TEST(Windows, PadsThatFollowFromTheSize) {
+  const std::vector<std::vector<int64_t>> shapes = {{2, 5, 6}, {1, 6, 5}, {1, 1, 8}, {0, 4, 4}, {1, 7, 33}};
+  for (const std::string mode : {"SAME_UPPER", "SAME_LOWER"}) {
+    const std::string pad = ", auto_pad = \"" + mode + "\"";
+    CheckGenerated(Conv("Conv", "f32[n, 3, h, w]", "[4, 3, 3, 3]", 4, "strides = [2, 2]" + pad), shapes);
+    CheckGenerated(Conv("Conv", "f32[n, 4, h, w]", "[4, 1, 3, 2]", 4, "group = 4, strides = [2, 3]" + pad), shapes);
+    CheckGenerated(Conv("Conv", "f32[n, 3, h, w]", "[4, 3, 2, 3]", 4, "strides = [3, 2], dilations = [1, 2]" + pad),
+                   shapes);
+    CheckGenerated(Conv("Conv", "f32[n, 3, h, w]", "[4, 3, 1, 1]", 4, "strides = [2, 2]" + pad), shapes);
+    CheckGenerated(Pool("f32[n, 3, h, w]", "MaxPool", "kernel_shape = [3, 3], strides = [2, 2]" + pad), shapes);
+    CheckGenerated(Pool("f16[n, 3, w]", "MaxPool", "kernel_shape = [2], strides = [3]" + pad), {{2, 7}, {1, 9}});
+  }
+}
+
+TEST(Windows, PadsOfDepthsThatFollowFromTheSize) {
+  for (const char* mode : {"SAME_UPPER", "SAME_LOWER"})
+    CheckGenerated(Conv("Conv", "f32[n, 3, d, h, w]", "[4, 3, 3, 3, 3]", 4,
+                        std::string("strides = [2, 2, 2], auto_pad = \"") + mode + "\""),
+                   {{2, 4, 5, 6}, {1, 5, 2, 3}});
+}
+
 TEST(Windows, TransposedConvolutionsOfEveryForm) {
   const std::vector<std::vector<int64_t>> shapes = {{2, 4, 5}, {1, 1, 1}, {1, 3, 7}};
   const auto planes = [](const std::string& attributes, int64_t group = 1) {
