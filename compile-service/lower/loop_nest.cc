@@ -150,9 +150,9 @@ class RowStages {
     ScalarBuilder& scalars = body_.scalars();
     Dim count = kOne;
     for (int axis : group_.axes) count = builder_.symbols().Mul(count, group_.dims[static_cast<size_t>(axis)]);
-    if (count.is_const() && count.value() != 0) {
-      return scalars.Op(ir::ScalarOp::kMul, DType::kF32, sum,
-                        scalars.Number(DType::kF32, 1.0 / static_cast<double>(count.value())));
+    if (count.is_const()) {  // divided: the mean of equal numbers is that number, wherever their sum is exact
+      return scalars.Op(ir::ScalarOp::kDiv, DType::kF32, sum,
+                        scalars.Number(DType::kF32, static_cast<double>(count.value())));
     }
     if (count_argument_ < 0) count_argument_ = static_cast<int32_t>(arguments_.Argument(count).value);
     const int32_t argument = scalars.Integer(ir::SpecInt::Argument(count_argument_));
