@@ -392,7 +392,8 @@ void Evaluator::Run(const WindowSpec& w, int64_t begin, int64_t end) {
             value *= Factor(*w.weights, tap * Value(w.weights->strides[0]) + channel * Value(w.weights->strides[1]));
           total = w.combine == Combine::kMax ? Maximum(total, value) : total + value;
         }
-        if (w.average) total /= static_cast<double>(w.count_include_pad ? int64_t{g.kernel_h} * g.kernel_w : inside);
+        const int64_t taps = int64_t{g.kernel_h} * g.kernel_w;
+        if (w.average) total /= static_cast<double>(w.count_include_pad ? taps : std::max<int64_t>(inside, 1));
         point.coordinates = {image, row, column, channel};
         point.accumulator = Rounded(DType::kF32, total);
         StoreAll(w.epilogue, w.stores, point);

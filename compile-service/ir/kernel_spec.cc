@@ -325,6 +325,24 @@ class Verifier {
     return {};
   }
 
+  Status CheckWinograd(const ContractionSpec& c) {
+    if (!c.conv || c.b_layout != BLayout::kPanels || c.a.storage != DType::kF32 || c.b.storage != DType::kF32)
+      return Invalid("Winograd's form is for convolutions of f32 by panels of f32");
+    const WindowGeometry& g = *c.conv;
+    if (g.kernel_w != kWinogradKernel || g.kernel_h > kWinogradHeightMax || g.stride_h != 1 || g.stride_w != 1 ||
+        g.dilation_h != 1 || g.dilation_w != 1)
+      return Invalid("Winograd's form is for kernels of 1 to 7 rows and 3 columns, strides and dilations of 1");
+    if (c.zeros == -1 || c.tile.mr < kWinogradRowsMin)
+      return Invalid("Winograd's form needs a pointer to zeros, and tiles of at least 4 rows");
+    if (c.k.is_argument || c.n.is_argument) return Invalid("Winograd's form is for a known k and n");
+    const int64_t rows = c.k.value / g.kernel_w, channels = rows / g.kernel_h;
+    if (channels < 1 || channels % kWinogradChannels != 0 ||
+        kWinogradPositions * rows * c.tile.nv * kF32LanesMax > kWinogradWeightsMax)
+      return Invalid("Winograd's form is for multiples of 16 channels, and weights of at most " +
+                     std::to_string(kWinogradWeightsMax) + " numbers a panel");
+    return {};
+  }
+
   Status Check(const ContractionSpec& c) {
     RETURN_IF_ERROR(CheckExtents(c.batch, "batch"));
     for (const SpecInt* extent : {&c.m, &c.n, &c.k}) RETURN_IF_ERROR(CheckInt(*extent, "matrix extent", 0));
@@ -343,6 +361,7 @@ class Verifier {
     if (c.few_rows && (c.conv || !c.m.is_argument || c.b_layout == BLayout::kTurned))
       return Invalid("code for few rows is for an m known at run time, no convolution and no turned B");
     if (!IsFloat(c.a.storage) || !IsFloat(c.b.storage)) RETURN_IF_ERROR(CheckBytes(c));
+    if (c.winograd) RETURN_IF_ERROR(CheckWinograd(c));
     if (c.zeros != -1) RETURN_IF_ERROR(CheckPointer(c.zeros));
     if (c.conv && c.zeros == -1 && (c.conv->pad_top != 0 || c.conv->pad_left != 0))
       return Invalid("a convolution with padding needs a pointer to zeros");

@@ -151,18 +151,32 @@ struct ContractionSpec {
   Access b;
   BLayout b_layout = BLayout::kPanels;
   Tile tile;
-  bool few_rows = false;         // m may be small, and gets code of its own then; changes no result but its rounding
+  bool few_rows = false;  // m may be small, and gets code of its own then; changes no result but its rounding
+  bool winograd = false;  // a convolution by fewer products (kWinogradColumns); changes no result but its rounding
   std::vector<Access> accesses;  // epilogue loads and stores
   ScalarProgram epilogue;        // kAccumulator is the sum
   std::vector<Store> stores;
   bool operator==(const ContractionSpec&) const = default;
 };
 
+// Winograd's form of a convolution with a kernel of three columns and strides of 1: four neighbouring columns of a row
+// of the result are made from six sums of products instead of twelve. The six, and what they are made of, come from the
+// six columns of the image around them alone, so an error is relative to what one row of the result is made of, as it
+// is in sums in another order. Which columns go together depends on the image only; where a sum leaves the range in
+// which that holds (infinities, NaN, magnitudes beyond 2^100), its columns are made without it. All sizes but m are
+// constants, channels a multiple of kWinogradChannels, and a panel's weights in that form at most kWinogradWeightsMax
+// numbers.
+inline constexpr int32_t kWinogradColumns = 4, kWinogradKernel = 3;
+inline constexpr int32_t kWinogradPositions = kWinogradColumns + kWinogradKernel - 1;
+inline constexpr int64_t kWinogradChannels = 16, kWinogradWeightsMax = 160 << 10;
+inline constexpr int32_t kWinogradRowsMin = 4, kWinogradHeightMax = 7;  // of a tile, of the kernel
+inline constexpr int64_t kF32LanesMax = 16;
+
 // out[image, row, column, channel] = epilogue(combine over the window). kSum with `weights`: depthwise convolution,
 // weights [kernel_h * kernel_w][channels]. kMax ignores, kSum without weights adds 0 for positions outside the image;
-// `average` divides by the number of positions: all (count_include_pad) or those inside. Access strides of the
-// epilogue: image, row, column, channel. Range: images * out_height.
-// `out_columns` at a time (0: what the registers hold) changes no result.
+// `average` divides by the number of positions: all (count_include_pad) or those inside (of none: 0). Access strides of
+// the epilogue: image, row, column, channel. Range: images * out_height. `out_columns` at a time (0: what the registers
+// hold) changes no result.
 struct WindowSpec {
   SpecInt images, channels;
   WindowGeometry geometry;

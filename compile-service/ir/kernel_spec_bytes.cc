@@ -12,6 +12,7 @@ namespace {
 constexpr uint32_t kVersion = 0x3153504b;      // "KPS1"
 constexpr uint64_t kWindowWithColumns = 5;     // kind of a window that says how many columns it works on at a time
 constexpr uint64_t kContractionOfFewRows = 6;  // kind of a contraction with `few_rows`
+constexpr uint64_t kWinogradContraction = 7;   // kind of a contraction with `winograd`
 
 class Writer {
  public:
@@ -235,8 +236,11 @@ std::vector<uint8_t> EncodeSpec(const KernelSpec& spec) {
   const auto* window = std::get_if<WindowSpec>(&spec.kernel);
   const auto* contraction = std::get_if<ContractionSpec>(&spec.kernel);
   const bool with_columns = window != nullptr && window->out_columns != 0;
-  const bool of_few_rows = contraction != nullptr && contraction->few_rows;
-  writer.PutBits(with_columns ? kWindowWithColumns : of_few_rows ? kContractionOfFewRows : spec.kernel.index(), 1);
+  uint64_t kind = spec.kernel.index();
+  if (with_columns) kind = kWindowWithColumns;
+  if (contraction != nullptr && contraction->few_rows) kind = kContractionOfFewRows;
+  if (contraction != nullptr && contraction->winograd) kind = kWinogradContraction;  // never of few rows as well
+  writer.PutBits(kind, 1);
   if (with_columns) writer.Put(window->out_columns);
   std::visit([&](const auto& kernel) { Fields(writer).Field(kernel); }, spec.kernel);
   return writer.Take();
@@ -277,6 +281,12 @@ Result<KernelSpec> DecodeSpec(std::span<const uint8_t> bytes) {
       auto& contraction = spec.kernel.emplace<ContractionSpec>();
       Fields(reader).Field(contraction);
       contraction.few_rows = true;
+      break;
+    }
+    case kWinogradContraction: {
+      auto& contraction = spec.kernel.emplace<ContractionSpec>();
+      Fields(reader).Field(contraction);
+      contraction.winograd = true;
       break;
     }
     default:

@@ -123,7 +123,8 @@ struct Printer {
     std::string text = fmt::format("contraction batch {} m {}{} n {} k {} tile {}x{}\n", Text(c.batch), Text(c.m),
                                    c.few_rows ? " (or few)" : "", Text(c.n), Text(c.k), c.tile.mr, c.tile.nv);
     text += fmt::format("  a: {}\n  b ({}): {}\n", Text(c.a), Text(c.b_layout), Text(c.b));
-    if (c.conv) text += fmt::format("  convolution {} zeros {}\n", Text(*c.conv), c.zeros);
+    if (c.conv)
+      text += fmt::format("  convolution {} zeros {}{}\n", Text(*c.conv), c.zeros, c.winograd ? " by Winograd" : "");
     return text + Lines(c.accesses, c.epilogue) + Lines(c.stores);
   }
 
@@ -176,7 +177,8 @@ std::string SpecForm(const KernelSpec& spec) {
       return fmt::format("loops {}", plain) + (reduced > 0 ? fmt::format(" + {} reduced", reduced) : "");
     }
     std::string operator()(const ContractionSpec& c) const {
-      return fmt::format("tile {}x{}, b in {}", c.tile.mr, c.tile.nv, Text(c.b_layout));
+      return fmt::format("tile {}x{}, b in {}{}", c.tile.mr, c.tile.nv, Text(c.b_layout),
+                         c.winograd ? fmt::format(", Winograd F({}, {})", kWinogradColumns, kWinogradKernel) : "");
     }
     std::string operator()(const WindowSpec& w) const {
       return fmt::format("window {}x{}", w.geometry.kernel_h, w.geometry.kernel_w) +

@@ -166,6 +166,10 @@ class Binder {
     for (const Constraint& constraint : context.assumed) Assume(constraint);
     RequireSizes(node.op, context.outputs);
     if (node.op == TensorOp::kPad) RequirePadSources(bound);
+    if (node.op == TensorOp::kResize) RequireShown(bound, context.outputs[0]);
+    if (node.op == TensorOp::kMaxPool && node.outputs.size() > 1)
+      for (size_t d = 2; d < graph_.value(bound.inputs[0]).dims.size(); ++d)
+        RequireOne(graph_.value(bound.inputs[0]).dims[d]);
     if (node.op == TensorOp::kGatherElements || node.op == TensorOp::kScatterElements) RequireIndexedDims(bound);
     return Define(node, std::move(bound), context);
   }
@@ -188,11 +192,32 @@ class Binder {
     }
   }
 
-  // What Pad repeats from its input must be there.
+  // What Pad repeats from its input must be there. Where it repeats the input more than once, one element is enough;
+  // the hints tell which of the two a plan is for.
   void RequirePadSources(const ir::GraphNode& node) {
-    for (const passes::PadAxis& axis : passes::PadAxes(graph_, node))
-      if (!axis.dim.is_const() && graph_.symbols.Bounds(axis.dim).min < axis.least)
-        Assume({ConstraintKind::kLessEqual, Dim::Const(axis.least), axis.dim});
+    passes::PadSource source{};
+    for (const passes::PadAxis& axis : passes::PadAxes(graph_, node, &source)) {
+      const Result<int64_t> size = graph_.symbols.Evaluate(axis.dim, hints_);
+      const bool repeats = source == passes::PadSource::kWrap && size && *size < axis.least;
+      const int64_t least = repeats ? 1 : axis.least;
+      if (!axis.dim.is_const() && graph_.symbols.Bounds(axis.dim).min < least)
+        Assume({ConstraintKind::kLessEqual, Dim::Const(least), axis.dim});
+    }
+  }
+
+  // What Resize shows must be there, where its size does not follow from what is.
+  void RequireShown(const ir::GraphNode& node, const TensorDesc& output) {
+    const std::vector<Dim>& in = graph_.value(node.inputs[0]).dims;
+    if (!output.has_rank() || node.inputs.size() < 4 || node.inputs[3] < 0) return;
+    for (size_t d = 0; d < in.size(); ++d)
+      if (!graph_.symbols.ProvenEqual(in[d], (*output.dims)[d])) RequireOne(in[d]);
+  }
+
+  // Kernels that read at least one element along the dim, whatever they find.
+  void RequireOne(Dim dim) {
+    const Result<int64_t> size = graph_.symbols.Evaluate(dim, hints_);
+    if (graph_.symbols.Bounds(dim).min < 1 && size && *size >= 1)
+      Assume({ConstraintKind::kLessEqual, Dim::Const(1), dim});
   }
 
   // Indices reach no further than the data along the axes that they do not name.

@@ -343,8 +343,9 @@ Result<int32_t> ConvSum(PlanBuilder& b, GroupBody& body, const GraphNode& conv, 
 }
 
 // The rows of a convolution's product: the images, then the pixels as one dim, or both as one. Strides are those of the
-// epilogue's operands; A is addressed by geometry.
-Result<std::vector<LoopDim>> PixelRows(PlanBuilder& b, const Group& group, const std::vector<Operand>& operands) {
+// epilogue's operands; A is addressed by geometry. `apart`: the images are not evenly spaced.
+Result<std::vector<LoopDim>> PixelRows(PlanBuilder& b, const Group& group, const std::vector<Operand>& operands,
+                                       bool apart) {
   const auto is_one = [&](const LoopDim& dim) { return b.graph().IsOne(dim.extent); };
   std::vector<LoopDim> pixels;
   for (size_t i = 2; i < group.dims.size(); ++i) pixels.push_back(LoopDimOf(group.dims[i], operands, i));
@@ -356,7 +357,7 @@ Result<std::vector<LoopDim>> PixelRows(PlanBuilder& b, const Group& group, const
   const LoopDim images = LoopDimOf(group.dims[0], operands, 0);
   if (is_one(images)) return pixels;
   std::vector<LoopDim> rows{images, pixels[0]};
-  Collapse(b.symbols(), &rows);
+  if (!apart) Collapse(b.symbols(), &rows);
   return rows;
 }
 
@@ -377,13 +378,18 @@ Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const G
   int64_t rows = b.RawHint(group.dims[0]);
   for (size_t i = 2; i < group.dims.size(); ++i) rows *= b.RawHint(group.dims[i]);
   const ir::Tile tile = ChooseTile(b.target(), rows, out, taps * channels, true);
+  const bool winograd = !bytes && b.mode() != NumericMode::kStrict &&
+                        GainsFromWinograd(shape, channels, out, rows, b.RawHint(group.dims.back()), tile);
   const int64_t width = int64_t{tile.nv} * b.f32_lanes();
   const GraphValueId matrices =
       ConvMatrices(b, weights_id, groups, out, weights[1].value(), taps * channels / weights[1].value());
   ASSIGN_OR_RETURN(const Place panels, bytes ? PackBytePanels(b, matrices, groups, taps, channels, out, width)
                                              : PackPanels(b, matrices, groups, taps * channels, out, width));
 
-  ASSIGN_OR_RETURN(const std::vector<LoopDim> rows_dims, PixelRows(b, group, body.operands()));
+  const std::vector<Dim>& strides = image.place.strides;  // of depths, where they are images
+  const bool apart =
+      shape.spatial == 3 && !b.symbols().ProvenEqual(strides[0], b.symbols().Mul(strides[2], image.dims[2]));
+  ASSIGN_OR_RETURN(const std::vector<LoopDim> rows_dims, PixelRows(b, group, body.operands(), apart));
   LoopDim columns = LoopDimOf(group.dims[1], body.operands(), 1);
   KernelArguments arguments;
   ContractionSpec spec;
@@ -405,7 +411,7 @@ Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const G
   if (groups > 1) spec.a.strides.push_back(arguments.Argument(Dim::Const(channels)));
   if (image_batch) spec.a.strides.push_back(arguments.Argument(image.place.strides[0]));
   spec.conv = GeometryOf(shape, image.place, image.dims, group.dims, &arguments);
-  if (shape.padded) {
+  if (shape.padded || winograd) {
     ASSIGN_OR_RETURN(const Place zeros, bytes ? ZeroPoints(b, *bytes, channels) : b.Zeros(channels));
     spec.zeros = body.Pointer({zeros, dtype, {Dim::Const(channels)}, {}});
   }
@@ -418,6 +424,7 @@ Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const G
   if (groups > 1) spec.b.strides.push_back(arguments.Argument(Dim::Const(matrix)));
   if (image_batch) spec.b.strides.push_back(SpecInt::Const(0));
   spec.tile = tile;
+  spec.winograd = winograd;
   std::vector<LoopDim> epilogue_rows = batch;
   epilogue_rows.push_back(rows_dims.back());
   FillEpilogue(body, epilogue_rows, columns, 0, arguments, spec);

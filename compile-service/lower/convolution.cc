@@ -41,14 +41,39 @@ ir::GraphValueId WeightsOf(const ir::GraphNode& conv) {
   return conv.inputs[conv.op == TensorOp::kQLinearConv ? 3 : 1];
 }
 
+std::optional<std::vector<WindowAxis>> WindowAxesOf(const ir::Graph& graph, const ir::GraphNode& node,
+                                                    std::span<const int64_t> kernel) {
+  const std::vector<Dim>& in = graph.value(node.inputs[0]).dims;
+  const std::vector<Dim>& out = graph.value(node.outputs[0]).dims;
+  const int spatial = static_cast<int>(kernel.size());
+  const auto setting = [&](const char* name, size_t d) {
+    const std::span<const int64_t> list = node.attributes.Ints(name);
+    return list.empty() ? int64_t{1} : list[d];
+  };
+  constexpr int64_t kLargest = 1 << 20;
+  std::vector<WindowAxis> axes;
+  for (size_t d = 0; d < kernel.size(); ++d) {
+    WindowAxis axis{kernel[d], setting("strides", d), setting("dilations", d)};
+    for (int64_t size : {axis.kernel, axis.stride, axis.dilation})
+      if (size < 1 || size > kLargest) return std::nullopt;
+    const std::optional<int64_t> pad = PadBegin(node.attributes, static_cast<int>(d), spatial, in[d + 2], out[d + 2],
+                                                (axis.kernel - 1) * axis.dilation + 1, axis.stride, &axis.padded);
+    if (!pad || *pad > kLargest) return std::nullopt;
+    axis.pad = *pad;
+    axes.push_back(axis);
+  }
+  return axes;
+}
+
 std::optional<WindowShape> WindowOf(const ir::Graph& graph, const ir::GraphNode& node) {
   const bool conv = node.op == TensorOp::kConv || IsByteConvolution(node.op);
   if (!conv && node.op != TensorOp::kMaxPool && node.op != TensorOp::kAveragePool) return std::nullopt;
   const ir::GraphValue& x = graph.value(node.inputs[0]);
   const ir::GraphValue& y = graph.value(node.outputs[0]);
   const bool bytes = (node.op == TensorOp::kMaxPool || IsByteConvolution(node.op)) && IsByte(x.dtype);
-  if ((x.dtype != DType::kF32 && !bytes) || node.outputs.size() > 1 || x.rank() < 3 || x.rank() > 4 ||
-      y.rank() != x.rank())
+  const bool places = node.outputs.size() > 1 && node.outputs[1] >= 0;  // pool_places.h
+  const int most = node.op == TensorOp::kConv ? 5 : 4;
+  if ((x.dtype != DType::kF32 && !bytes) || places || x.rank() < 3 || x.rank() > most || y.rank() != x.rank())
     return std::nullopt;
   WindowShape shape;
   shape.spatial = x.rank() - 2;
@@ -61,39 +86,54 @@ std::optional<WindowShape> WindowOf(const ir::Graph& graph, const ir::GraphNode&
     shape.group = node.attributes.Int("group", 1);
   }
   if (static_cast<int>(kernel.size()) != shape.spatial) return std::nullopt;
-  const auto setting = [&](const char* name, int d) {
-    const std::span<const int64_t> list = node.attributes.Ints(name);
-    return list.empty() ? int64_t{1} : list[static_cast<size_t>(d)];
-  };
-  for (int d = 0; d < shape.spatial; ++d) {
-    const int64_t k = kernel[static_cast<size_t>(d)], stride = setting("strides", d),
-                  dilation = setting("dilations", d);
-    const std::optional<int64_t> pad =
-        PadBegin(node.attributes, d, shape.spatial, x.dims[static_cast<size_t>(d + 2)],
-                 y.dims[static_cast<size_t>(d + 2)], (k - 1) * dilation + 1, stride, &shape.padded);
-    constexpr int64_t kLargest = 1 << 20;
-    if (!pad || k < 1 || k > kLargest || stride < 1 || stride > kLargest || dilation < 1 || dilation > kLargest ||
-        *pad > kLargest) {
-      return std::nullopt;
-    }
-    const bool is_width = d + 1 == shape.spatial;
-    (is_width ? shape.kernel_w : shape.kernel_h) = static_cast<int32_t>(k);
-    (is_width ? shape.stride_w : shape.stride_h) = static_cast<int32_t>(stride);
-    (is_width ? shape.dilation_w : shape.dilation_h) = static_cast<int32_t>(dilation);
-    (is_width ? shape.pad_left : shape.pad_top) = static_cast<int32_t>(*pad);
+  const std::optional<std::vector<WindowAxis>> axes = WindowAxesOf(graph, node, kernel);
+  if (!axes) return std::nullopt;
+  if (shape.spatial == 3) {  // images of every depth (passes/split_depth.cc)
+    const WindowAxis& depth = axes->front();
+    if (depth.kernel != 1 || depth.stride != 1 || depth.pad != 0 || depth.padded) return std::nullopt;
+  }
+  for (const WindowAxis& axis : std::span(*axes).last(static_cast<size_t>(std::min(shape.spatial, 2)))) {
+    shape.padded = shape.padded || axis.padded;
+    const bool is_width = &axis == &axes->back();
+    (is_width ? shape.kernel_w : shape.kernel_h) = static_cast<int32_t>(axis.kernel);
+    (is_width ? shape.stride_w : shape.stride_h) = static_cast<int32_t>(axis.stride);
+    (is_width ? shape.dilation_w : shape.dilation_h) = static_cast<int32_t>(axis.dilation);
+    (is_width ? shape.pad_left : shape.pad_top) = static_cast<int32_t>(axis.pad);
   }
   const bool ceil_mode = node.attributes.Int("ceil_mode", 0) != 0;
   shape.padded = shape.padded || ceil_mode;
   shape.average = node.op == TensorOp::kAveragePool;
   shape.count_include_pad = node.attributes.Int("count_include_pad", 0) != 0;
-  if (shape.average && ceil_mode && shape.count_include_pad) return std::nullopt;
+  const std::string_view mode = node.attributes.Text("auto_pad", "NOTSET");
+  const bool same = mode == "SAME_UPPER" || mode == "SAME_LOWER";  // windows reach no further than what they count
+  if (shape.average && ceil_mode && shape.count_include_pad && !same) return std::nullopt;
   if (conv && !x.dims[1].is_const()) return std::nullopt;
   return shape;
 }
 
+bool GainsFromWinograd(const WindowShape& shape, int64_t channels, int64_t out, int64_t pixels, int64_t width,
+                       ir::Tile tile) {
+  if (shape.kernel_w != ir::kWinogradKernel || shape.kernel_h > ir::kWinogradHeightMax || shape.stride_h != 1 ||
+      shape.stride_w != 1 || shape.dilation_h != 1 || shape.dilation_w != 1 || tile.mr < ir::kWinogradRowsMin ||
+      channels % ir::kWinogradChannels != 0)
+    return false;
+  const int64_t rows = shape.kernel_h * channels;
+  if (ir::kWinogradPositions * rows * tile.nv * ir::kF32LanesMax > ir::kWinogradWeightsMax) return false;
+  // In multiply-adds per pixel: the changes of form take about 10 for a channel that is read and 15 for one that is
+  // stored; and 24 for each weight, once for all pixels.
+  const int64_t products = rows * ir::kWinogradKernel * out;
+  const int64_t changes = 10 * channels + 15 * out + 24 * rows * out / std::max<int64_t>(1, pixels);
+  const int64_t fewer = products * ir::kWinogradPositions / (ir::kWinogradColumns * ir::kWinogradKernel) + changes;
+  width = std::max<int64_t>(1, width);
+  const int64_t made = (width + ir::kWinogradColumns - 1) / ir::kWinogradColumns * ir::kWinogradColumns;
+  constexpr double kGain = 0.8;
+  return static_cast<double>(fewer) * static_cast<double>(made) <
+         kGain * static_cast<double>(products) * static_cast<double>(width);
+}
+
 bool IsDepthwise(const ir::Graph& graph, const ir::GraphNode& conv, const WindowShape& shape) {
   const std::vector<Dim>& weight = graph.value(WeightsOf(conv)).dims;
-  return shape.group > 1 && weight[0].value() == shape.group && weight[1].value() == 1;
+  return shape.spatial < 3 && shape.group > 1 && weight[0].value() == shape.group && weight[1].value() == 1;
 }
 
 }  // namespace kiln::lower

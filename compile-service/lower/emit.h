@@ -15,6 +15,7 @@ Status EmitProduct(PlanBuilder& builder, const Group& group);
 Status EmitAttention(PlanBuilder& builder, const Group& group);
 Status EmitConvolution(PlanBuilder& builder, const Group& group);
 Status EmitWindow(PlanBuilder& builder, const Group& group);
+Status EmitPoolWithPlaces(PlanBuilder& builder, const Group& group);
 Status EmitCopies(PlanBuilder& builder, const Group& group);
 Status EmitShape(PlanBuilder& builder, const Group& group);
 Status EmitRecurrent(PlanBuilder& builder, const Group& group);

@@ -1,5 +1,6 @@
 // Groups of one node: copies, shape vectors, reference steps.
 #include "compile-service/lower/emit.h"
+#include "compile-service/lower/resample.h"
 
 namespace kiln::lower {
 
@@ -67,12 +68,11 @@ Status EmitCopies(PlanBuilder& b, const Group& group) {
   return node.op == TensorOp::kConcat ? EmitConcat(b, node) : EmitPad(b, node);
 }
 
+namespace {
+
 // One store per entry: shape vectors are short.
-Status EmitShape(PlanBuilder& b, const Group& group) {
-  const GraphNode node = b.graph().nodes[static_cast<size_t>(group.nodes.front())];
-  const std::vector<Dim> entries(node.attributes.Dims("dims").begin(), node.attributes.Dims("dims").end());
-  const GraphValue value = b.graph().value(node.outputs[0]);
-  const Place place = b.AllocateDense(node.outputs[0], RowMajor(value.rank()));
+Status StoreShape(PlanBuilder& b, const Place& place, const std::vector<Dim>& entries,
+                  const std::vector<int32_t>& sources) {
   if (entries.empty()) return {};
   KernelArguments arguments;
   ScalarBuilder scalars;
@@ -91,13 +91,45 @@ Status EmitShape(PlanBuilder& b, const Group& group) {
   spec.body = scalars.Take();
   spec.stages.push_back(std::move(stage));
   return b.AddKernel({std::move(spec)}, std::move(pointers), std::move(arguments), Dim::Const(1),
-                     Dim::Const(static_cast<int64_t>(entries.size())), {"shape", node.sources});
+                     Dim::Const(static_cast<int64_t>(entries.size())), {"shape", sources});
+}
+
+}  // namespace
+
+Status EmitShape(PlanBuilder& b, const Group& group) {
+  const GraphNode node = b.graph().nodes[static_cast<size_t>(group.nodes.front())];
+  const std::vector<Dim> entries(node.attributes.Dims("dims").begin(), node.attributes.Dims("dims").end());
+  const Place place = b.AllocateDense(node.outputs[0], RowMajor(b.graph().value(node.outputs[0]).rank()));
+  return StoreShape(b, place, entries, node.sources);
 }
 
 namespace {
 
+// A Resize of one axis (passes/separate_resizes.cc) with the operands that the op takes.
+Result<GraphNode> ResizeForm(PlanBuilder& b, const GraphNode& node) {
+  GraphNode form{node.op, {}, {node.inputs[0], -1, -1, -1}, node.outputs, node.sources};
+  for (const Attribute& attribute : node.attributes.all())
+    if (attribute.name != "scale" && attribute.name != "roi") form.attributes.Set(attribute.name, attribute.value);
+  const auto floats = [&](const std::vector<float>& values) {
+    return b.graph().AddImmediate(Tensor::Of<float>(DType::kF32, Dims{static_cast<int64_t>(values.size())}, values));
+  };
+  const std::span<const double> roi = node.attributes.Floats("roi");
+  if (roi.size() == 2) form.inputs[1] = floats({static_cast<float>(roi[0]), static_cast<float>(roi[1])});
+  if (node.attributes.Has("scale")) {
+    form.inputs[2] = floats({static_cast<float>(node.attributes.Float("scale", 1))});
+    return form;
+  }
+  const auto axis = static_cast<size_t>(node.attributes.Ints("axes")[0]);
+  const std::vector<Dim> size{b.graph().value(node.outputs[0]).dims[axis]}, one{Dim::Const(1)};
+  const Place place = b.AllocateBuffer(DType::kI64, one, RowMajor(1));
+  RETURN_IF_ERROR(StoreShape(b, place, size, node.sources));
+  form.inputs[3] = b.AddMade(DType::kI64, one, place);
+  return form;
+}
+
 // The node as its reference kernel takes it: reductions made by passes carry their axes in an attribute.
-GraphNode TensorForm(PlanBuilder& b, const GraphNode& node) {
+Result<GraphNode> TensorForm(PlanBuilder& b, const GraphNode& node) {
+  if (IsResample(node)) return ResizeForm(b, node);
   if (OpInfo(node.op).family != OpFamily::kReduction || !node.attributes.Has("axes")) return node;
   GraphNode form = node;
   const std::span<const int64_t> axes = node.attributes.Ints("axes");
@@ -111,7 +143,8 @@ GraphNode TensorForm(PlanBuilder& b, const GraphNode& node) {
 }  // namespace
 
 Status EmitReference(PlanBuilder& b, const Group& group) {
-  const GraphNode node = TensorForm(b, b.graph().nodes[static_cast<size_t>(group.nodes.front())]);
+  const GraphNode bound = b.graph().nodes[static_cast<size_t>(group.nodes.front())];
+  ASSIGN_OR_RETURN(const GraphNode node, TensorForm(b, bound));
   const std::string name(OpInfo(node.op).name);
   ReferenceStep step{node.op, node.attributes, {}, {}};
   for (const Attribute& attribute : node.attributes.all()) {

@@ -8,7 +8,10 @@
 #include "compile-service/lower/byte_product.h"
 #include "compile-service/lower/convolution.h"
 #include "compile-service/lower/lookup.h"
+#include "compile-service/lower/pool_places.h"
 #include "compile-service/lower/positional.h"
+#include "compile-service/lower/reduction.h"
+#include "compile-service/lower/resample.h"
 #include "compile-service/lower/scalar_program.h"
 #include "compile-service/lower/scan.h"
 #include "compile-service/lower/scatter.h"
@@ -29,10 +32,8 @@ bool IsPrepack(const Graph& graph, const GraphNode& node) {
 }
 
 bool IsRowReduction(const Graph& graph, const GraphNode& node) {
-  const bool op = node.op == TensorOp::kReduceSum || node.op == TensorOp::kReduceMean ||
-                  node.op == TensorOp::kReduceMax || node.op == TensorOp::kReduceMin ||
-                  node.op == TensorOp::kReduceProd;
-  if (!op || graph.value(node.inputs[0]).dtype != DType::kF32) return false;
+  if (OpInfo(node.op).family != OpFamily::kReduction) return false;
+  if (!ReductionOf(node.op, graph.value(node.inputs[0]).dtype)) return false;
   const std::optional<std::vector<int>> axes = ir::ReduceAxes(graph, node);
   return axes && !axes->empty();
 }
@@ -72,7 +73,7 @@ class Fuser {
       for (size_t i = 1; i < nodes.size(); ++i) Join(static_cast<int32_t>(groups_.size()) - 1, nodes[i]);
       return;
     }
-    if (IsLookup(graph_, node)) return Start(GroupKind::kElementwise, n, dims);
+    if (IsLookup(graph_, node) || IsResample(node)) return Start(GroupKind::kElementwise, n, dims);
     if (IsPositional(graph_, node)) {
       if (node.op == TensorOp::kOneHot || !JoinScalar(n)) Start(GroupKind::kElementwise, n, dims);
       return;
@@ -105,6 +106,7 @@ class Fuser {
       const bool window = node.op != TensorOp::kConv || IsDepthwise(graph_, node, *shape);
       return Start(window ? GroupKind::kWindow : GroupKind::kConvolution, n, dims);
     }
+    if (PoolsWithPlaces(graph_, node)) return Start(GroupKind::kTaps, n, dims);
     if (IsScatter(graph_, node)) return Start(GroupKind::kScatter, n, graph_.value(node.inputs[2]).dims);
     if (const std::optional<int> axis = ScanAxis(graph_, node)) {
       Start(GroupKind::kScan, n, dims);
@@ -215,7 +217,7 @@ class Fuser {
   // Whether the node's inputs are memory: it reads them at other places than its own, or more than once and bit for
   // bit.
   bool ReadsMemory(const GraphNode& node) const {
-    return IsLookup(graph_, node) || node.op == TensorOp::kOneHot || IsArgReduction(graph_, node);
+    return IsLookup(graph_, node) || IsResample(node) || node.op == TensorOp::kOneHot || IsArgReduction(graph_, node);
   }
 
   // Whether an input of the node is memory that the group makes.
@@ -252,6 +254,7 @@ class Fuser {
                                    });
       }
       case GroupKind::kAttention:
+      case GroupKind::kTaps:
       case GroupKind::kCopies:
       case GroupKind::kShape:
       case GroupKind::kRecurrent:

@@ -17,6 +17,7 @@ enum class GroupKind : uint8_t {
   kAttention,    // product, element-wise nodes, Softmax, product
   kConvolution,  // Conv with an epilogue
   kWindow,       // depthwise Conv or pooling with an epilogue
+  kTaps,         // MaxPool with the places of what it finds
   kCopies,       // Concat, Pad
   kShape,        // ShapeVector
   kRecurrent,    // LSTM, GRU, RNN

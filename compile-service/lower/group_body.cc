@@ -58,7 +58,7 @@ Result<int32_t> GroupBody::Scalar(GraphValueId id) {
     ASSIGN_OR_RETURN(Operand operand, builder_.BroadcastValue(id, space_));
     load_of_[id] = AddOperand(std::move(operand));
   }
-  return scalars_.Load(ComputeType(value.dtype), load_of_[id]);
+  return scalars_.Load(*WideType(value.dtype), load_of_[id]);
 }
 
 Status GroupBody::AddNode(const ir::GraphNode& node) {
@@ -90,6 +90,11 @@ Result<Order> GroupBody::PreferredOrder() {
     if (!operand.lookup && operand.dims.size() == space_.size() && builder_.graph().SameDims(operand.dims, space_)) {
       return builder_.MemoryOrder(space_, operand.strides);
     }
+  }
+  // What is read at positions along one of its dims keeps its order, too.
+  for (const Operand& operand : operands_) {
+    if (operand.lookup && operand.dims.size() == space_.size() && operand.place.strides.size() == space_.size())
+      return builder_.MemoryOrder(operand.dims, operand.place.strides);
   }
   return RowMajor(static_cast<int>(space_.size()));
 }

@@ -1,6 +1,7 @@
 #include "compile-service/lower/lookup.h"
 
 #include "compile-service/lower/index_position.h"
+#include "compile-service/passes/pad_axes.h"
 
 namespace kiln::lower {
 
@@ -39,9 +40,29 @@ std::vector<Dim> DataStrides(const GraphNode& node, const std::vector<Dim>& stri
   return over;
 }
 
+// Element (position - before) modulo the size of the dim.
+Status AddWrapped(PlanBuilder& b, GroupBody& body, KernelArguments& arguments, const GraphNode& node,
+                  const passes::PadAxis& axis, DType type) {
+  ScalarBuilder& s = body.scalars();
+  const GraphValue data = b.graph().value(node.inputs[0]);
+  ASSIGN_OR_RETURN(const Place place, b.PlaceOf(node.inputs[0]));
+  const auto whole = [&](ScalarOp op, int32_t left, int32_t right) { return s.Op(op, DType::kI64, left, right); };
+  const int32_t size = s.Integer(arguments.Argument(axis.dim));
+  const int32_t at = whole(ScalarOp::kSub, body.Position(axis.axis), s.Integer(axis.before));
+  const int32_t turns = whole(ScalarOp::kMul, whole(ScalarOp::kDiv, at, size), size);
+  const int32_t position = s.FromFront(whole(ScalarOp::kSub, at, turns), size);
+  const int32_t stride = s.Integer(arguments.Stride(place.strides[axis.axis]));
+  std::vector<Dim> strides = place.strides;
+  strides[axis.axis] = kZero;
+  const int32_t access = body.AddOperand({place, data.dtype, data.dims, std::move(strides), true});
+  body.Define(node.outputs[0], s.Add({ScalarOp::kLoadAt, type, position, size, stride, access}));
+  return {};
+}
+
 }  // namespace
 
 bool IsLookup(const ir::Graph& graph, const GraphNode& node) {
+  if (node.op == TensorOp::kPad) return passes::WrappedAxis(graph, node).has_value();
   const bool gather = node.op == TensorOp::kGather && !node.attributes.Has("starts");
   if (!gather && node.op != TensorOp::kGatherElements && node.op != TensorOp::kGatherND) return false;
   const GraphValue& data = graph.value(node.inputs[0]);
@@ -54,6 +75,7 @@ bool IsLookup(const ir::Graph& graph, const GraphNode& node) {
 }
 
 Status AddLookup(PlanBuilder& b, GroupBody& body, KernelArguments& arguments, const GraphNode& node, DType type) {
+  if (const auto axis = passes::WrappedAxis(b.graph(), node)) return AddWrapped(b, body, arguments, node, *axis, type);
   const IndexAxes axes = AxesOf(b.graph(), node);
   const GraphValue data = b.graph().value(node.inputs[0]), indices = b.graph().value(node.inputs[1]);
   const size_t rank = b.graph().value(node.outputs[0]).dims.size();

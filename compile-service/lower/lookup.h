@@ -1,4 +1,5 @@
-// Lookups: Gather, GatherElements and GatherND with indices that are known when the plan runs.
+// Lookups: Gather, GatherElements and GatherND with indices that are known when the plan runs, and Pad that repeats its
+// input from the other end, as often as it takes.
 //
 // A lookup is a load whose position is read from memory (ScalarOp::LoadAt), so it fuses like any element-wise node: the
 // rows of several embedding tables are added and normalised as they are read. What it reads positions from, and looks

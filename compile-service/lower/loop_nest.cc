@@ -5,6 +5,8 @@
 #include "compile-service/lower/lookup.h"
 #include "compile-service/lower/nest_loops.h"
 #include "compile-service/lower/positional.h"
+#include "compile-service/lower/reduction.h"
+#include "compile-service/lower/resample.h"
 
 namespace kiln::lower {
 
@@ -21,13 +23,6 @@ constexpr Dim kOne = Dim::Const(1);
 
 bool IsReduction(const GraphNode& node) {
   return OpInfo(node.op).family == OpFamily::kReduction;
-}
-
-ir::Combine CombineOf(TensorOp op) {
-  if (op == TensorOp::kReduceMax) return ir::Combine::kMax;
-  if (op == TensorOp::kReduceMin) return ir::Combine::kMin;
-  if (op == TensorOp::kReduceProd) return ir::Combine::kProduct;
-  return ir::Combine::kSum;
 }
 
 // Loops in the order of memory, neighbours made one where they can be.
@@ -81,6 +76,15 @@ ir::ScalarProgram TakeProgram(const NestLoops& loops, GroupBody& body) {
   return program;
 }
 
+// A node of a nest that computes element by element; `moves`: bits of any dtype.
+Status AddElements(PlanBuilder& b, GroupBody& body, KernelArguments& arguments, const GraphNode& node, bool moves) {
+  if (IsPositional(b.graph(), node)) return AddPositional(b, body, arguments, node);
+  if (!IsLookup(b.graph(), node) && !IsResample(node)) return body.AddNode(node);
+  const DType dtype = b.graph().value(node.outputs[0]).dtype;
+  const DType type = moves ? BitsOf(dtype).type : ComputeType(dtype);
+  return IsResample(node) ? AddResample(b, body, arguments, node, type) : AddLookup(b, body, arguments, node, type);
+}
+
 // The stages of a row group, in the order of its nodes.
 class RowStages {
  public:
@@ -95,13 +99,8 @@ class RowStages {
         AddArgReduction(body_, builder_.graph(), node, x, stages_);
       } else if (IsReduction(node)) {
         RETURN_IF_ERROR(AddReduction(node));
-      } else if (IsLookup(builder_.graph(), node)) {
-        const DType type = ComputeType(builder_.graph().value(node.outputs[0]).dtype);
-        RETURN_IF_ERROR(AddLookup(builder_, body_, arguments_, node, type));
-      } else if (IsPositional(builder_.graph(), node)) {
-        RETURN_IF_ERROR(AddPositional(builder_, body_, arguments_, node));
       } else {
-        RETURN_IF_ERROR(body_.AddNode(node));
+        RETURN_IF_ERROR(AddElements(builder_, body_, arguments_, node, false));
       }
     }
     return {};
@@ -137,26 +136,29 @@ class RowStages {
       body_.Define(kept_, term);
       kept_ = -1;
     }
-    const auto stage = static_cast<int32_t>(stages_.size());
-    stages_.push_back({Stage::Kind::kReduce, CombineOf(node.op), term, Stage::Domain::kInner, {}});
+    const DType dtype = builder_.graph().value(node.inputs[0]).dtype;
+    const Reduction reduction = *ReductionOf(node.op, dtype);
     ScalarBuilder& scalars = body_.scalars();
-    int32_t result = scalars.Add({ir::ScalarOp::kStageResult, DType::kF32, -1, -1, -1, stage});
-    if (node.op == TensorOp::kReduceMean) result = Mean(result);
-    body_.Define(node.outputs[0], result);
+    term = scalars.As(reduction.type, term);
+    const auto stage = static_cast<int32_t>(stages_.size());
+    stages_.push_back({Stage::Kind::kReduce, reduction.combine, term, Stage::Domain::kInner, {}});
+    int32_t result = scalars.Add({ir::ScalarOp::kStageResult, reduction.type, -1, -1, -1, stage});
+    if (node.op == TensorOp::kReduceMean) result = Mean(result, reduction.type);
+    body_.Define(node.outputs[0], AddReduced(scalars, reduction, dtype, result));
     return {};
   }
 
-  int32_t Mean(int32_t sum) {
+  int32_t Mean(int32_t sum, DType type) {
     ScalarBuilder& scalars = body_.scalars();
     Dim count = kOne;
     for (int axis : group_.axes) count = builder_.symbols().Mul(count, group_.dims[static_cast<size_t>(axis)]);
-    if (count.is_const()) {  // divided: the mean of equal numbers is that number, wherever their sum is exact
-      return scalars.Op(ir::ScalarOp::kDiv, DType::kF32, sum,
-                        scalars.Number(DType::kF32, static_cast<double>(count.value())));
+    if (IsFloat(type) && count.is_const()) {
+      // Divided: the mean of equal numbers is that number, wherever their sum is exact.
+      return scalars.Op(ir::ScalarOp::kDiv, type, sum, scalars.Number(type, static_cast<double>(count.value())));
     }
     if (count_argument_ < 0) count_argument_ = static_cast<int32_t>(arguments_.Argument(count).value);
     const int32_t argument = scalars.Integer(ir::SpecInt::Argument(count_argument_));
-    return scalars.Op(ir::ScalarOp::kDiv, DType::kF32, sum, scalars.Op(ir::ScalarOp::kConvert, DType::kF32, argument));
+    return scalars.Op(ir::ScalarOp::kDiv, type, sum, scalars.As(type, argument));
   }
 
   PlanBuilder& builder_;
@@ -214,17 +216,8 @@ Status EmitElementwise(PlanBuilder& builder, const Group& group) {
   bool moves = false;  // one lookup and nothing else: bits of any dtype
   for (int32_t n : group.nodes) {
     const GraphNode node = builder.graph().nodes[static_cast<size_t>(n)];
-    if (IsPositional(builder.graph(), node)) {
-      RETURN_IF_ERROR(AddPositional(builder, body, arguments, node));
-      continue;
-    }
-    if (!IsLookup(builder.graph(), node)) {
-      RETURN_IF_ERROR(body.AddNode(node));
-      continue;
-    }
-    const DType dtype = builder.graph().value(node.outputs[0]).dtype;
-    moves = group.nodes.size() == 1;
-    RETURN_IF_ERROR(AddLookup(builder, body, arguments, node, moves ? BitsOf(dtype).type : ComputeType(dtype)));
+    moves = group.nodes.size() == 1 && (IsLookup(builder.graph(), node) || (IsResample(node) && OnlyMoves(node)));
+    RETURN_IF_ERROR(AddElements(builder, body, arguments, node, moves));
   }
   ASSIGN_OR_RETURN(const Order order, body.PreferredOrder());
   ASSIGN_OR_RETURN(const std::vector<ir::Store> stores, body.StoreEscaping(order));

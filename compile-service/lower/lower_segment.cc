@@ -29,6 +29,8 @@ Status EmitGroup(PlanBuilder& builder, const Group& group) {
       return EmitConvolution(builder, group);
     case GroupKind::kWindow:
       return EmitWindow(builder, group);
+    case GroupKind::kTaps:
+      return EmitPoolWithPlaces(builder, group);
     case GroupKind::kCopies:
       return EmitCopies(builder, group);
     case GroupKind::kShape:

@@ -26,6 +26,7 @@ bool StoresParts(GroupKind kind, int axis) {
     case GroupKind::kWindow:
       return axis <= 1;
     case GroupKind::kShape:
+    case GroupKind::kTaps:
     case GroupKind::kScatter:
     case GroupKind::kReference:
       return false;

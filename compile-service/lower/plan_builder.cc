@@ -232,6 +232,13 @@ Result<Operand> PlanBuilder::BroadcastValue(GraphValueId id, const std::vector<D
   return Broadcast(place, graph_.value(id).dtype, graph_.value(id).dims, space);
 }
 
+GraphValueId PlanBuilder::AddMade(DType dtype, std::vector<Dim> dims, const Place& place) {
+  const GraphValueId id = graph_.AddValue(dtype, std::move(dims));
+  places_.resize(graph_.values.size());
+  places_[static_cast<size_t>(id)] = place;
+  return id;
+}
+
 int32_t PlanBuilder::AddPlanValue(const Place& place, DType dtype, const std::vector<Dim>& dims) {
   const auto same = [&](const PlanValue& value) {
     return value.storage == place.storage && value.index == place.index && value.dtype == dtype &&

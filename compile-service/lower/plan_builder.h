@@ -55,6 +55,16 @@ struct KernelArguments {
   ir::SpecInt Stride(Dim dim) { return UpTo(dim, 1); }
 };
 
+// Positions of a resized axis, and where it interpolates the weights of the elements there: f32 or i64 [taps, out].
+struct ResampleTable {
+  Attributes rule;  // of the Resize, without its axis
+  Dim in, out;
+  int32_t taps = 1;
+  Place positions;
+  std::optional<Place> weights;        // none: the element itself
+  std::optional<Place> shown_outside;  // f32 [out], what the weighted elements are added to
+};
+
 struct StepText {
   std::string label;
   std::vector<int32_t> nodes;  // of the segment's body
@@ -69,6 +79,7 @@ class PlanBuilder {
   SymbolTable& symbols() { return graph_.symbols; }
   int f32_lanes() const { return InfoOf(target_).f32_lanes(); }
   Target target() const { return target_; }
+  NumericMode mode() const { return mode_; }
 
   // --- places ---
   Result<Place> PlaceOf(ir::GraphValueId id);
@@ -117,10 +128,15 @@ class PlanBuilder {
   Result<Place> Zeros(int64_t elements);  // f32
   Result<Place> ZeroOf(DType dtype);      // one element
 
+  // --- tables ---
+  std::vector<ResampleTable>& resample_tables() { return resample_tables_; }  // that steps have filled so far
+
   // --- steps ---
   // Steps that follow are the group's; -1: nobody's.
   void BeginGroup(int32_t group) { group_ = group; }
   const std::vector<int32_t>& step_groups() const { return step_groups_; }  // per step
+  // A value that steps have made at `place`, for reference steps to read.
+  ir::GraphValueId AddMade(DType dtype, std::vector<Dim> dims, const Place& place);
   int32_t AddPlanValue(const Place& place, DType dtype, const std::vector<Dim>& dims);
   Status AddKernel(ir::KernelSpec spec, std::vector<int32_t> pointers, KernelArguments arguments, Dim range, Dim cost,
                    StepText text);
@@ -182,6 +198,7 @@ class PlanBuilder {
     std::vector<Dim> sizes;
   };
   std::vector<IndexCheck> index_checks_;
+  std::vector<ResampleTable> resample_tables_;
   std::vector<int> output_of_;  // per value: the first segment output it is, or -1
   std::vector<bool> output_written_;
   std::vector<std::vector<int32_t>> readers_;  // per value: nodes

@@ -199,6 +199,11 @@ int32_t ScalarBuilder::Integer(ir::SpecInt value) {
   return Add({ScalarOp::kArgument, DType::kI64, -1, -1, -1, static_cast<int32_t>(value.value)});
 }
 
+int32_t ScalarBuilder::As(DType type, int32_t value) {
+  if (TypeOf(value) == type) return value;
+  return Op(ScalarOp::kConvert, type, value);
+}
+
 int32_t ScalarBuilder::FromFront(int32_t index, int32_t size) {
   const int32_t negative = Op(ScalarOp::kLess, DType::kBool, index, Integer(0));
   return Op(ScalarOp::kSelect, DType::kI64, negative, Op(ScalarOp::kAdd, DType::kI64, index, size), index);

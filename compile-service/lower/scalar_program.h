@@ -20,10 +20,12 @@ class ScalarBuilder {
   int32_t Number(DType type, double value);  // constant of any type
   int32_t Integer(int64_t value);            // i64 constant
   int32_t Integer(ir::SpecInt value);        // i64: a constant, or an argument of the kernel
+  int32_t As(DType type, int32_t value);     // converted, where it is of another type
   // An i64 index of [-size, size), counted from the front.
   int32_t FromFront(int32_t index, int32_t size);
   // A whole number of a float type, saturated to u8 or i8, as i32.
   int32_t Saturated(int32_t number, DType byte);
+  DType TypeOf(int32_t scalar) const { return program_[static_cast<size_t>(scalar)].type; }
   ir::ScalarProgram Take() { return std::move(program_); }
 
   // Appends `node`; operands[i] is the scalar node of input i, converted already to the input's dtype, or -1 when

@@ -45,6 +45,9 @@ std::vector<KernelSpec> FormsOf(const KernelSpec& spec, Target target, const std
   std::vector<KernelSpec> forms{spec};
   if (const auto* product = std::get_if<ir::ContractionSpec>(&spec.kernel)) {
     if (product->b_layout == ir::BLayout::kTurned) return forms;  // its tile says how it is made, not only how large
+    if (product->winograd) {
+      std::get<ir::ContractionSpec>(forms.emplace_back(spec).kernel).winograd = false;
+    }
     AddTiles(forms, OtherTiles(target, ValueOf(product->m, dims), ValueOf(product->n, dims), ValueOf(product->k, dims),
                                product->tile, product->b_layout == ir::BLayout::kPanels));
   } else if (std::holds_alternative<ir::AttentionSpec>(spec.kernel)) {

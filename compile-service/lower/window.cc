@@ -38,7 +38,8 @@ Result<int32_t> WindowResult(PlanBuilder& b, GroupBody& body, const GraphNode& n
     return ByteResult(b, body, node, *bytes, sum, 0, weights, reduced, 1, rank);
   }
   const DType type = ComputeType(b.graph().value(node.outputs[0]).dtype);
-  if (type != DType::kF32) return body.scalars().Op(ir::ScalarOp::kConvert, type, result);  // bytes: exact in f32
+  if (type != DType::kF32)  // bytes: exact in f32, and the least one where nothing is inside
+    return body.scalars().Saturated(result, b.graph().value(node.outputs[0]).dtype);
   if (node.op != TensorOp::kConv || node.inputs.size() < 3 || node.inputs[2] < 0) return result;
   ASSIGN_OR_RETURN(const Place place, b.PlaceOf(node.inputs[2]));
   Operand bias{place, DType::kF32, b.graph().value(node.inputs[2]).dims, std::vector<Dim>(rank, kZero)};
@@ -73,11 +74,12 @@ std::string LabelOf(const GraphNode& node, const WindowShape& shape) {
 
 ir::WindowGeometry GeometryOf(const WindowShape& shape, const Place& place, const std::vector<Dim>& in,
                               const std::vector<Dim>& out, KernelArguments* arguments) {
-  const bool two = shape.spatial == 2;
+  const bool two = shape.spatial >= 2;
+  const size_t height = in.size() - 2;
   ir::WindowGeometry g;
-  g.in_height = two ? arguments->UpTo(in[2], 1) : SpecInt::Const(1);
+  g.in_height = two ? arguments->UpTo(in[height], 1) : SpecInt::Const(1);
   g.in_width = arguments->UpTo(in.back(), 1);
-  g.out_height = two ? arguments->UpTo(out[2], 1) : SpecInt::Const(1);
+  g.out_height = two ? arguments->UpTo(out[height], 1) : SpecInt::Const(1);
   g.out_width = arguments->UpTo(out.back(), 1);
   g.kernel_h = shape.kernel_h;
   g.kernel_w = shape.kernel_w;
@@ -87,8 +89,8 @@ ir::WindowGeometry GeometryOf(const WindowShape& shape, const Place& place, cons
   g.dilation_w = shape.dilation_w;
   g.pad_top = shape.pad_top;
   g.pad_left = shape.pad_left;
-  g.image_stride = arguments->Argument(place.strides[0]);
-  g.row_stride = two ? arguments->Argument(place.strides[2]) : SpecInt::Const(0);
+  g.image_stride = arguments->Argument(place.strides[shape.spatial == 3 ? 2 : 0]);
+  g.row_stride = two ? arguments->Argument(place.strides[height]) : SpecInt::Const(0);
   g.column_stride = arguments->UpTo(place.strides.back(), INT64_MAX);
   return g;
 }

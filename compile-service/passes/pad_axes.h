@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "compile-service/ir/graph.h"
@@ -24,5 +25,9 @@ struct PadAxis {
 
 // Of a Pad in mode reflect, edge or wrap with constant pads that take nothing away; empty for every other node.
 std::vector<PadAxis> PadAxes(const ir::Graph& graph, const ir::GraphNode& node, PadSource* source = nullptr);
+
+// The dim of a Pad that repeats one dim of its input from the other end, as often as it takes: what RepeatedPads leaves
+// of mode wrap where the pads may be longer than the dim. Of at least one element wherever the plan is valid.
+std::optional<PadAxis> WrappedAxis(const ir::Graph& graph, const ir::GraphNode& node);
 
 }  // namespace kiln::passes

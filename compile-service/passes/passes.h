@@ -14,13 +14,24 @@ Result<bool> FoldKnown(ir::Graph& graph);
 Result<bool> RemoveIdentities(ir::Graph& graph);
 // Transposed convolutions of stride 1 become convolutions.
 Result<bool> TurnTransposed(ir::Graph& graph);
-// Rewrites composite ops into views, element-wise ops, reductions and contractions (Softmax, LayerNormalization, Gemm,
-// Split…).
+// Rewrites Softmax, normalisations and composed reductions into reductions and element-wise ops.
+Result<bool> DecomposeRows(ir::Graph& graph);
+// Rewrites other composite ops into views, element-wise ops and contractions (Gemm, Split, Tile…).
 Result<bool> Decompose(ir::Graph& graph);
+// Pooling over three dims, or whose averages count pads but not all of a window, in terms of other pooling.
+Result<bool> Pools(ir::Graph& graph);
+// Resize as one node per axis that it changes.
+Result<bool> SeparateResizes(ir::Graph& graph);
 // Pads in mode reflect, edge and wrap as concatenations of views.
 Result<bool> RepeatedPads(ir::Graph& graph);
+// Padding "SAME" whose part in front depends on sizes as concatenations around the image.
+Result<bool> SamePads(ir::Graph& graph);
 // ConvTranspose as a convolution that makes the outputs of all phases of its stride, moved apart by views.
 Result<bool> TransposedConvolutions(ir::Graph& graph);
+// The other forms of ConvTranspose as convolutions over x with zeros between its elements.
+Result<bool> StuffedTransposes(ir::Graph& graph);
+// Convolutions over three dims as sums of convolutions over two.
+Result<bool> SplitDepth(ir::Graph& graph);
 // Element-wise work on a reshaped tensor moves in front of the reshape, to where the tensor is made.
 Result<bool> SinkReshapes(ir::Graph& graph);
 // Division by something smaller than the result becomes a multiplication by its reciprocal (not in strict mode).

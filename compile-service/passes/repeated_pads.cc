@@ -25,6 +25,7 @@ class PadWriter {
 
   // The value with one dim padded: its pieces, one behind the other.
   GraphValueId Padded(GraphValueId x, const PadAxis& axis, GraphValueId into) {
+    if (!AtLeast(graph_.symbols, axis.dim, axis.least)) return Wrapped(x, axis, into);
     std::vector<GraphValueId> pieces;
     if (axis.before > 0) pieces.push_back(Before(x, axis));
     pieces.push_back(x);
@@ -37,6 +38,25 @@ class PadWriter {
   }
 
  private:
+  // A Pad of this dim alone.
+  GraphValueId Wrapped(GraphValueId x, const PadAxis& axis, GraphValueId into) {
+    std::vector<Dim> dims = graph_.value(x).dims;
+    dims[axis.axis] = graph_.symbols.Add(axis.dim, Dim::Const(axis.before + axis.after));
+    Attributes attributes;
+    attributes.Set("mode", std::string("wrap"));
+    const GraphValueId pads = Integers({axis.before, axis.after});
+    const GraphValueId axes = Integers({static_cast<int64_t>(axis.axis)});
+    return r_.Emit(TensorOp::kPad, {x, pads, -1, axes}, std::move(dims), std::move(attributes), into);
+  }
+  GraphValueId Integers(const std::vector<int64_t>& values) {
+    const auto count = static_cast<int64_t>(values.size());
+    const GraphValueId id = graph_.AddImmediate(Tensor::Of<int64_t>(DType::kI64, Dims{count}, std::span(values)));
+    KnownValues known;
+    for (const int64_t value : values) known.push_back(Dim::Const(value));
+    graph_.value(id).known = std::move(known);
+    return id;
+  }
+
   GraphValueId Before(GraphValueId x, const PadAxis& axis) {
     switch (source_) {
       case PadSource::kReflect:
@@ -123,15 +143,23 @@ std::vector<PadAxis> PadAxes(const Graph& graph, const GraphNode& node, PadSourc
   return list;
 }
 
+std::optional<PadAxis> WrappedAxis(const Graph& graph, const GraphNode& node) {
+  PadSource source{};
+  const std::vector<PadAxis> axes = PadAxes(graph, node, &source);
+  if (axes.size() != 1 || source != PadSource::kWrap || !AtLeast(graph.symbols, axes[0].dim, 1)) return std::nullopt;
+  return axes[0];
+}
+
 Result<bool> RepeatedPads(Graph& graph) {
   Rewriter rewriter(graph);
   for (GraphNode& node : rewriter.TakeNodes()) {
     rewriter.Begin(node);
     PadSource source{};
     const std::vector<PadAxis> axes = PadAxes(graph, node, &source);
-    const bool sound =
-        !axes.empty() && !graph.value(node.outputs[0]).prepack &&
-        std::ranges::all_of(axes, [&](const PadAxis& axis) { return AtLeast(graph.symbols, axis.dim, axis.least); });
+    const auto has = [&](const PadAxis& axis) {
+      return AtLeast(graph.symbols, axis.dim, source == PadSource::kWrap ? 1 : axis.least);
+    };
+    const bool sound = !axes.empty() && !graph.value(node.outputs[0]).prepack && std::ranges::all_of(axes, has);
     if (!sound) {
       rewriter.Keep(std::move(node));
       continue;

@@ -444,7 +444,7 @@ class WindowEvaluator {
                     1, n, input_.data());
       AddTap(tap, at[3], n, totals);
     }
-    const auto divisor = static_cast<double>(spec_.count_include_pad ? taps : inside);
+    const auto divisor = static_cast<double>(spec_.count_include_pad ? taps : std::max<int64_t>(inside, 1));
     for (int64_t i = 0; i < n; ++i) {
       const double total = totals[static_cast<size_t>(i)];
       columns_.result<float>(0)[i] = static_cast<float>(spec_.average ? total / divisor : total);

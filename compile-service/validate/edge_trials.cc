@@ -8,6 +8,8 @@ namespace {
 using ir::SpecInt;
 
 constexpr int64_t kRowStep = 8;  // of loops that code may unroll
+constexpr int64_t kNarrow =
+    5;  // columns: more than one tile of Winograd's form, and a few pixels are more than one line
 
 // Which arguments are extents that may shrink on their own, and where their tiles end.
 class ExtentFinder {
@@ -15,11 +17,14 @@ class ExtentFinder {
   ExtentFinder(const ir::KernelSpec& spec, int lanes) : lanes_(lanes), uses_(static_cast<size_t>(spec.dims)) {
     steps_.resize(uses_.size(), 0);
     extent_uses_.resize(uses_.size(), 0);
+    image_uses_.resize(uses_.size(), 0);
     std::visit([this](const auto& kernel) { Visit(kernel); }, spec.kernel);
   }
 
   // 0: the argument is no extent, or something else besides.
   int64_t StepOf(size_t argument) const { return extent_uses_[argument] == uses_[argument] ? steps_[argument] : 0; }
+  // Whether it is a size of images and nothing else: the number of pixels does not follow.
+  bool IsImageSize(size_t argument) const { return uses_[argument] > 0 && image_uses_[argument] == uses_[argument]; }
 
  private:
   void Use(const SpecInt& value) {
@@ -59,9 +64,12 @@ class ExtentFinder {
     Extent(product.n, int64_t{product.tile.nv} * lanes_);
     product.conv ? Use(product.k) : Extent(product.k, lanes_);
     if (product.conv) {  // m is images times rows times columns: it alone shrinks
-      Geometry(*product.conv);
-      Use(product.conv->out_height);
-      Use(product.conv->out_width);
+      const ir::WindowGeometry& g = *product.conv;
+      Geometry(g);
+      Use(g.out_height);
+      Use(g.out_width);
+      for (const SpecInt* size : {&g.in_height, &g.in_width, &g.out_height, &g.out_width})
+        if (size->is_argument) ++image_uses_[static_cast<size_t>(size->value)];
     }
     Strides(product.a);
     Strides(product.b);
@@ -92,9 +100,26 @@ class ExtentFinder {
   }
 
   const int lanes_;
-  std::vector<int> uses_, extent_uses_;  // per argument
+  std::vector<int> uses_, extent_uses_, image_uses_;  // per argument
   std::vector<int64_t> steps_;
 };
+
+// A narrow image of few pixels, which then lie on several lines, for code that works on several at a time; what is read
+// beyond its sides is 0 anyway. Nothing where sizes are constants or strides.
+std::vector<int64_t> NarrowImage(const ir::KernelSpec& spec, const ExtentFinder& extents,
+                                 std::span<const int64_t> dims) {
+  const auto* product = std::get_if<ir::ContractionSpec>(&spec.kernel);
+  if (product == nullptr || !product->winograd || !product->m.is_argument || !product->conv->out_width.is_argument)
+    return {};
+  const auto width = static_cast<size_t>(product->conv->out_width.value), m = static_cast<size_t>(product->m.value);
+  if (!extents.IsImageSize(width) || extents.StepOf(m) == 0 || dims[width] <= kNarrow) return {};
+  std::vector<int64_t> trial(dims.begin(), dims.end());
+  trial[width] = kNarrow;
+  const SpecInt& height = product->conv->out_height;
+  const int64_t lines = height.is_argument ? trial[static_cast<size_t>(height.value)] : height.value;
+  trial[m] = std::min(trial[m], kNarrow * lines);
+  return trial;
+}
 
 }  // namespace
 
@@ -112,6 +137,8 @@ std::vector<std::vector<int64_t>> EdgeTrials(const ir::KernelSpec& spec, std::sp
         std::ranges::equal(trial, dims) || std::find(trials.begin(), trials.end(), trial) != trials.end();
     if (!known) trials.push_back(std::move(trial));
   };
+  if (std::vector<int64_t> narrow = NarrowImage(spec, extents, dims); !narrow.empty())
+    trials.push_back(std::move(narrow));
   add([](int64_t extent, int64_t) { return extent - 1; });
   add(edge);
   add([&](int64_t extent, int64_t step) { return edge(extent, step) + 1; });

@@ -11,8 +11,9 @@
 
 namespace kiln {
 
-// At most four: every extent that is an argument, and an argument of nothing else, is one less; a multiple of the tile;
-// one more than that; one. Strides stay, so that no call has rows that overlap, or needs more memory.
+// At most four, and a narrow image of a convolution in Winograd's form: every extent that is an argument, and an
+// argument of nothing else, is one less; a multiple of the tile; one more than that; one. Strides stay, so that no call
+// has rows that overlap, or needs more memory.
 std::vector<std::vector<int64_t>> EdgeTrials(const ir::KernelSpec& spec, std::span<const int64_t> dims, int f32_lanes);
 
 }  // namespace kiln

@@ -1,7 +1,7 @@
 // The ONNX backend tests. Every case of scope core must pass, as declared and with every dim a symbol, interpreted and
 // again in strictly compiled plans, unless exceptions.tsv names it with a reason; a case in that file that passes fails
-// the test: the file only shrinks. A case of scope extra passes or is refused by an error that says what is not
-// supported. kernel_nodes.tsv is how many nodes of each op generated kernels compute: it only rises.
+// the test: the file only shrinks. A case of scope extra, in the same forms, passes or is refused by an error that says
+// what is not supported. kernel_nodes.tsv is how many nodes of each op generated kernels compute: it only rises.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -22,11 +22,11 @@ namespace {
 namespace fs = std::filesystem;
 
 // Share of the compiled cases' nodes, both forms, that reference steps compute. May only fall.
-constexpr double kReferenceShareMax = 0.0863;
+constexpr double kReferenceShareMax = 0.0818;
 // Cases of scope core that pass, in every form. May only rise: a shorter list of cases fails.
 constexpr size_t kCorePassedMin = 1170;
-// Cases of scope extra that pass as declared. May only rise.
-constexpr size_t kExtraPassedMin = 12;
+// Cases of scope extra that pass, as declared and with every dim a symbol. May only rise.
+constexpr size_t kExtraPassedMin = 12, kExtraPassedDynamicMin = 12;
 
 fs::path ArchiveDirectory() {
   return SharedDirectory() / "conformance";
@@ -155,34 +155,49 @@ TEST(Conformance, CasesPassWithEveryDimASymbolAndGiveTheSameBits) {
   RunForm(InterpretedMode(), "dynamic", true);
 }
 
-TEST(Conformance, CasesOfScopeExtraPassOrAreRefusedByAClearError) {
+// A case of scope extra passes, or import refuses it by an error that says what is not supported; nothing else.
+void RunExtra(const RunnerMode& mode, bool dynamic) {
   KILN_NEEDS_SHARED(ArchiveDirectory() / "cases.tsv");
   const Status unpacked = Unpack();
   ASSERT_TRUE(unpacked.has_value()) << ToString(unpacked.error());
-  for (const bool dynamic : {false, true}) {
-    size_t passed = 0;
-    for (const std::string& name : CasesOf("extra")) {
-      const CaseResult result = RunNamed(name, InterpretedMode(), {.dynamic = dynamic});
-      passed += result.outcome == Outcome::kPassed;
-      if (result.outcome == Outcome::kPassed) continue;
-      EXPECT_EQ(result.outcome, Outcome::kSkipped) << name << ": " << result.detail;
-      EXPECT_THAT(result.detail, ::testing::HasSubstr("support")) << name;
-    }
-    if (!dynamic) {
-      EXPECT_GE(passed, kExtraPassedMin);
-    }
+  size_t passed = 0;
+  for (const std::string& name : CasesOf("extra")) {
+    const CaseResult result = RunNamed(name, mode, {.dynamic = dynamic});
+    passed += result.outcome == Outcome::kPassed;
+    if (result.outcome == Outcome::kPassed) continue;
+    EXPECT_EQ(result.outcome, Outcome::kSkipped) << name << ": " << result.detail;
+    EXPECT_THAT(result.detail, ::testing::HasSubstr("support")) << name;
   }
+  std::printf("%zu cases of scope extra passed\n", passed);
+  EXPECT_GE(passed, dynamic ? kExtraPassedDynamicMin : kExtraPassedMin);
+}
+
+TEST(Conformance, CasesOfScopeExtraPassOrAreRefusedByAClearError) {
+  for (const bool dynamic : {false, true}) RunExtra(InterpretedMode(), dynamic);
+}
+
+std::unique_ptr<CompiledServices> StartServices() {
+  const auto directory = fs::temp_directory_path() / ("kiln-conformance-" + std::to_string(getpid()));
+  auto services = CompiledServices::Start(directory.string(), KILN_BIN_DIR);
+  EXPECT_TRUE(services.has_value()) << ToString(services.error());
+  return services.has_value() ? *std::move(services) : nullptr;
+}
+
+TEST(Conformance, CasesOfScopeExtraDoSoStrictlyCompiled) {
+  KILN_NEEDS_SHARED(ArchiveDirectory() / "cases.tsv");
+  const auto services = StartServices();
+  ASSERT_NE(services, nullptr);
+  for (const bool dynamic : {false, true}) RunExtra(services->Mode(cli::StrictTier::kGeneric), dynamic);
 }
 
 // No interpreter fallback: every segment runs as a plan that the compile service made and the store gave back.
 TEST(Conformance, CasesPassStrictlyCompiled) {
   KILN_NEEDS_SHARED(ArchiveDirectory() / "cases.tsv");
-  const auto directory = fs::temp_directory_path() / ("kiln-conformance-" + std::to_string(getpid()));
-  auto services = CompiledServices::Start(directory.string(), KILN_BIN_DIR);
-  ASSERT_TRUE(services.has_value()) << ToString(services.error());
-  RunForm((*services)->Mode(cli::StrictTier::kGeneric), "compiled", false);
-  RunForm((*services)->Mode(cli::StrictTier::kGeneric), "compiled-dynamic", true);
-  const cli::StrictCoverage& coverage = (*services)->coverage();
+  const auto services = StartServices();
+  ASSERT_NE(services, nullptr);
+  RunForm(services->Mode(cli::StrictTier::kGeneric), "compiled", false);
+  RunForm(services->Mode(cli::StrictTier::kGeneric), "compiled-dynamic", true);
+  const cli::StrictCoverage& coverage = services->coverage();
   const double all = coverage.generated_nodes + coverage.reference_nodes;
   std::printf("%u nodes by generated kernels, %u by reference steps: a share of %.4f\n", coverage.generated_nodes,
               coverage.reference_nodes, coverage.reference_nodes / all);

@@ -126,6 +126,18 @@ std::string ImportTable() {
   return text;
 }
 
+std::string RefusedTable() {
+  std::string text = "| domain | operator | why |\n|---|---|---|\n";
+  const auto add = [&](std::string_view domain, std::string_view name, std::string_view reason) {
+    text += "| " + std::string(domain.empty() ? "ai.onnx" : domain) + " | " + std::string(name == "*" ? "`*`" : name) +
+            " | " + std::string(reason) + " |\n";
+  };
+#define KILN_ONNX_REFUSED(domain, name, reason) add(domain, name, reason);
+#include "vm-worker/onnx/refused_ops.def"
+#undef KILN_ONNX_REFUSED
+  return text;
+}
+
 std::string Escaped(std::string_view text) {
   std::string escaped;
   for (char c : text) {
@@ -157,8 +169,7 @@ std::string OnnxPage(const std::string& case_file) {
          "with them.\n"
          "Models may also use functions of their own, which are inlined. Not supported, with an error that names the "
          "node: strings,\n"
-         "training, ai.onnx.ml, image decoding, operators that draw random numbers (Random*, Bernoulli, Multinomial), "
-         "MaxRoiPool,\n"
+         "training, ai.onnx.ml, image decoding, random numbers (the operators are listed below),\n"
          "element types below 8 bits and of 8-bit floats, sequences as inputs or outputs of a model. A sequence whose "
          "length only running tells holds tensors of one rank that differ along one axis at "
          "most; one whose\n"
@@ -168,12 +179,19 @@ std::string OnnxPage(const std::string& case_file) {
          "## Operators that are read\n"
          "`…`: by way of further ops. All forms become the newest form of an op of the next table.\n\n" +
          ImportTable() +
+         "\n## Operators that are refused by choice\n"
+         "`*`: every operator of the domain.\n\n" +
+         RefusedTable() +
          "\n## Ops\n"
          "Element types are those of the data; indices, axes and sizes are i64 or i32. *Interpreter*: the reference "
          "kernel, which plans\n"
          "call where no kernel is generated. *CPU kernel*: the compile service generates one, tried for x86-64-v4. "
          "Views cost nothing where\n"
-         "strides allow. There is no GPU target. Extremes: a NaN wins in Min, Max, ReduceMin and ReduceMax, as in "
+         "strides allow. A type is listed where some form of the op has a kernel: integers that Resize interpolates, "
+         "antialiasing where it "
+         "shrinks, and convolutions whose weights are made at run time\n"
+         "are left to the reference kernel. There is no GPU target. Extremes: a NaN wins in Min, Max, ReduceMin and "
+         "ReduceMax, as in "
          "NumPy.\n"
          "Where the format leaves open how Resize makes integers of interpolated values: over all axes in floating "
          "point, "

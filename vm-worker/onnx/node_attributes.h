@@ -28,6 +28,7 @@ enum class AttributeKind : int32_t {
   kTensors = 9,
   kGraphs = 10,
   kSparseTensor = 11,
+  kType = 13,
 };
 
 // Actual attributes of the function call that is being inlined; nullptr outside functions.

@@ -18,6 +18,15 @@ constexpr NodeRule kRules[] = {
 #undef KILN_ONNX_OP
 };
 
+struct RefusedOp {
+  std::string_view domain, op_type, reason;
+};
+constexpr RefusedOp kRefused[] = {
+#define KILN_ONNX_REFUSED(domain, op_type, reason) {domain, op_type, reason},
+#include "vm-worker/onnx/refused_ops.def"
+#undef KILN_ONNX_REFUSED
+};
+
 // A hint about memory of operator sets below 6; it says nothing about results.
 constexpr std::string_view kIgnoredAttribute = "consumed_inputs";
 
@@ -54,6 +63,8 @@ char KindLetter(AttributeKind kind) {
       return 'S';
     case AttributeKind::kSparseTensor:
       return 'p';
+    case AttributeKind::kType:
+      return 'y';
     case AttributeKind::kUndefined:
     case AttributeKind::kTensors:
     case AttributeKind::kGraphs:
@@ -89,9 +100,17 @@ bool SameKind(const AttributeProto& attribute, char listed) {
 
 }  // namespace
 
+std::string_view RefusalReason(std::string_view domain, std::string_view op_type) {
+  for (const RefusedOp& refused : kRefused)
+    if (refused.domain == domain && (refused.op_type == op_type || refused.op_type == "*")) return refused.reason;
+  return {};
+}
+
 Result<const NodeRule*> FindNodeRule(std::string_view domain, std::string_view op_type, int64_t opset) {
   const auto found = RulesByName().find(RuleKey(domain, op_type));
   if (found == RulesByName().end()) {
+    if (const std::string_view reason = RefusalReason(domain, op_type); !reason.empty())
+      return Fail(ErrorCode::kUnsupported, "the operator is not supported: " + std::string(reason));
     return Fail(ErrorCode::kUnsupported,
                 std::string("the operator is not supported, and the model has no function of this name") +
                     (domain.empty() ? "" : "; a plug-in may declare it (--plugin)"));
@@ -161,6 +180,7 @@ Result<Attributes> NodeContext::Translated() const {
       case AttributeKind::kTensors:
       case AttributeKind::kGraphs:
       case AttributeKind::kSparseTensor:
+      case AttributeKind::kType:
         break;
     }
   }

@@ -52,6 +52,8 @@ struct NodeRule {
 
 // The rule for an operator form; Unsupported says whether the operator or only its opset is unknown.
 Result<const NodeRule*> FindNodeRule(std::string_view domain, std::string_view op_type, int64_t opset);
+// Why an operator of the format is not supported by choice (refused_ops.def); empty for others.
+std::string_view RefusalReason(std::string_view domain, std::string_view op_type);
 // Unsupported for an attribute that the row does not list, Malformed for one of another kind, InvalidArgument for a
 // text that is none of the legal ones; the error names attribute, value and the legal ones.
 Status CheckAttributes(const NodeRule& rule, const NodeAttributes& attributes);

@@ -1,4 +1,5 @@
 // Attention and RotaryEmbedding, as the operators' function bodies define them.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -9,6 +10,7 @@ namespace kiln::onnx {
 namespace {
 
 constexpr int64_t kToTheEnd = std::numeric_limits<int64_t>::max();
+constexpr int64_t kWindowMax = int64_t{1} << 40;  // more than any tensor has keys; sums with positions stay in range
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 
 // [batch, length, heads * size] as [batch, length, heads, size]. The sizes are computed: no -1 can stand for one beside
@@ -50,9 +52,17 @@ class AttentionBias {
 
   ValueId Build(ValueId query, ValueId keys) {
     ValueId bias = node_.Has(3) ? Mask(node_.In(3), keys) : kNoValue;
-    if (node_.attributes.Int("is_causal", 0) != 0) bias = Sum(bias, Causal(query, keys));
+    bias = Bounds(bias, query, keys);
     if (node_.Has(6)) bias = Sum(bias, Padding(keys));
     return bias;
+  }
+
+  // Of what belongs to queries by rows: zeros in the rows whose every key `bias` masks, where a softmax gives NaN. The
+  // causal bound alone leaves every query the first key.
+  ValueId WithoutMaskedRows(ValueId rows, ValueId bias) {
+    if (!node_.Has(3) && !node_.Has(6)) return rows;
+    const ValueId largest = c_.Reduce(TensorOp::kReduceMax, bias, {-1}, true);
+    return c_.Where(c_.Do(TensorOp::kEqual, {largest, minus_infinity_}), zero_, rows);
   }
 
  private:
@@ -68,18 +78,30 @@ class AttentionBias {
     return c_.Do(TensorOp::kPad, {bias, pads, minus_infinity_, c_.Ints({-1})}, "mode", std::string("constant"));
   }
 
-  // Query i sees the keys up to i plus the offset: what came before, or per batch entry what is not padding.
-  ValueId Causal(ValueId query, ValueId keys) {
+  // Where the queries stand among the keys, as a column: i plus the offset, which is what came before, or per batch
+  // entry what is not padding.
+  ValueId Positions(ValueId query) {
     const ValueId rows = c_.Unsqueeze(c_.Count(c_.ScalarDim(query, 2)), {1});
-    const ValueId columns = c_.Unsqueeze(c_.Count(c_.ScalarDim(keys, 2)), {0});
-    ValueId last = rows;
     if (node_.Has(6)) {
       const ValueId offset = c_.Sub(c_.Cast(node_.In(6), DType::kI64), c_.Dim(query, 2));
-      last = c_.Add(rows, c_.Unsqueeze(offset, {1, 2, 3}));
-    } else if (node_.Has(4)) {
-      last = c_.Add(rows, c_.Dim(node_.In(4), 2));
+      return c_.Add(rows, c_.Unsqueeze(offset, {1, 2, 3}));
     }
-    return MinusInfinityWhere(c_.Do(TensorOp::kLess, {last, columns}));
+    return node_.Has(4) ? c_.Add(rows, c_.Dim(node_.In(4), 2)) : rows;
+  }
+
+  // A query sees keys up to its position (causal), and those within the windows beside it.
+  ValueId Bounds(ValueId bias, ValueId query, ValueId keys) {
+    const bool causal = node_.attributes.Int("is_causal", 0) != 0;
+    const int64_t left = std::min(node_.attributes.Int("left_window_size", -1), kWindowMax);
+    int64_t right = std::min(node_.attributes.Int("right_window_size", -1), kWindowMax);
+    if (causal) right = 0;
+    if (left < 0 && right < 0) return bias;
+    const ValueId positions = Positions(query);
+    const ValueId columns = c_.Unsqueeze(c_.Count(c_.ScalarDim(keys, 2)), {0});
+    const auto shifted = [&](int64_t by) { return by == 0 ? positions : c_.Add(positions, c_.Ints({by})); };
+    if (right >= 0) bias = Sum(bias, MinusInfinityWhere(c_.Do(TensorOp::kLess, {shifted(right), columns})));
+    if (left >= 0) bias = Sum(bias, MinusInfinityWhere(c_.Do(TensorOp::kLess, {columns, shifted(-left)})));
+    return bias;
   }
 
   ValueId Padding(ValueId keys) {
@@ -115,12 +137,18 @@ Result<ValueList> AttentionNode(NodeContext& node) {
   ASSIGN_OR_RETURN(ValueId values, ByHeads(node, c, node.In(2), "kv_num_heads"));
   if (node.Has(4) != node.Has(5)) return Fail(ErrorCode::kMalformed, "past key and past value come together");
   if (node.Has(3) && node.RankOf(node.In(3)) < 1) return Fail(ErrorCode::kUnsupported, "the mask needs a known rank");
+  for (const char* window : {"left_window_size", "right_window_size"}) {
+    if (const int64_t size = node.attributes.Int(window, -1); size < -1) {
+      return Fail(ErrorCode::kMalformed, std::string(window) + " is " + std::to_string(size) + "; it is at least -1");
+    }
+  }
   if (node.Has(4)) {
     keys = c.Concat({node.In(4), keys}, 2);
     values = c.Concat({node.In(5), values}, 2);
   }
   ValueList outputs = {kNoValue, keys, values, kNoValue};
-  const ValueId bias = AttentionBias(node, c, dtype).Build(query, keys);
+  AttentionBias masking(node, c, dtype);
+  const ValueId bias = masking.Build(query, keys);
   const ValueId root = ScaleRoot(node, c, query, dtype);
   const ValueId left = c.Mul(query, root);
   const ValueId right = c.Mul(c.Transpose(PerQueryHead(c, keys, query), {0, 1, 3, 2}), root);
@@ -138,19 +166,19 @@ Result<ValueList> AttentionNode(NodeContext& node) {
       precision < 0 || precision > 255 ? std::nullopt : DTypeFromNumber(static_cast<int>(precision));
   if (!softmax_dtype || !IsFloat(*softmax_dtype))
     return Fail(ErrorCode::kMalformed, "softmax_precision is not a float type");
+  const int64_t mode = node.attributes.Int("qk_matmul_output_mode", 0);
+  if (mode < 0 || mode > 3) return Fail(ErrorCode::kMalformed, "qk_matmul_output_mode is " + std::to_string(mode));
   ValueId weights = c.Cast(c.Do(TensorOp::kSoftmax, {c.Cast(scores, *softmax_dtype)}, "axis", int64_t{-1}), dtype);
-  if (bias != kNoValue) {  // a row that masks every key gives zeros, not NaN
-    const ValueId largest = c.Reduce(TensorOp::kReduceMax, bias, {-1}, true);
-    weights = c.Where(c.Do(TensorOp::kEqual, {largest, c.Scalar(kMinusInfinity, dtype)}), c.Scalar(0, dtype), weights);
-  }
+  // Weights that nobody asked for stay as they are, so that one kernel can make them and use them up.
+  const bool weights_wanted = node.outputs > 3 && mode == 3;
+  if (weights_wanted) weights = masking.WithoutMaskedRows(weights, bias);
   stages.push_back(weights);
   ValueId y = c.Do(TensorOp::kMatMul, {weights, PerQueryHead(c, values, query)});
+  if (!weights_wanted) y = masking.WithoutMaskedRows(y, bias);
   if (node.RankOf(node.In(0)) == 3) {
     const ValueId width = c.Mul(c.Dim(y, 1), c.Dim(y, 3));
     y = c.ReshapeTo(c.Transpose(y, {0, 2, 1, 3}), c.Concat({c.Dim(y, 0), c.Dim(y, 2), width}, 0));
   }
-  const int64_t mode = node.attributes.Int("qk_matmul_output_mode", 0);
-  if (mode < 0 || mode > 3) return Fail(ErrorCode::kMalformed, "qk_matmul_output_mode is " + std::to_string(mode));
   outputs[0] = y;
   outputs[3] = stages[static_cast<size_t>(mode)];
   return c.Done(std::move(outputs));

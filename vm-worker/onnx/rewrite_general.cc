@@ -1,6 +1,4 @@
-// Forms of general operators: attributes that became inputs, old broadcasting, constants, casts.
-#include <algorithm>
-
+// Forms of general operators: constants, casts, parts, random ones that inference runs without chance.
 #include "schemas/onnx.pb.h"
 #include "vm-worker/onnx/graph_importer.h"
 #include "vm-worker/onnx/rewrite.h"
@@ -16,71 +14,6 @@ Result<ValueList> Direct(NodeContext& node) {
 Result<ValueList> Alias(NodeContext& node) {
   RETURN_IF_ERROR(node.Require(1));
   return ValueList{node.In(0)};
-}
-
-// Opset 6: with `broadcast`, the second operand's dims align with the first's from `axis` on, or at the end.
-Result<ValueList> LegacyBroadcast(NodeContext& node) {
-  RETURN_IF_ERROR(node.Require(2));
-  ASSIGN_OR_RETURN(Attributes all, node.Translated());
-  Attributes attributes;
-  for (const Attribute& attribute : all.all()) {
-    if (attribute.name != "axis" && attribute.name != "broadcast") attributes.Set(attribute.name, attribute.value);
-  }
-  ValueList inputs = node.inputs;
-  if (node.attributes.Int("broadcast", 0) != 0 && node.attributes.Has("axis")) {
-    const int rank = node.RankOf(node.In(0));
-    const int other = node.RankOf(node.In(1));
-    if (rank < 0 || other < 0) return Fail(ErrorCode::kUnsupported, "broadcasting from an axis needs known ranks");
-    int64_t axis = node.attributes.Int("axis", 0);
-    if (axis < 0) axis += rank;
-    const int64_t trailing = rank - axis - other;
-    if (axis < 0 || trailing < 0) {
-      return Fail(ErrorCode::kShapeMismatch, "axis " + std::to_string(axis) + " cannot align rank " +
-                                                 std::to_string(other) + " with rank " + std::to_string(rank));
-    }
-    std::vector<int64_t> axes;
-    for (int64_t i = 0; i < trailing; ++i) axes.push_back(other + i);
-    if (!axes.empty()) {
-      ASSIGN_OR_RETURN(inputs[1], node.b.EmitOne(TensorOp::kUnsqueeze, {inputs[1], node.b.EmitInts(axes)}));
-    }
-  }
-  return node.b.Emit(node.rule.op, std::move(inputs), std::move(attributes));
-}
-
-// Opset 6: a slope of rank 1 belongs to the channels, dim 1.
-Result<ValueList> LegacyPRelu(NodeContext& node) {
-  RETURN_IF_ERROR(node.Require(2));
-  ValueId slope = node.In(1);
-  const int rank = node.RankOf(node.In(0));
-  if (node.RankOf(slope) == 1 && rank > 2 && !(*node.b.Desc(slope).dims)[0].is_const()) {
-    return Fail(ErrorCode::kUnsupported, "the slope's length must be a constant");
-  }
-  if (node.RankOf(slope) == 1 && rank > 2 && (*node.b.Desc(slope).dims)[0].value() != 1) {
-    std::vector<int64_t> axes;
-    for (int64_t i = 1; i < rank - 1; ++i) axes.push_back(i);
-    ASSIGN_OR_RETURN(slope, node.b.EmitOne(TensorOp::kUnsqueeze, {slope, node.b.EmitInts(axes)}));
-  }
-  return node.b.Emit(TensorOp::kPRelu, {node.In(0), slope});
-}
-
-// Squeeze, Unsqueeze, reductions: `axes` becomes input 1.
-Result<ValueList> AttributeToInts(NodeContext& node) {
-  RETURN_IF_ERROR(node.Require(1));
-  ValueList inputs = {node.In(0)};
-  if (const auto axes = node.attributes.Ints("axes")) inputs.push_back(node.b.EmitInts(*axes));
-  Attributes attributes;
-  if (node.attributes.Has("keepdims")) attributes.Set("keepdims", node.attributes.Int("keepdims", 1));
-  return node.b.Emit(node.rule.op, std::move(inputs), std::move(attributes));
-}
-
-Result<ValueList> SliceFromAttributes(NodeContext& node) {
-  RETURN_IF_ERROR(node.Require(1));
-  const auto starts = node.attributes.Ints("starts");
-  const auto ends = node.attributes.Ints("ends");
-  if (!starts || !ends) return Fail(ErrorCode::kMalformed, "Slice needs the attributes starts and ends");
-  ValueList inputs = {node.In(0), node.b.EmitInts(*starts), node.b.EmitInts(*ends)};
-  if (const auto axes = node.attributes.Ints("axes")) inputs.push_back(node.b.EmitInts(*axes));
-  return node.b.Emit(TensorOp::kSlice, std::move(inputs));
 }
 
 Result<ValueList> SplitNode(NodeContext& node) {
@@ -236,6 +169,9 @@ Result<ValueList> TfIdfVectorizerNode(NodeContext& node) {
 // Inference form: the data passes, the mask is all true. Training would need randomness.
 Result<ValueList> DropoutNode(NodeContext& node) {
   RETURN_IF_ERROR(node.Require(1));
+  if (node.attributes.Int("is_test", 1) == 0) {
+    return Fail(ErrorCode::kUnsupported, "is_test = 0, training, is not supported");
+  }
   if (node.Has(2)) {
     const auto training = node.b.KnownInts(node.In(2));
     const Tensor* ratio = node.b.ConstantTensor(node.In(1));
@@ -256,28 +192,6 @@ Result<ValueList> DropoutNode(NodeContext& node) {
     ASSIGN_OR_RETURN(mask, CastTo(node.b, mask, node.DTypeOf(node.In(0))));
   }
   return ValueList{node.In(0), mask};
-}
-
-Result<ValueList> ClipFromAttributes(NodeContext& node) {
-  RETURN_IF_ERROR(node.Require(1));
-  const DType dtype = node.DTypeOf(node.In(0));
-  const auto bound = [&](std::string_view name) {
-    return node.attributes.Has(name) ? node.b.EmitScalar(node.attributes.Float(name, 0), dtype) : kNoValue;
-  };
-  const ValueId low = bound("min");
-  const ValueId high = bound("max");
-  return node.b.Emit(TensorOp::kClip, {node.In(0), low, high});
-}
-
-Result<ValueList> PadFromAttributes(NodeContext& node) {
-  RETURN_IF_ERROR(node.Require(1));
-  const auto pads = node.attributes.Ints("pads");
-  if (!pads) return Fail(ErrorCode::kMalformed, "Pad needs the attribute pads");
-  Attributes attributes;
-  attributes.Set("mode", node.attributes.Text("mode", "constant"));
-  const ValueId amounts = node.b.EmitInts(*pads);
-  const ValueId fill = node.b.EmitScalar(node.attributes.Float("value", 0), node.DTypeOf(node.In(0)));
-  return node.b.Emit(TensorOp::kPad, {node.In(0), amounts, fill}, std::move(attributes));
 }
 
 Result<ValueList> TopKNode(NodeContext& node) {

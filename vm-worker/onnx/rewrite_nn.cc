@@ -78,6 +78,8 @@ Result<ValueList> BatchNormalizationNode(NodeContext& node) {
   RETURN_IF_ERROR(node.Require(5));
   Attributes attributes;
   attributes.Set("epsilon", node.attributes.Float("epsilon", 1e-5f));
+  if (node.attributes.Int("is_test", 1) == 0)
+    return Fail(ErrorCode::kUnsupported, "is_test = 0, training, is not supported");
   if (node.opset < 9 && node.attributes.Int("spatial", 1) != 1) return PerActivationNormalization(node);
   if (node.attributes.Int("training_mode", 0) != 0) return TrainingBatchNormalization(node, std::move(attributes));
   if (node.outputs > 1) {
@@ -195,6 +197,18 @@ Result<ValueId> Swish(NodeContext& node, ValueId x) {
 
 }  // namespace
 
+// Elements of a block come first in the depth (DCR); in CRD the channels of x do.
+Result<ValueList> SpaceToDepthNode(NodeContext& node) {
+  RETURN_IF_ERROR(node.Require(1));
+  Chain c(node.b);
+  const int64_t size = node.attributes.Int("blocksize", 0);
+  const ValueId y = c.Do(TensorOp::kSpaceToDepth, {node.In(0)}, "blocksize", size);
+  if (node.attributes.Text("mode", "DCR") == "DCR") return c.Done({y});
+  const ValueId by_block =
+      c.Concat({c.Dim(y, 0), c.Ints({size * size}), c.Dim(node.In(0), 1), c.Dim(y, 2), c.Dim(y, 3)}, 0);
+  return c.Done({c.ReshapeTo(c.Transpose(c.ReshapeTo(y, by_block), {0, 2, 1, 3, 4}), c.Shape(y))});
+}
+
 Result<ValueList> SwishNode(NodeContext& node) {
   RETURN_IF_ERROR(node.Require(1));
   ASSIGN_OR_RETURN(const ValueId y, Swish(node, node.In(0)));
@@ -206,27 +220,6 @@ Result<ValueList> SwiGluNode(NodeContext& node) {
   RETURN_IF_ERROR(node.Require(2));
   ASSIGN_OR_RETURN(const ValueId gate, Swish(node, node.In(0)));
   return node.b.Emit(TensorOp::kMul, {gate, node.In(1)});
-}
-
-Result<ValueList> GlobalLpPoolNode(NodeContext& node) {
-  RETURN_IF_ERROR(node.Require(1));
-  const int64_t p = node.attributes.Int("p", 2);
-  const int rank = node.RankOf(node.In(0));
-  if (p < 1) return Fail(ErrorCode::kMalformed, "p is " + std::to_string(p) + "; it is at least 1");
-  if (rank < 3) return Fail(ErrorCode::kUnsupported, "the input needs a known rank of at least 3");
-  std::vector<int64_t> axes;
-  for (int64_t i = 2; i < rank; ++i) axes.push_back(i);
-  if (p > 2) {
-    Chain c(node.b);
-    const DType dtype = node.DTypeOf(node.In(0));
-    const ValueId powers =
-        c.Do(TensorOp::kPow, {c.Do(TensorOp::kAbs, {node.In(0)}), c.Scalar(static_cast<double>(p), dtype)});
-    const ValueId sum = c.Reduce(TensorOp::kReduceSum, powers, axes, true);
-    return c.Done({c.Do(TensorOp::kPow, {sum, c.Scalar(1.0 / static_cast<double>(p), dtype)})});
-  }
-  ASSIGN_OR_RETURN(const ValueId result,
-                   ReduceOver(node.b, p == 1 ? TensorOp::kReduceL1 : TensorOp::kReduceL2, node.In(0), axes, true));
-  return ValueList{result};
 }
 
 }  // namespace kiln::onnx

@@ -26,6 +26,7 @@ Result<std::string> ArgumentOf(const std::string& name, const AttributeProto& at
     case AttributeKind::kTensors:
     case AttributeKind::kGraphs:
     case AttributeKind::kSparseTensor:
+    case AttributeKind::kType:
       break;
   }
   return Fail(ErrorCode::kUnsupported,

@@ -1,79 +1,24 @@
 // Resize: separable interpolation, one axis after another, or nearest by lookup. Positions are computed in float, as
 // the format's scales are: nearest modes and whole results of integers jump with the last bit of a position.
 #include <algorithm>
-#include <array>
 
 #include "common/ops/kernels/kernel.h"
 #include "common/ops/kernels/operands.h"
 #include "common/ops/kernels/table.h"
+#include "common/ops/resize_rules.h"
 #include "common/ops/resize_scales.h"
 
 namespace kiln::kernels {
 namespace {
 
-enum class ResizeMode : uint8_t { kNearest, kLinear, kCubic };
-enum class Coordinates : uint8_t {
-  kHalfPixel,
-  kHalfPixelSymmetric,
-  kPytorchHalfPixel,
-  kAlignCorners,
-  kAsymmetric,
-  kCropAndResize,
-  kTfHalfPixelForNn,
-};
-enum class Rounding : uint8_t { kRoundPreferFloor, kRoundPreferCeil, kFloor, kCeil, kCeilWhenShrinking };
-
-struct ResizeRules {
-  ResizeMode mode;
-  Coordinates coordinates;
-  Rounding rounding;
-  bool antialias, exclude_outside;
-  double cubic, extrapolation;
-};
-
-template <class E, size_t N>
-Result<E> Choose(const KernelCall& call, const char* attribute,
-                 const std::array<std::pair<std::string_view, E>, N>& names) {
-  const std::string_view text = call.attributes->Text(attribute, names[0].first);
-  for (const auto& [name, value] : names) {
-    if (name == text) return value;
-  }
-  return Fail(ErrorCode::kUnsupported,
-              "attribute `" + std::string(attribute) + "` of Resize is '" + std::string(text) + "'");
-}
-
-Result<ResizeRules> ReadRules(const KernelCall& call) {
-  static constexpr std::array<std::pair<std::string_view, ResizeMode>, 3> kModes{
-      {{"nearest", ResizeMode::kNearest}, {"linear", ResizeMode::kLinear}, {"cubic", ResizeMode::kCubic}}};
-  static constexpr std::array<std::pair<std::string_view, Coordinates>, 7> kCoordinates{
-      {{"half_pixel", Coordinates::kHalfPixel},
-       {"half_pixel_symmetric", Coordinates::kHalfPixelSymmetric},
-       {"pytorch_half_pixel", Coordinates::kPytorchHalfPixel},
-       {"align_corners", Coordinates::kAlignCorners},
-       {"asymmetric", Coordinates::kAsymmetric},
-       {"tf_crop_and_resize", Coordinates::kCropAndResize},
-       {"tf_half_pixel_for_nn", Coordinates::kTfHalfPixelForNn}}};
-  static constexpr std::array<std::pair<std::string_view, Rounding>, 5> kRoundings{
-      {{"round_prefer_floor", Rounding::kRoundPreferFloor},
-       {"round_prefer_ceil", Rounding::kRoundPreferCeil},
-       {"floor", Rounding::kFloor},
-       {"ceil", Rounding::kCeil},
-       {"ceil_when_shrinking", Rounding::kCeilWhenShrinking}}};
-  ResizeRules rules{};
-  ASSIGN_OR_RETURN(rules.mode, Choose(call, "mode", kModes));
-  ASSIGN_OR_RETURN(rules.coordinates, Choose(call, "coordinate_transformation_mode", kCoordinates));
-  ASSIGN_OR_RETURN(rules.rounding, Choose(call, "nearest_mode", kRoundings));
-  rules.antialias = call.attributes->Int("antialias", 0) != 0;
-  rules.exclude_outside = call.attributes->Int("exclude_outside", 0) != 0;
-  rules.cubic = call.attributes->Float("cubic_coeff_a", -0.75);
-  rules.extrapolation = call.attributes->Float("extrapolation_value", 0.0);
-  return rules;
-}
+using Coordinates = ResizeCoordinates;
+using Rounding = ResizeRounding;
 
 struct ResizeAxis {
   int64_t in = 1, out = 1;
   float scale = 1;
   float roi_begin = 0, roi_end = 1;
+  bool named = false;  // by attribute `axes`; others stay as they are
 };
 
 // Position in the input that output `at` shows.
@@ -194,6 +139,7 @@ Result<List<ResizeAxis>> ReadAxes(const KernelCall& call) {
   }
   for (size_t i = 0; i < axes.size(); ++i) {
     ResizeAxis& axis = result[static_cast<size_t>(axes[i])];
+    axis.named = true;
     if (aspect != 0) {
       axis.scale = static_cast<float>(aspect);
     } else if (sizes.empty() && i < scales.size()) {
@@ -242,7 +188,7 @@ Result<const W*> ResizeAxisByAxis(KernelCall& call, const ResizeRules& rules, co
     const ResizeAxis& axis = axes[static_cast<size_t>(d)];
     const bool crops = rules.coordinates == Coordinates::kCropAndResize && (axis.roi_begin != 0 || axis.roi_end != 1);
     const bool shifts = rules.coordinates == Coordinates::kTfHalfPixelForNn;
-    if (axis.in == axis.out && axis.scale == 1.0f && !crops && !shifts) continue;
+    if (!axis.named || (axis.in == axis.out && axis.scale == 1.0f && !crops && !shifts)) continue;
     const AxisSplit split = SplitAt(dims, d);
     dims[d] = axis.out;
     ASSIGN_OR_RETURN(W * to, Scratch<W>(call, NumElements(dims)));
@@ -268,7 +214,7 @@ struct ResizeOf {
   static Status Run(KernelCall& call) {
     const TensorRef& in = call.inputs[0];
     const TensorRef& out = call.outputs[0];
-    ASSIGN_OR_RETURN(const ResizeRules rules, ReadRules(call));
+    ASSIGN_OR_RETURN(const ResizeRules rules, ReadResizeRules(*call.attributes));
     ASSIGN_OR_RETURN(const List<ResizeAxis> axes, ReadAxes(call));
     if (out.elements() == 0) return {};
     if (in.elements() == 0)

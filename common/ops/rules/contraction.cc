@@ -60,12 +60,8 @@ Status Gemm(InferContext& context) {
     const DimList& c = InDims(context, 2);
     for (size_t d = 0; d < c.size(); ++d) {
       const size_t at = 2 - c.size() + d;
-      if (c[d] == Dim::Const(1)) continue;
-      if (c[d].is_const() || context.policy == UnprovenPolicy::kAssume) {
-        if (!c[d].is_const() && context.Equal(c[d], Dim::Const(1)) == true) continue;
-        RETURN_IF_ERROR(RequireEqual(context, out[at], c[d],
-                                     "dim " + std::to_string(at) + " of A*B and dim " + std::to_string(d) + " of C"));
-      }
+      RETURN_IF_ERROR(RequireBroadcastTo(
+          context, out[at], c[d], "dim " + std::to_string(at) + " of A*B and dim " + std::to_string(d) + " of C"));
     }
   }
   SetDims(context, out);

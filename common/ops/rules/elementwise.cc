@@ -299,20 +299,7 @@ Status PRelu(InferContext& context) {
   RETURN_IF_ERROR(SameTypes(context));
   RETURN_IF_ERROR(SameShape(context));
   if (!Ranked(context, 0) || !Ranked(context, 1)) return {};
-  const DimList& x = InDims(context, 0);
-  const DimList& slope = InDims(context, 1);
-  if (slope.size() > x.size()) {
-    return Fail(ErrorCode::kShapeMismatch, "the slope of shape " + DimsText(context, slope) +
-                                               " does not broadcast to the input of shape " + DimsText(context, x));
-  }
-  const size_t lead = x.size() - slope.size();
-  for (size_t d = 0; d < slope.size(); ++d) {
-    if (slope[d] == Dim::Const(1)) continue;
-    RETURN_IF_ERROR(RequireEqual(
-        context, x[lead + d], slope[d],
-        "dim " + std::to_string(lead + d) + " of the input and dim " + std::to_string(d) + " of the slope"));
-  }
-  return {};
+  return RequireBroadcastTo(context, InDims(context, 0), InDims(context, 1), "the slope");
 }
 
 Status Cast(InferContext& context) {

@@ -29,20 +29,7 @@ Status PerChannel(InferContext& context, size_t first, size_t last) {
 // Scale and bias broadcast to the dims from `axis` on.
 Status CheckScale(InferContext& context, size_t input) {
   if (!Ranked(context, 0) || !Ranked(context, input)) return {};
-  const DimList& x = InDims(context, 0);
-  const DimList& scale = InDims(context, input);
-  if (scale.size() > x.size()) {
-    return Fail(ErrorCode::kShapeMismatch, "input " + std::to_string(input) + " of shape " + DimsText(context, scale) +
-                                               " does not broadcast to " + DimsText(context, x));
-  }
-  const size_t lead = x.size() - scale.size();
-  for (size_t d = 0; d < scale.size(); ++d) {
-    if (scale[d] == Dim::Const(1)) continue;
-    RETURN_IF_ERROR(RequireEqual(context, x[lead + d], scale[d],
-                                 "dim " + std::to_string(lead + d) + " of the input and dim " + std::to_string(d) +
-                                     " of input " + std::to_string(input)));
-  }
-  return {};
+  return RequireBroadcastTo(context, InDims(context, 0), InDims(context, input), "input " + std::to_string(input));
 }
 
 }  // namespace

@@ -29,8 +29,8 @@ Status CheckScale(InferContext& context) {
   const DimList& scale = InDims(context, 1);
   if (scale.size() != 1 || scale[0] == Dim::Const(1) || In(context, 0).rank() == 0) return {};
   ASSIGN_OR_RETURN(const int axis, Axis(context.attributes.Int("axis", 1), In(context, 0).rank()));
-  return RequireEqual(context, InDims(context, 0)[static_cast<size_t>(axis)], scale[0],
-                      "dim " + std::to_string(axis) + " of the input and the length of the scale");
+  return RequireBroadcastTo(context, InDims(context, 0)[static_cast<size_t>(axis)], scale[0],
+                            "dim " + std::to_string(axis) + " of the input and the length of the scale");
 }
 
 // The input's and the output's scale and zero point of a quantised product are single values.

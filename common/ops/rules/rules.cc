@@ -118,6 +118,29 @@ Status RequireEqual(InferContext& context, Dim a, Dim b, const std::string& what
               what + " differ: " + context.symbols.ToString(a) + " and " + context.symbols.ToString(b));
 }
 
+Status RequireBroadcastTo(InferContext& context, Dim to, Dim from, const std::string& what) {
+  const Dim one = Dim::Const(1);
+  if (from == one || context.symbols.ProvenEqual(to, from)) return {};
+  const Interval bounds = context.symbols.Bounds(from);
+  const bool may_be_one = bounds.min <= 1 && bounds.max >= 1;
+  if (may_be_one && (context.policy != UnprovenPolicy::kAssume || context.Equal(from, one) == true)) return {};
+  return RequireEqual(context, to, from, what);
+}
+
+Status RequireBroadcastTo(InferContext& context, const DimList& to, const DimList& from, const std::string& which) {
+  if (from.size() > to.size()) {
+    return Fail(ErrorCode::kShapeMismatch,
+                which + " of shape " + DimsText(context, from) + " does not broadcast to " + DimsText(context, to));
+  }
+  const size_t lead = to.size() - from.size();
+  for (size_t d = 0; d < from.size(); ++d) {
+    RETURN_IF_ERROR(RequireBroadcastTo(
+        context, to[lead + d], from[d],
+        "dim " + std::to_string(lead + d) + " of the input and dim " + std::to_string(d) + " of " + which));
+  }
+  return {};
+}
+
 Dim Product(SymbolTable& symbols, std::span<const Dim> dims) {
   Dim product = Dim::Const(1);
   for (const Dim dim : dims) product = symbols.Mul(product, dim);

@@ -68,6 +68,11 @@ Status RequireInteger(const InferContext& context, size_t i);
 Status RequireOneElement(const InferContext& context, size_t i);
 // ShapeMismatch when a and b are proven (or, under kAssume, taken) to differ. `what` names the two.
 Status RequireEqual(InferContext& context, Dim a, Dim b, const std::string& what);
+// ShapeMismatch when `from`, a dim that broadcasts to `to` and never the other way, is neither 1 nor `to`. Under
+// kAssume the hints decide which of the two it is, as they do for InferContext::Broadcast.
+Status RequireBroadcastTo(InferContext& context, Dim to, Dim from, const std::string& what);
+// The same for every dim of a tensor of no higher rank; `which` names the tensor.
+Status RequireBroadcastTo(InferContext& context, const DimList& to, const DimList& from, const std::string& which);
 // The better known of two equal dims.
 inline Dim MoreKnown(Dim a, Dim b) {
   return a.is_const() || !b.is_const() ? a : b;

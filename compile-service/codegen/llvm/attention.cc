@@ -181,7 +181,7 @@ AttentionEmitter::Softmax AttentionEmitter::AddKeys(const Item& item, Value* fir
     // Before the first score above -infinity there is nothing to scale, and no difference to take.
     Value* nothing = b_.CreateFCmpOEQ(after.largest[j], e_.SplatF32(-std::numeric_limits<float>::infinity()));
     shift.push_back(b_.CreateSelect(nothing, e_.Zero(DType::kF32), after.largest[j]));
-    scale.push_back(EmitExp(e_, b_.CreateFSub(before.largest[j], shift[j])));
+    scale.push_back(EmitWeightExp(e_, b_.CreateFSub(before.largest[j], shift[j])));
     after.total.push_back(b_.CreateFMul(before.total[j], scale[j]));
   }
   after.total = Weights(keys, shift, after.total);
@@ -227,7 +227,7 @@ Values AttentionEmitter::Weights(Value* keys, const Values& shift, const Values&
     Value* address = Slot(weights_, i);
     Values weights = LoadVectors(e_, address, shift.size()), next;
     for (size_t j = 0; j < weights.size(); ++j) {
-      weights[j] = EmitExp(e_, b_.CreateFSub(weights[j], shift[j]));
+      weights[j] = EmitWeightExp(e_, b_.CreateFSub(weights[j], shift[j]));
       next.push_back(b_.CreateFAdd(current[j], weights[j]));
     }
     StoreVectors(e_, weights, address);

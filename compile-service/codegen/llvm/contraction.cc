@@ -33,6 +33,7 @@ void ContractionEmitter::Emit() {
                     spec_.zeros >= 0 ? frame_.Pointer(spec_.zeros) : nullptr);
     channels_ = b_.CreateUDiv(frame_.Int(spec_.k), e_.I64(int64_t{spec_.conv->kernel_h} * spec_.conv->kernel_w));
   }
+  if (spec_.winograd) return EmitWinograd();
   if (const int64_t block = LongestBlock(); block > 0) return EmitBlocked(block);
   Item first = Decode(frame_.begin());
   Values start = first.batch;

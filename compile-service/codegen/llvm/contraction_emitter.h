@@ -1,6 +1,6 @@
 // ContractionEmitter: the parts of a contraction that share their state. contraction.cc goes over the range and makes
 // sums, contraction_blocks.cc makes long sums block by block, contraction_turned.cc reads a turned B,
-// contraction_stores.cc stores finished tiles.
+// contraction_winograd.cc makes convolutions by fewer products, contraction_stores.cc stores finished tiles.
 #pragma once
 
 #include <functional>
@@ -87,10 +87,37 @@ class ContractionEmitter {
   Values Accumulated(MicroKernel& kernel, const TileRows& rows, llvm::Value* count, const std::vector<Active>& columns,
                      Values state);
 
+  // Pixels [begin, end) of one panel.
+  struct Strip {
+    Place place;
+    llvm::Value *begin, *end;
+  };
+  // `lines` lines of one image from `line` (of all images) on, which is `row` of `image`; and `tiles` tiles of columns
+  // of each.
+  struct WinogradBlock {
+    llvm::Value *image, *row, *line, *lines, *tile, *tiles;
+  };
+  void EmitWinograd();
+  void TransformWeights(const Place& place);
+  void EmitStrip(const Strip& strip);
+  void TransformImage(const WinogradBlock& block);
+  void MultiplyPositions(const WinogradBlock& block);
+  void StoreColumns(const Strip& strip, const WinogradBlock& block);
+  void StoreFinite(const Place& pixels, llvm::Value* before, llvm::Value* sums);
+  llvm::Value* LeavesRange(llvm::Value* sums);
+  int64_t WinogradLines() const;
+  int64_t WinogradTiles() const;
+  int64_t WinogradRows() const { return WinogradLines() * WinogradTiles() + spec_.tile.mr; }
+  int64_t channels() const { return spec_.k.value / (int64_t{spec_.conv->kernel_h} * spec_.conv->kernel_w); }
+  llvm::Value* PositionSums(llvm::Value* row, int position);
+
   void StoreTile(const Place& place, Panel panel, const Values& sums);
   void StoreFromRegisters(const Place& place, const Values& sums);
   void StoreFromBuffer(const Place& place, Panel panel, const Values& sums);
   void StoreRow(const Place& place, Panel panel, const Epilogue::Position& row, llvm::Value* buffer_row);
+  // Calls `body` once or twice, with code for a vector of the columns of a panel that exist.
+  void EmitColumns(const Place& place, Panel panel,
+                   const std::function<void(llvm::Value* vector, const Active& active)>& body);
 
   Epilogue::Position Origin(const Place& place);
   size_t row_dim() const { return spec_.batch.size(); }
@@ -135,6 +162,9 @@ class ContractionEmitter {
   llvm::Value* channels_ = nullptr;
   llvm::Value* turned_ = nullptr;  // a block of a panel, [k][nv] vectors
   llvm::Value* buffer_ = nullptr;  // a tile of sums in memory; null until needed
+  // Of Winograd's form, all in memory: a panel's weights [position][kernel row, channel][nv vectors], a block of the
+  // image [position][line, tile][channel], its sums [position][line, tile][nv vectors], finished columns.
+  llvm::Value *weights_ = nullptr, *image_ = nullptr, *sums_ = nullptr, *finished_ = nullptr;
 };
 
 }  // namespace kiln::codegen

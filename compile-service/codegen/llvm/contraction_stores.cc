@@ -56,27 +56,31 @@ void ContractionEmitter::StoreFromBuffer(const Place& place, Panel panel, const 
 
 void ContractionEmitter::StoreRow(const Place& place, Panel panel, const Epilogue::Position& row, Value* buffer_row) {
   llvm::Type* vector = e_.VectorType(sum_type());
-  auto store = [&](Value* j, const Active& active) {
+  EmitColumns(place, panel, [&](Value* j, const Active& active) {
     Value* sum = b_.CreateLoad(vector, b_.CreateGEP(vector, buffer_row, j));
     epilogue_.Emit(epilogue_.Moved(row, column_dim(), b_.CreateMul(j, Lanes(1))), sum, active);
-  };
+  });
+}
+
+void ContractionEmitter::EmitColumns(const Place& place, Panel panel,
+                                     const std::function<void(Value* vector, const Active& active)>& body) {
   auto left = [&](Value* j) { return b_.CreateSub(place.columns, b_.CreateMul(j, Lanes(1))); };
   Value* zero = e_.I64(0);
   if (panel != Panel::kWhole && e_.has_avx512()) {
     // Masks cost nothing: one copy of the program serves whole and partial vectors.
     e_.Loop(zero, Ceil(place.columns, e_.lanes()), 1, {}, [&](Value* j, const Values&) {
-      store(j, e_.First(Smaller(left(j), e_.lanes())));
+      body(j, e_.First(Smaller(left(j), e_.lanes())));
       return Values{};
     });
     return;
   }
   Value* vectors = panel == Panel::kWhole ? e_.I64(spec_.tile.nv) : b_.CreateUDiv(place.columns, Lanes(1));
   e_.Loop(zero, vectors, 1, {}, [&](Value* j, const Values&) {
-    store(j, e_.Full());
+    body(j, e_.Full());
     return Values{};
   });
   if (panel == Panel::kWhole) return;
-  e_.If(b_.CreateICmpSGT(left(vectors), zero), [&] { store(vectors, e_.First(left(vectors))); });
+  e_.If(b_.CreateICmpSGT(left(vectors), zero), [&] { body(vectors, e_.First(left(vectors))); });
 }
 
 }  // namespace kiln::codegen

@@ -2,7 +2,7 @@
 
 #include <llvm/IR/Constants.h>
 
-#include "compile-service/codegen/llvm/nest_values.h"
+#include "compile-service/codegen/llvm/loop_nest_emitter.h"
 
 namespace kiln::codegen {
 
@@ -12,48 +12,6 @@ using ir::ScalarOp;
 using ir::Stage;
 using llvm::Value;
 using Values = VectorEmitter::Values;
-
-namespace {
-
-class LoopNestEmitter {
- public:
-  LoopNestEmitter(KernelFrame& frame, const LoopNestSpec& spec)
-      : frame_(frame), e_(frame.emitter()), spec_(spec), values_(frame, spec) {}
-
-  void Emit();
-
- private:
-  size_t outer_count() const { return spec_.outer.size(); }
-  size_t inner_dim() const { return spec_.outer.size() + spec_.reduce.size(); }
-  bool is_flat() const { return spec_.outer.empty() && spec_.reduce.empty() && !spec_.reduce_inner; }
-  size_t UnrollOf(const std::vector<bool>& needed) const;
-
-  // Loops.
-  void ForOuter(const std::function<void()>& body);
-  Values ForReduce(size_t dim, const Values& carried, const std::function<Values(const Values&)>& body);
-  using BlockBody = std::function<Values(const Block&, const Values&)>;
-  Values ForInner(Value* begin, Value* end, size_t unroll, Values carried, const BlockBody& body);
-  Values ForInnerConstant(int64_t extent, size_t unroll, Values carried, const BlockBody& body);
-  Block FullBlock(Value* base, size_t vectors) const { return {base, std::vector<Active>(vectors)}; }
-
-  // Stages.
-  void RunRowStage(size_t index);
-  Value* ReduceRow(const Stage& stage, const std::vector<bool>& needed);
-  void StoreRow(const Stage& stage, const std::vector<bool>& needed);
-  void RunColumnBlock();
-  Values ReduceColumns(const Stage& stage, const std::vector<bool>& needed);
-  void StoreColumns(const Stage& stage, const std::vector<bool>& needed);
-  void StoreStage(const Stage& stage);
-  void Scatter(const Stage& stage);
-  void ScanColumns(size_t index, const std::vector<bool>& needed);
-  Value* Identity(Combine combine, DType type) const;
-  Value* Combined(Combine combine, DType type, Value* a, Value* b);
-
-  KernelFrame& frame_;
-  VectorEmitter& e_;
-  const LoopNestSpec& spec_;
-  NestValues values_;
-};
 
 // Vectors side by side: enough to cover latencies, few enough for the registers and for compile time.
 size_t LoopNestEmitter::UnrollOf(const std::vector<bool>& needed) const {
@@ -70,98 +28,6 @@ size_t LoopNestEmitter::UnrollOf(const std::vector<bool>& needed) const {
   if (live > 24) return 1;
   return many_registers && live <= 12 ? 4 : 2;
 }
-
-// --- loops ---
-
-// Coordinates of the outer dims are carried from point to point like an odometer; only the first point is divided out.
-void LoopNestEmitter::ForOuter(const std::function<void()>& body) {
-  auto& ir = e_.ir();
-  const size_t count = outer_count();
-  Values first(count);
-  Value* rest = frame_.begin();
-  for (size_t dim = count; dim-- > 1;) {
-    Value* extent = frame_.Int(spec_.outer[dim]);
-    first[dim] = ir.CreateURem(rest, extent);
-    rest = ir.CreateUDiv(rest, extent);
-  }
-  if (count > 0) first[0] = rest;
-  e_.Loop(frame_.begin(), frame_.end(), 1, first, [&](Value*, const Values& now) {
-    for (size_t dim = 0; dim < count; ++dim) values_.SetCoordinate(dim, now[dim]);
-    body();
-    Values next = now;
-    Value* carry = nullptr;
-    for (size_t dim = count; dim-- > 0;) {
-      Value* moved = ir.CreateAdd(now[dim], e_.I64(1));
-      if (carry != nullptr) moved = ir.CreateSelect(carry, moved, now[dim]);
-      Value* full = ir.CreateICmpEQ(moved, frame_.Int(spec_.outer[dim]));
-      next[dim] = dim > 0 ? ir.CreateSelect(full, e_.I64(0), moved) : moved;
-      carry = full;
-    }
-    return next;
-  });
-}
-
-Values LoopNestEmitter::ForReduce(size_t dim, const Values& carried, const std::function<Values(const Values&)>& body) {
-  if (dim == inner_dim()) return body(carried);
-  const ir::SpecInt extent = spec_.reduce[dim - outer_count()];
-  if (extent == ir::SpecInt::Const(1)) return ForReduce(dim + 1, carried, body);
-  Values result = e_.Loop(e_.I64(0), frame_.Int(extent), 1, carried, [&](Value* i, const Values& now) {
-    values_.SetCoordinate(dim, i);
-    return ForReduce(dim + 1, now, body);
-  });
-  values_.SetCoordinate(dim, e_.I64(0));
-  return result;
-}
-
-// Main blocks of `unroll` vectors, then what is left in single vectors, the last one partial.
-Values LoopNestEmitter::ForInner(Value* begin, Value* end, size_t unroll, Values carried, const BlockBody& body) {
-  auto& ir = e_.ir();
-  auto* first = llvm::dyn_cast<llvm::ConstantInt>(begin);
-  auto* last = llvm::dyn_cast<llvm::ConstantInt>(end);
-  if (first && last && first->isZero()) return ForInnerConstant(last->getSExtValue(), unroll, std::move(carried), body);
-
-  const int64_t lanes = e_.lanes();
-  auto whole_blocks = [&](size_t vectors, Value* from) {
-    const int64_t step = static_cast<int64_t>(vectors) * lanes;
-    Value* length = ir.CreateSub(end, from);
-    Value* whole = ir.CreateAdd(from, ir.CreateAnd(length, e_.I64(-step)));  // step is a power of two
-    carried = e_.Loop(from, whole, step, carried,
-                      [&](Value* i, const Values& now) { return body(FullBlock(i, vectors), now); });
-    return whole;
-  };
-  Value* position = whole_blocks(unroll, begin);
-  // AVX-512 masks cost nothing, so one masked loop takes whole and partial vectors.
-  if (e_.has_avx512()) {
-    return e_.Loop(position, end, lanes, carried, [&](Value* i, const Values& now) {
-      Value* left = ir.CreateSub(end, i);
-      Value* count = ir.CreateSelect(ir.CreateICmpSLT(left, e_.I64(lanes)), left, e_.I64(lanes));
-      return body(Block{i, {e_.First(count)}}, now);
-    });
-  }
-  if (unroll > 1) position = whole_blocks(1, position);
-  Value* left = ir.CreateSub(end, position);
-  return e_.IfElse(
-      ir.CreateICmpSGT(left, e_.I64(0)), [&] { return body(Block{position, {e_.First(left)}}, carried); },
-      [&] { return carried; });
-}
-
-Values LoopNestEmitter::ForInnerConstant(int64_t extent, size_t unroll, Values carried, const BlockBody& body) {
-  const int64_t lanes = e_.lanes();
-  const int64_t step = static_cast<int64_t>(unroll) * lanes;
-  const int64_t whole = extent / step * step;
-  if (whole == step) {
-    carried = body(FullBlock(e_.I64(0), unroll), carried);
-  } else if (whole > 0) {
-    carried = e_.Loop(e_.I64(0), e_.I64(whole), step, carried,
-                      [&](Value* i, const Values& now) { return body(FullBlock(i, unroll), now); });
-  }
-  if (whole == extent) return carried;
-  Block block{e_.I64(whole), {}};
-  for (int64_t at = whole; at < extent; at += lanes) block.vectors.push_back(e_.First(e_.I64(extent - at)));
-  return body(block, carried);
-}
-
-// --- stages ---
 
 Value* LoopNestEmitter::Identity(Combine combine, DType type) const {
   llvm::Type* vector = e_.VectorType(type);
@@ -224,7 +90,7 @@ void LoopNestEmitter::Scatter(const Stage& stage) {
 }
 
 Value* LoopNestEmitter::ReduceRow(const Stage& stage, const std::vector<bool>& needed) {
-  const DType type = spec_.body[static_cast<size_t>(stage.node)].type;
+  const DType type = TypeOf(stage);
   const size_t unroll = UnrollOf(needed);
   auto add_block = [&](const Block& block, const Values& now) {
     Values next = now;
@@ -238,11 +104,20 @@ Value* LoopNestEmitter::ReduceRow(const Stage& stage, const std::vector<bool>& n
     });
     return next;
   };
-  Values sums(unroll, Identity(stage.combine, type));
-  sums = ForReduce(outer_count(), sums, [&](const Values& carried) {
+  const Values zeros(unroll, Identity(stage.combine, type));
+  const int64_t chain = kChainMax * static_cast<int64_t>(unroll) * e_.lanes();
+  const Values sums = ForSums(outer_count(), stage, zeros, [&](const Values& carried) {
     Values result;
-    values_.InScope(kReduce, needed,
-                    [&] { result = ForInner(e_.I64(0), frame_.Int(spec_.inner), unroll, carried, add_block); });
+    values_.InScope(kReduce, needed, [&] {
+      Value* inner = frame_.Int(spec_.inner);
+      if (!AddsFloats(stage)) {
+        result = ForInner(e_.I64(0), inner, unroll, carried, add_block);
+        return;
+      }
+      result = InChains(inner, chain, stage, zeros,
+                        [&](Value* begin, Value* end) { return ForInner(begin, end, unroll, zeros, add_block); });
+      if (!spec_.reduce.empty()) result = Combined(stage, carried, result);
+    });
     return result;
   });
   Value* total = sums[0];
@@ -292,9 +167,9 @@ void LoopNestEmitter::RunRowStage(size_t index) {
 }
 
 Values LoopNestEmitter::ReduceColumns(const Stage& stage, const std::vector<bool>& needed) {
-  const DType type = spec_.body[static_cast<size_t>(stage.node)].type;
+  const DType type = TypeOf(stage);
   const Values start(values_.block().vectors.size(), Identity(stage.combine, type));
-  return ForReduce(outer_count(), start, [&](const Values& now) {
+  return ForSums(outer_count(), stage, start, [&](const Values& now) {
     Values next = now;
     values_.InScope(kReduce, needed, [&] {
       for (size_t vector = 0; vector < now.size(); ++vector)
@@ -375,6 +250,10 @@ void LoopNestEmitter::Emit() {
       values_.InScope(kOuter, needed, [&] { columns(frame_.begin(), frame_.end()); });
       return;
     }
+    if (IsTurned()) {
+      ForTurned([&](Value* begin, Value* end) { values_.InScope(kOuter, needed, [&] { columns(begin, end); }); });
+      return;
+    }
     ForOuter([&] {
       values_.InScope(kOuter, needed, [&] {
         if (!spec_.reduce_inner) {
@@ -386,8 +265,6 @@ void LoopNestEmitter::Emit() {
     });
   });
 }
-
-}  // namespace
 
 void EmitLoopNest(KernelFrame& frame, const LoopNestSpec& spec) {
   LoopNestEmitter(frame, spec).Emit();

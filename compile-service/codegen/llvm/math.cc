@@ -52,11 +52,12 @@ Value* CopySign(VectorEmitter& e, Value* magnitude, Value* sign) {
   return e.ir().CreateBinaryIntrinsic(llvm::Intrinsic::copysign, magnitude, sign);
 }
 
-// x limited to [low, high]; a NaN stays, because min and max instructions give their second operand then.
-Value* Clamp(VectorEmitter& e, Value* x, Value* low, Value* high) {
-  auto& ir = e.ir();
-  x = ir.CreateSelect(ir.CreateFCmpOLT(high, x), high, x);
-  return ir.CreateSelect(ir.CreateFCmpOGT(low, x), low, x);
+// A NaN stays: min and max instructions give their second operand then.
+Value* AtMost(VectorEmitter& e, Value* x, Value* high) {
+  return e.ir().CreateSelect(e.ir().CreateFCmpOLT(high, x), high, x);
+}
+Value* AtLeast(VectorEmitter& e, Value* x, Value* low) {
+  return e.ir().CreateSelect(e.ir().CreateFCmpOGT(low, x), low, x);
 }
 
 // mantissa * 2^n for integral n (as f32) in [-252, 254], with one rounding at most, where denormals begin.
@@ -84,10 +85,18 @@ struct Exponential {
   Value* low;
 };
 
+// Below, e^x rounds to 0 (it is less than 2^-150).
+constexpr float kVanishes = -104.0f;
+// The last number whose e^x is no denormal.
+constexpr float kNormal = -0x1.5d5894p+6f;
+
 // n = rint(x / ln 2); the high part of ln 2 has few bits, so that n * high is exact without fused multiply-add.
+// Where the result is 0 another one is computed: an underflow takes a processor a hundred cycles, and masks make most
+// of a softmax's arguments such.
 Exponential EmitExponential(VectorEmitter& e, Value* x) {
   auto& ir = e.ir();
-  x = Clamp(e, x, e.SplatF32(-105.0f), e.SplatF32(90.0f));
+  Value* vanishes = ir.CreateFCmpOLT(x, e.SplatF32(kVanishes));
+  x = AtMost(e, ir.CreateSelect(vanishes, e.SplatF32(0.0f), x), e.SplatF32(90.0f));
   Value* n = RoundEven(e, ir.CreateFMul(x, e.SplatF32(0x1.715476p+0f)));
   Value* r = e.MulAdd(n, e.SplatF32(-0x1.63p-1f), x);
   r = e.MulAdd(n, e.SplatF32(0x1.bd0106p-13f), r);
@@ -98,7 +107,7 @@ Exponential EmitExponential(VectorEmitter& e, Value* x) {
   Value* low = ir.CreateFSub(p, ir.CreateFSub(mantissa, one));
   // A NaN is kept out of the conversion to an integer that scaling takes without AVX-512.
   if (!e.has_avx512()) n = ir.CreateSelect(IsNaN(e, x), e.SplatF32(0.0f), n);
-  return {Scale(e, mantissa, n), low};
+  return {ir.CreateSelect(vanishes, e.SplatF32(0.0f), Scale(e, mantissa, n)), low};
 }
 
 }  // namespace
@@ -106,6 +115,11 @@ Exponential EmitExponential(VectorEmitter& e, Value* x) {
 Value* EmitExp(VectorEmitter& e, Value* x) {
   PlainArithmetic plain(e);
   return EmitExponential(e, x).value;
+}
+
+Value* EmitWeightExp(VectorEmitter& e, Value* x) {
+  Value* vanishes = e.ir().CreateFCmpOLT(x, e.SplatF32(kVanishes));
+  return e.ir().CreateSelect(vanishes, e.SplatF32(0.0f), EmitExp(e, AtLeast(e, x, e.SplatF32(kNormal))));
 }
 
 // x = m * 2^k with m in [sqrt(1/2), sqrt(2)); denormals are scaled up first.
@@ -313,7 +327,7 @@ Value* EmitPow(VectorEmitter& e, Value* x, Value* y) {
   Value* regular = ir.CreateAnd(ir.CreateFCmpOGT(magnitude, zero), ir.CreateFCmpOLT(magnitude, infinity));
   Value* logarithm = Log2Wide(e, ir.CreateFPExt(ir.CreateSelect(regular, magnitude, one), f64));
   Value* power = ir.CreateFMul(ir.CreateFPExt(ir.CreateSelect(IsNaN(e, y), one, y), f64), logarithm);
-  power = Clamp(e, power, e.SplatF64(-300.0), e.SplatF64(300.0));
+  power = AtLeast(e, AtMost(e, power, e.SplatF64(300.0)), e.SplatF64(-300.0));
   power = ir.CreateSelect(ir.CreateFCmpUNO(power, power), e.SplatF64(0.0), power);  // infinity * 0: |x| is 1
   Value* result = ir.CreateFPTrunc(Exp2Wide(e, power), e.VectorType(DType::kF32));
 

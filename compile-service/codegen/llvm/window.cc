@@ -224,7 +224,7 @@ void WindowEmitter::Finish(const Row& row, Value* out_column, Value* channel, co
 Value* WindowEmitter::Positions(const Row& row, Value* out_column) {
   if (spec_.count_include_pad) return e_.I64(int64_t{geometry_.kernel_h} * geometry_.kernel_w);
   auto count = [&](const Inside& inside) { return Larger(b_.CreateSub(inside.last, inside.first), e_.I64(0)); };
-  return b_.CreateMul(count(row.kernel_rows), count(KernelColumns(out_column)));
+  return Larger(b_.CreateMul(count(row.kernel_rows), count(KernelColumns(out_column))), e_.I64(1));
 }
 
 void WindowEmitter::EmitChannels(const std::function<void(Value* channel, const Active& active)>& body) {

@@ -169,6 +169,73 @@ SpecCase RandomConvolution(std::mt19937_64& random, Target target) {
   return builder.Finish(spec, "convolution");
 }
 
+// A convolution in Winograd's form: images around its tiles of four columns and its blocks of lines and tiles. `values`
+// makes the image.
+SpecCase WinogradConvolution(std::mt19937_64& random, Target target, float (*value)(std::mt19937_64&)) {
+  SpecBuilder builder(random, target);
+  ContractionSpec spec;
+  spec.winograd = true;
+  spec.tile = RandomTile(random, builder.lanes());
+  spec.tile.mr = static_cast<int32_t>(Pick(random, ir::kWinogradRowsMin, builder.lanes() == 16 ? 14 : 6));
+  spec.tile.nv = static_cast<int32_t>(Pick(random, 1, (builder.lanes() == 16 ? 28 : 12) / spec.tile.mr));
+  const int64_t width = int64_t{spec.tile.nv} * builder.lanes();
+  const int64_t images = Pick(random, 1, 2), groups = Pick(random, 0, 3) == 0 ? 2 : 1;
+  const int64_t channels = ir::kWinogradChannels * Pick(random, 1, 2), columns = NearMultiple(random, width, 1);
+  ir::WindowGeometry g;
+  g.kernel_h = static_cast<int32_t>(Pick(random, 1, 4));
+  g.kernel_w = ir::kWinogradKernel;
+  g.pad_top = static_cast<int32_t>(Pick(random, 0, 2));
+  g.pad_left = static_cast<int32_t>(Pick(random, 0, 2));
+  // More lines and tiles than a block has, or few.
+  const int64_t in_height = g.kernel_h + Pick(random, 0, 12),
+                in_width = 3 + (builder.Coin() ? Pick(random, 0, 9) : Pick(random, 60, 75));
+  const int64_t out_height = in_height + g.pad_top + Pick(random, 0, 1) - g.kernel_h + 1;
+  const int64_t out_width = in_width + g.pad_left + Pick(random, 0, 1) - 2;
+  g.in_height = builder.Size(in_height);
+  g.in_width = builder.Size(in_width);
+  g.out_height = builder.Size(out_height);
+  g.out_width = builder.Size(out_width);
+  g.column_stride = builder.Size(groups * channels);
+  g.row_stride = builder.Size(in_width * groups * channels);
+  g.image_stride = builder.Size(in_height * in_width * groups * channels);
+  spec.conv = g;
+  if (groups > 1) spec.batch = {builder.Size(groups)};
+  const int64_t m = images * out_height * out_width, k = channels * g.kernel_h * g.kernel_w;
+  spec.m = builder.Size(m);
+  spec.n = SpecInt::Const(columns);
+  spec.k = SpecInt::Const(k);
+  std::vector<float> image(static_cast<size_t>(images * in_height * in_width * groups * channels));
+  for (float& element : image) element = value(random);
+  spec.a.pointer = builder.Buffer(DType::kF32, std::move(image));
+  if (groups > 1) spec.a.strides = {builder.Size(channels)};
+  spec.zeros = builder.Buffer(DType::kF32, std::vector<float>(static_cast<size_t>(channels), 0));
+  const int64_t size = (columns + width - 1) / width * width * k;
+  std::vector<float> weights = RandomValues(random, groups * size);
+  for (int64_t i = 0; i < groups * size; ++i)
+    if (i % size / (k * width) * width + i % width >= columns) weights[static_cast<size_t>(i)] = 0;
+  spec.b_layout = ir::BLayout::kPanels;
+  spec.b.pointer = builder.Buffer(DType::kF32, std::move(weights));
+  if (groups > 1) spec.b.strides = {builder.Size(size)};
+  SetEpilogue(builder, spec, groups, m, columns);
+  SpecCase test = builder.Finish(spec, "convolution in Winograd's form");
+  test.tolerance = 4e-5;  // sums of up to 384 products, of which errors grow fivefold on the way
+  return test;
+}
+
+SpecCase FiniteWinogradConvolution(std::mt19937_64& random, Target target) {
+  return WinogradConvolution(random, target,
+                             [](std::mt19937_64& r) { return std::uniform_real_distribution<float>(-1, 1)(r); });
+}
+
+// What is not finite stays in the pixels whose windows see it, and numbers that are too large for the form do not show.
+SpecCase WinogradConvolutionOfSpecialValues(std::mt19937_64& random, Target target) {
+  return WinogradConvolution(random, target, [](std::mt19937_64& r) {
+    constexpr float kSpecial[] = {INFINITY, -INFINITY, NAN, 1e36F, -1e35F, 1e-40F};
+    const bool special = Pick(r, 0, 2000) == 0;
+    return special ? kSpecial[Pick(r, 0, 5)] : std::uniform_real_distribution<float>(-1, 1)(r);
+  });
+}
+
 class ContractionCode : public SpecTest {};
 
 TEST_P(ContractionCode, AgreesWithTheEvaluatorOnRandomMatmuls) {
@@ -181,6 +248,14 @@ TEST_P(ContractionCode, AgreesWithTheEvaluatorOnLongSums) {
 
 TEST_P(ContractionCode, AgreesWithTheEvaluatorOnRandomConvolutions) {
   ExpectAgreement(40, RandomConvolution);
+}
+
+TEST_P(ContractionCode, AgreesWithTheEvaluatorOnWinogradConvolutions) {
+  ExpectAgreement(30, FiniteWinogradConvolution);
+}
+
+TEST_P(ContractionCode, AgreesWithTheEvaluatorOnWinogradConvolutionsOfSpecialValues) {
+  ExpectAgreement(20, WinogradConvolutionOfSpecialValues);
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, ContractionCode, ::testing::ValuesIn(HostTargets()),
@@ -198,6 +273,11 @@ TEST_P(EmulatedContractionCode, AgreesOnLongSums) {
 
 TEST_P(EmulatedContractionCode, AgreesOnConvolutions) {
   ExpectAgreement(8, RandomConvolution);
+}
+
+TEST_P(EmulatedContractionCode, AgreesOnWinogradConvolutions) {
+  ExpectAgreement(4, FiniteWinogradConvolution);
+  ExpectAgreement(2, WinogradConvolutionOfSpecialValues);
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, EmulatedContractionCode, ::testing::ValuesIn(EmulatedTargets()),

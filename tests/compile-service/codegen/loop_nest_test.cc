@@ -104,6 +104,87 @@ TEST_P(LoopNest, Softmax_RowsSumToOneAndKeepTheOrderOfTheirInputs) {
   }
 }
 
+// out[b, c, i] = in[b, i, c], the last two turned around.
+KernelSpec Turned() {
+  LoopNestSpec nest;
+  nest.outer = {SpecInt::Argument(0), SpecInt::Argument(1)};
+  nest.inner = SpecInt::Argument(2);
+  nest.accesses = {{0, DType::kF32, {SpecInt::Argument(3), SpecInt::Const(1), SpecInt::Argument(1)}},
+                   {1, DType::kF32, {SpecInt::Argument(3), SpecInt::Argument(2), SpecInt::Const(1)}}};
+  ProgramBuilder p;
+  const int32_t x = p.Load(0);
+  nest.body = p.Take();
+  nest.stages = {testing::StoreStage(Stage::Domain::kInner, {{1, x}})};
+  return {nest, 2, 4};
+}
+
+// Tiles of 16 points and 128 positions, and whatever a part of the range leaves of them.
+TEST_P(LoopNest, Transpose_WritesExactlyItsPart) {
+  const std::vector<uint8_t> blob = Compile(Turned());
+  testing::ExecutableKernel kernel(blob);
+  ASSERT_TRUE(kernel.ok());
+  for (const int64_t batch : {1, 3}) {
+    for (const int64_t points : {0, 1, 2, 15, 16, 17, 33}) {
+      for (const int64_t positions : {0, 1, 5, 16, 127, 128, 129, 300}) {
+        const int64_t range = batch * points, elements = range * positions;
+        std::vector<float> in(static_cast<size_t>(elements)), out(in.size(), -7.0f);
+        for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(i);
+        void* pointers[] = {in.data(), out.data()};
+        const std::vector<int64_t> dims = {batch, points, positions, points * positions};
+        const int64_t cuts[] = {0, range / 5, range / 2, range - range / 7, range};
+        for (size_t part : {2, 0, 3, 1}) {
+          kernel.Run(pointers, dims, cuts[part], cuts[part + 1]);
+          // Of the parts of which none has run, nothing is written.
+          if (part != 2) continue;
+          for (int64_t i = 0; i < cuts[2] * positions; ++i) ASSERT_EQ(out[static_cast<size_t>(i)], -7.0f);
+        }
+        for (int64_t b = 0; b < batch; ++b)
+          for (int64_t c = 0; c < points; ++c)
+            for (int64_t i = 0; i < positions; ++i)
+              ASSERT_EQ(out[static_cast<size_t>((b * points + c) * positions + i)],
+                        static_cast<float>((b * positions + i) * points + c))
+                  << batch << " x " << points << " x " << positions;
+      }
+    }
+  }
+}
+
+// Sums of numbers that are alike, which rounding shortens all in one direction: of a column over two dims, and of a
+// row.
+TEST_P(LoopNest, LongSums_AreAddedInShortChains) {
+  constexpr int64_t kRows = 3000, kPlanes = 400;
+  LoopNestSpec nest;
+  nest.reduce = {SpecInt::Argument(0), SpecInt::Argument(1)};
+  nest.inner = SpecInt::Const(1);
+  nest.accesses = {{0, DType::kF32, {SpecInt::Argument(1), SpecInt::Const(1), SpecInt::Const(0)}},
+                   {1, DType::kF32, Consts({0, 0, 1})}};
+  ProgramBuilder p;
+  const int32_t x = p.Load(0), sum = p.StageResult(0);
+  nest.body = p.Take();
+  nest.stages = {testing::ReduceStage(ir::Combine::kSum, x), testing::StoreStage(Stage::Domain::kInner, {{1, sum}})};
+  const KernelSpec columns{nest, 2, 2};
+  nest.reduce = {SpecInt::Argument(0)};
+  nest.inner = SpecInt::Argument(1);
+  nest.reduce_inner = true;
+  nest.accesses = {{0, DType::kF32, {SpecInt::Argument(1), SpecInt::Const(1)}}, {1, DType::kF32, Consts({0, 0})}};
+  nest.stages = {testing::ReduceStage(ir::Combine::kSum, x), testing::StoreStage(Stage::Domain::kRow, {{1, sum}})};
+  const KernelSpec row{nest, 2, 2};
+  std::vector<float> in(static_cast<size_t>(kRows * kPlanes), 0.1f);
+  for (const KernelSpec* spec : {&columns, &row}) {
+    const std::vector<uint8_t> blob = Compile(*spec);
+    testing::ExecutableKernel kernel(blob);
+    ASSERT_TRUE(kernel.ok());
+    for (const auto& [planes, rows] :
+         {std::pair{kPlanes, kRows}, {int64_t{1}, kRows * kPlanes}, {kRows * kPlanes, int64_t{1}}}) {
+      float out = 0;
+      void* pointers[] = {in.data(), &out};
+      kernel.Run(pointers, std::vector<int64_t>{planes, rows}, 0, 1);
+      const double exact = static_cast<double>(0.1f) * static_cast<double>(in.size());
+      EXPECT_NEAR(out / exact, 1.0, 1e-4) << planes << " x " << rows;
+    }
+  }
+}
+
 // out[column] = largest of the column's three rows.
 TEST_P(LoopNest, ColumnMaximum_LetsANaNWin) {
   LoopNestSpec nest;

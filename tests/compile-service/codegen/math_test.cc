@@ -1,5 +1,5 @@
 // Elementary functions of generated code against the C library in double: every exponent of f32, special values, every
-// host target.
+// target that the host runs or emulates.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -8,6 +8,7 @@
 #include <random>
 
 #include "tests/compile-service/codegen/math_reference.h"
+#include "tests/support/emulated_kernel.h"
 
 namespace kiln {
 namespace {
@@ -44,6 +45,18 @@ std::vector<float> Samples() {
   return samples;
 }
 
+void ExpectWithinBound(const testing::ElementaryFunction& function, const std::vector<float>& in,
+                       const std::vector<float>& out) {
+  double worst = 0;
+  float worst_at = 0;
+  for (size_t i = 0; i < in.size(); ++i) {
+    const double error = UlpError(out[i], function.reference(in[i]));
+    if (error > worst) worst = error, worst_at = in[i];
+  }
+  std::printf("%s: %.2f ulp at %a\n", function.name, worst, worst_at);
+  EXPECT_LE(worst, kUlpBound) << function.name << "(" << worst_at << ")";
+}
+
 class Math : public ::testing::TestWithParam<Target> {};
 
 TEST_P(Math, EveryFunction_StaysWithinTwoUlp) {
@@ -59,14 +72,7 @@ TEST_P(Math, EveryFunction_StaysWithinTwoUlp) {
     const auto n = static_cast<int64_t>(in.size());
     void* pointers[] = {in.data(), out.data()};
     kernel.Run(pointers, std::vector<int64_t>{n}, 0, n);
-    double worst = 0;
-    float worst_at = 0;
-    for (size_t i = 0; i < in.size(); ++i) {
-      const double error = UlpError(out[i], function.reference(in[i]));
-      if (error > worst) worst = error, worst_at = in[i];
-    }
-    std::printf("%s: %.2f ulp at %a\n", function.name, worst, worst_at);
-    EXPECT_LE(worst, kUlpBound) << function.name << "(" << worst_at << ")";
+    ExpectWithinBound(function, in, out);
   }
 }
 
@@ -96,6 +102,36 @@ TEST_P(Math, Pow_StaysWithinTwoUlpAndFollowsIeeeSpecialCases) {
     ASSERT_LE(UlpError(out[i], std::pow(static_cast<double>(x[i]), static_cast<double>(y[i]))), kUlpBound)
         << x[i] << " ^ " << y[i] << " = " << out[i];
 }
+
+class EmulatedMath : public ::testing::TestWithParam<Target> {};
+
+TEST_P(EmulatedMath, EveryFunction_StaysWithinTwoUlp) {
+  if (const auto why = testing::WhyNotEmulated(GetParam())) GTEST_SKIP() << *why;
+  auto compiler = codegen::KernelCompiler::Create(GetParam());
+  ASSERT_TRUE(compiler.has_value());
+  const std::vector<float> all = Samples();
+  std::vector<float> in(all.begin(), all.begin() + 12);  // the special ones
+  for (size_t i = in.size(); i < all.size(); i += 9) in.push_back(all[i]);
+  for (const testing::ElementaryFunction& function : kFunctions) {
+    auto code = (*compiler)->Compile(Apply(function.op, 1));
+    ASSERT_TRUE(code.has_value()) << function.name << ": " << ToString(code.error());
+    std::vector<float> out(in.size());
+    std::vector<float> given = in;
+    const auto bytes = [](std::vector<float>& values) {
+      return testing::EmulatedBuffer{{reinterpret_cast<uint8_t*>(values.data()), values.size() * sizeof(float)}};
+    };
+    const std::vector<testing::EmulatedBuffer> buffers = {bytes(given), bytes(out)};
+    const auto n = static_cast<int64_t>(in.size());
+    const std::vector<int64_t> dims = {n};
+    const std::vector<std::pair<int64_t, int64_t>> parts = {{0, n}};
+    const auto failure = testing::RunEmulated(GetParam(), code->bytes, buffers, dims, parts);
+    ASSERT_FALSE(failure.has_value()) << *failure;
+    ExpectWithinBound(function, in, out);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, EmulatedMath, ::testing::ValuesIn(testing::EmulatedTargets()),
+                         [](const auto& info) { return std::to_string(static_cast<int>(info.param)); });
 
 INSTANTIATE_TEST_SUITE_P(EveryHostTarget, Math, ::testing::ValuesIn(HostTargets()),
                          [](const auto& info) { return std::to_string(static_cast<int>(info.param)); });

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "tests/compile-service/codegen/spec_case.h"
+#include "tests/support/emulated_kernel.h"
 
 namespace kiln::testing {
 namespace {
@@ -104,6 +105,15 @@ TEST_P(RecurrentCode, AgreesWithTheEvaluatorOnRandomRecurrences) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, RecurrentCode, ::testing::ValuesIn(HostTargets()),
+                         [](const auto& info) { return TargetTestName(info.param); });
+
+class EmulatedRecurrentCode : public EmulatedSpecTest {};
+
+TEST_P(EmulatedRecurrentCode, AgreesOnRandomRecurrences) {
+  ExpectAgreement(12, RandomRecurrence);
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, EmulatedRecurrentCode, ::testing::ValuesIn(EmulatedTargets()),
                          [](const auto& info) { return TargetTestName(info.param); });
 
 }  // namespace

@@ -75,6 +75,17 @@ KernelSpec Convolution() {
   return spec;
 }
 
+// 16 channels into 5, one image of 4 x 4 pixels.
+KernelSpec WinogradConvolution() {
+  KernelSpec spec = Convolution();
+  auto& c = std::get<ir::ContractionSpec>(spec.kernel);
+  c.conv->kernel_w = c.conv->kernel_h = 3;
+  c.k = SpecInt::Const(16 * 9);
+  c.tile.mr = ir::kWinogradRowsMin;
+  c.winograd = true;
+  return spec;
+}
+
 KernelSpec MatMulOfFewRows() {
   KernelSpec spec = MatMul();
   std::get<ir::ContractionSpec>(spec.kernel).few_rows = true;
@@ -149,8 +160,9 @@ KernelSpec Attention() {
 }
 
 std::vector<KernelSpec> Examples() {
-  std::vector<KernelSpec> specs = {Attention(),       MatMul(),      MatMulOfFewRows(), AveragePool(false),
-                                   AveragePool(true), Convolution(), ByteMatMul(),      Rnn()};
+  std::vector<KernelSpec> specs = {Attention(),           MatMul(),           MatMulOfFewRows(),
+                                   WinogradConvolution(), AveragePool(false), AveragePool(true),
+                                   Convolution(),         ByteMatMul(),       Rnn()};
   for (uint64_t seed = 0; seed < 40; ++seed) specs.push_back(testing::RandomLoopNest(seed, 8).Make().spec);
   return specs;
 }
@@ -414,6 +426,38 @@ TEST(VerifySpec, FewRowsAreANumberAtRunTime) {
   ASSERT_TRUE(ir::VerifySpec(convolution).has_value());
   std::get<ir::ContractionSpec>(convolution.kernel).few_rows = true;
   EXPECT_FALSE(ir::VerifySpec(convolution).has_value());
+}
+
+TEST(VerifySpec, WinogradsFormIsForSmallStepsAndKnownSizes) {
+  const KernelSpec good = WinogradConvolution();
+  ASSERT_TRUE(ir::VerifySpec(good).has_value()) << ToString(ir::VerifySpec(good).error());
+  EXPECT_NE(ir::ComputeKernelKey(good, "x86-64-v3", {}), [&] {
+    KernelSpec direct = good;
+    std::get<ir::ContractionSpec>(direct.kernel).winograd = false;
+    return ir::ComputeKernelKey(direct, "x86-64-v3", {});
+  }());
+  const auto refused = [&](void (*spoil)(ir::ContractionSpec&)) {
+    KernelSpec spec = good;
+    spoil(std::get<ir::ContractionSpec>(spec.kernel));
+    return !ir::VerifySpec(spec).has_value();
+  };
+  EXPECT_TRUE(refused([](ir::ContractionSpec& c) { c.conv.reset(); }));
+  EXPECT_TRUE(refused([](ir::ContractionSpec& c) { c.conv->kernel_w = 1; }));
+  EXPECT_TRUE(refused([](ir::ContractionSpec& c) { c.conv->kernel_h = 9; }));
+  EXPECT_TRUE(refused([](ir::ContractionSpec& c) { c.conv->stride_h = 2; }));
+  EXPECT_TRUE(refused([](ir::ContractionSpec& c) { c.conv->stride_w = 2; }));
+  EXPECT_TRUE(refused([](ir::ContractionSpec& c) { c.conv->dilation_h = 2; }));
+  EXPECT_TRUE(refused([](ir::ContractionSpec& c) { c.conv->dilation_w = 2; }));
+  EXPECT_TRUE(refused([](ir::ContractionSpec& c) {
+    c.zeros = -1;
+    c.conv->pad_top = 0;
+  }));
+  EXPECT_TRUE(refused([](ir::ContractionSpec& c) { c.tile.mr = 3; }));
+  EXPECT_TRUE(refused([](ir::ContractionSpec& c) { c.k = SpecInt::Const(8 * 9); }));
+  EXPECT_TRUE(refused([](ir::ContractionSpec& c) { c.k = SpecInt::Const(9 << 20); }));
+  EXPECT_TRUE(refused([](ir::ContractionSpec& c) { c.k = SpecInt::Argument(0); }));
+  EXPECT_TRUE(refused([](ir::ContractionSpec& c) { c.n = SpecInt::Argument(0); }));
+  EXPECT_TRUE(refused([](ir::ContractionSpec& c) { c.a.storage = DType::kF16; }));
 }
 
 TEST(EvaluateSpec, BytesCountFromTheLowestAndGoInFours) {

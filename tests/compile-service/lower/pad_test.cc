@@ -56,5 +56,22 @@ TEST(Pads, PadsThatTakeAwayOrAreNotKnownStayReferenceSteps) {
   Check(Padded("[n, m]", "edge", "0, -1, 0, 2"), {{2, 9}}, false);
 }
 
+// Which side of the image takes the odd one depends on its size.
+TEST(SamePads, AreGeneratedOverAnySize) {
+  const std::string head =
+      "program \"p\" { symbol n\n symbol m\n constant w : f32[4, 3, 3, 2] = splat 0.5\n"
+      "func main(%x: f32[2, 3, n, m]) -> (%y) {\n";
+  const std::string conv = head + "%w : f32[4, 3, 3, 2] = Constant() {value = @w}\n%y : f32[*] = Conv(%x, %w) ";
+  for (const std::string side : {"UPPER", "LOWER"}) {
+    const std::string mode = "auto_pad = \"SAME_" + side + "\"";
+    Check(head + "%y : f32[*] = MaxPool(%x) {" + mode + ", kernel_shape = [3, 3], strides = [2, 2]} } }",
+          {{8, 9}, {7, 7}, {1, 1}, {6, 5}, {2, 1}});
+    Check(head + "%y : f32[*] = MaxPool(%x) {" + mode + ", kernel_shape = [2, 4], strides = [1, 3]} } }",
+          {{8, 9}, {1, 2}, {5, 7}});
+    Check(conv + "{" + mode + ", strides = [2, 2]} } }", {{8, 9}, {7, 6}, {1, 1}});
+    Check(conv + "{" + mode + ", strides = [3, 1], dilations = [1, 2]} } }", {{8, 9}, {7, 6}, {3, 1}});
+  }
+}
+
 }  // namespace
 }  // namespace kiln::testing

@@ -110,7 +110,7 @@ TEST_F(PassesTest, DecomposeLeavesOnlyPlainOps) {
   Attributes axis;
   axis.Set("axis", int64_t{-1});
   graph_.outputs = {Node(TensorOp::kSoftmax, {x}, {D(2), D(6)}, axis)};
-  Run(Decompose);
+  Run(DecomposeRows);
   EXPECT_EQ(Count(TensorOp::kSoftmax), 0);
   EXPECT_EQ(Count(TensorOp::kReduceMax) + Count(TensorOp::kReduceSum), 2);
 }

@@ -338,6 +338,56 @@ TEST_F(ValidateKernelTest, AScatterStaysInsideItsTable) {
   EXPECT_FALSE(ValidateKernel(spec, Compile(RowScatter(1)), target_, trials, 1).has_value());
 }
 
+// 32 into 24 channels over square images; dims: pixels in all, the side of an image.
+ir::KernelSpec WinogradConvolution(int32_t pad_left = 1) {
+  ir::ContractionSpec c;
+  c.winograd = true;
+  c.tile = {6, 2};
+  c.m = ir::SpecInt::Argument(0);
+  c.n = ir::SpecInt::Const(24);
+  c.k = ir::SpecInt::Const(9 * 32);
+  ir::WindowGeometry g;
+  g.in_height = g.in_width = g.out_height = g.out_width = ir::SpecInt::Argument(1);
+  g.kernel_h = g.kernel_w = 3;
+  g.pad_top = 1;
+  g.pad_left = pad_left;
+  g.column_stride = ir::SpecInt::Const(32);
+  g.row_stride = ir::SpecInt::Const(70 * 32);
+  g.image_stride = ir::SpecInt::Const(70 * 70 * 32);
+  c.conv = g;
+  c.zeros = 3;
+  c.a = {0, DType::kF32, {}};
+  c.b = {1, DType::kF32, {}};
+  c.accesses = {{2, DType::kF32, {ir::SpecInt::Const(24), ir::SpecInt::Const(1)}}};
+  c.epilogue = {{ir::ScalarOp::kAccumulator}};
+  c.stores = {{0, 0}};
+  return {c, 4, 2};
+}
+
+TEST_F(ValidateKernelTest, ConvolutionsByFewerProductsAreRightWhereverTheyAreTried) {
+  const ir::KernelSpec spec = WinogradConvolution();
+  const std::vector<uint8_t> code = Compile(spec);
+  for (const int64_t side : {70, 11, 4, 1})
+    for (const uint64_t seed : {1, 2, 3}) {
+      const std::vector<std::vector<int64_t>> trials = {{2 * side * side, side}};
+      const auto compared = ValidateKernel(spec, code, target_, trials, seed);
+      EXPECT_TRUE(compared.has_value()) << side << ": " << ToString(compared.error());
+    }
+  const std::vector<std::vector<int64_t>> trials = {{2 * 70 * 70, 70}};
+  EXPECT_FALSE(ValidateKernel(spec, Compile(WinogradConvolution(0)), target_, trials, 1).has_value());
+}
+
+// Lines beside each other are worked on together, which no few pixels of a wide image show.
+TEST(EdgeTrials, ANarrowImageHasManyLines) {
+  const int64_t dims[] = {2 * 70 * 70, 70};
+  const auto trials = EdgeTrials(WinogradConvolution(), dims, 16);
+  ASSERT_FALSE(trials.empty());
+  EXPECT_EQ(trials[0], (std::vector<int64_t>{25, 5}));
+  ir::KernelSpec direct = WinogradConvolution();
+  std::get<ir::ContractionSpec>(direct.kernel).winograd = false;
+  EXPECT_EQ(EdgeTrials(direct, dims, 16)[0], (std::vector<int64_t>{2 * 70 * 70 - 1, 70}));
+}
+
 TEST(EdgeTrials, OnlyExtentsMoveAndNeverUpwards) {
   ir::LoopNestSpec nest;
   nest.outer = {ir::SpecInt::Argument(0), ir::SpecInt::Argument(1)};

@@ -1,0 +1,246 @@
+// Softmax, normalisations and composed reductions in terms of reductions and element-wise ops, so that fusion sees
+// rows.
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "compile-service/ir/attention_pattern.h"
+#include "compile-service/passes/passes.h"
+#include "compile-service/passes/rewriter.h"
+
+namespace kiln::passes {
+namespace {
+
+using ir::Graph;
+using ir::GraphNode;
+using ir::GraphValueId;
+
+constexpr Dim kOne = Dim::Const(1);
+
+std::vector<int> AxesFrom(int first, int rank) {
+  std::vector<int> axes(static_cast<size_t>(std::max(rank - first, 0)));
+  std::iota(axes.begin(), axes.end(), first);
+  return axes;
+}
+
+// One node at a time; every method returns whether it replaced the node.
+class RowDecomposer {
+ public:
+  // Built before nodes are taken out of the graph.
+  explicit RowDecomposer(Rewriter& rewriter) : r_(rewriter), graph_(rewriter.graph()) {
+    for (const ir::AttentionPattern& pattern : ir::FindAttention(graph_)) {
+      const int32_t softmax = pattern.nodes[pattern.nodes.size() - 2];
+      attention_.insert(graph_.nodes[static_cast<size_t>(softmax)].outputs[0]);
+    }
+  }
+
+  bool Run(const GraphNode& node);
+
+ private:
+  struct Row {
+    TensorOp op;
+    bool f32_only;
+    bool (RowDecomposer::*run)(const GraphNode&);
+  };
+  static const Row kRows[];
+
+  static GraphValueId Out(const GraphNode& node) { return node.outputs[0]; }
+  const std::vector<Dim>& DimsOf(GraphValueId id) const { return graph_.value(id).dims; }
+  int Rank(GraphValueId id) const { return graph_.value(id).rank(); }
+  bool Has(const GraphNode& node, size_t input) const { return input < node.inputs.size() && node.inputs[input] >= 0; }
+
+  bool Softmax(const GraphNode& node) {
+    const GraphValueId x = node.inputs[0];
+    if (Rank(x) == 0 || attention_.contains(Out(node))) return false;
+    const std::vector<int> axes{ir::NormalAxis(node.attributes.Int("axis", -1), Rank(x))};
+    const GraphValueId shifted = r_.Binary(TensorOp::kSub, x, r_.Reduce(TensorOp::kReduceMax, x, axes));
+    const GraphValueId exp = r_.Unary(TensorOp::kExp, shifted);
+    // The sum is at least 1, or no number: its reciprocal loses nothing.
+    const GraphValueId inverse = r_.Unary(TensorOp::kReciprocal, r_.Reduce(TensorOp::kReduceSum, exp, axes));
+    r_.Binary(TensorOp::kMul, exp, inverse, Out(node));
+    return true;
+  }
+
+  bool LogSoftmax(const GraphNode& node) {
+    const GraphValueId x = node.inputs[0];
+    if (Rank(x) == 0) return false;
+    const std::vector<int> axes{ir::NormalAxis(node.attributes.Int("axis", -1), Rank(x))};
+    const GraphValueId shifted = r_.Binary(TensorOp::kSub, x, r_.Reduce(TensorOp::kReduceMax, x, axes));
+    const GraphValueId sum = r_.Reduce(TensorOp::kReduceSum, r_.Unary(TensorOp::kExp, shifted), axes);
+    r_.Binary(TensorOp::kSub, shifted, r_.Unary(TensorOp::kLog, sum), Out(node));
+    return true;
+  }
+
+  // (x - mean) / sqrt(variance + epsilon) over `axes`; mean and inverse deviation land in the given values.
+  GraphValueId Normalize(GraphValueId x, const std::vector<int>& axes, double epsilon, GraphValueId mean_into,
+                         GraphValueId inverse_into, GraphValueId into) {
+    const GraphValueId mean = r_.Reduce(TensorOp::kReduceMean, x, axes, mean_into);
+    const GraphValueId centred = r_.Binary(TensorOp::kSub, x, mean);
+    const GraphValueId square = r_.Binary(TensorOp::kMul, centred, centred);
+    const GraphValueId variance = r_.Reduce(TensorOp::kReduceMean, square, axes);
+    const GraphValueId shifted = r_.Binary(TensorOp::kAdd, variance, graph_.AddScalar(static_cast<float>(epsilon)));
+    const GraphValueId inverse = r_.Unary(TensorOp::kReciprocal, r_.Unary(TensorOp::kSqrt, shifted), inverse_into);
+    return r_.Binary(TensorOp::kMul, centred, inverse, into);
+  }
+
+  bool LayerNorm(const GraphNode& node) {
+    const GraphValueId x = node.inputs[0];
+    const std::vector<int> axes = AxesFrom(ir::NormalAxis(node.attributes.Int("axis", -1), Rank(x)), Rank(x));
+    const auto output = [&](size_t i) { return i < node.outputs.size() ? node.outputs[i] : -1; };
+    const GraphValueId normal = Normalize(x, axes, node.attributes.Float("epsilon", 1e-5), output(1), output(2), -1);
+    const GraphValueId scaled = r_.Binary(TensorOp::kMul, normal, node.inputs[1], Has(node, 2) ? -1 : Out(node));
+    if (Has(node, 2)) r_.Binary(TensorOp::kAdd, scaled, node.inputs[2], Out(node));
+    return true;
+  }
+
+  bool RmsNorm(const GraphNode& node) {
+    const GraphValueId x = node.inputs[0];
+    const std::vector<int> axes = AxesFrom(ir::NormalAxis(node.attributes.Int("axis", -1), Rank(x)), Rank(x));
+    const GraphValueId mean = r_.Reduce(TensorOp::kReduceMean, r_.Binary(TensorOp::kMul, x, x), axes);
+    const GraphValueId epsilon = graph_.AddScalar(static_cast<float>(node.attributes.Float("epsilon", 1e-5)));
+    const GraphValueId inverse =
+        r_.Unary(TensorOp::kReciprocal, r_.Unary(TensorOp::kSqrt, r_.Binary(TensorOp::kAdd, mean, epsilon)));
+    r_.Binary(TensorOp::kMul, r_.Binary(TensorOp::kMul, x, inverse), node.inputs[1], Out(node));
+    return true;
+  }
+
+  // [C] as [C, 1, …] beside the spatial dims of a tensor of `rank`.
+  GraphValueId PerChannel(GraphValueId vector, int rank) {
+    std::vector<Dim> dims{DimsOf(vector)[0]};
+    for (int i = 2; i < rank; ++i) dims.push_back(kOne);
+    return r_.Reshape(vector, std::move(dims));
+  }
+
+  bool InstanceNorm(const GraphNode& node) {
+    const GraphValueId x = node.inputs[0];
+    if (Rank(x) < 3) return false;
+    const GraphValueId normal = Normalize(x, AxesFrom(2, Rank(x)), node.attributes.Float("epsilon", 1e-5), -1, -1, -1);
+    const GraphValueId scaled = r_.Binary(TensorOp::kMul, normal, PerChannel(node.inputs[1], Rank(x)));
+    r_.Binary(TensorOp::kAdd, scaled, PerChannel(node.inputs[2], Rank(x)), Out(node));
+    return true;
+  }
+
+  // The channels of a group lie side by side: a dim of groups, of which each is one row.
+  bool GroupNorm(const GraphNode& node) {
+    const GraphValueId x = node.inputs[0];
+    std::vector<Dim> parts = DimsOf(x);
+    const Dim groups = Dim::Const(node.attributes.Int("num_groups", 1));
+    const Dim channels = graph_.symbols.ExactDiv(parts[1], groups);
+    if (!graph_.symbols.ProvenEqual(graph_.symbols.Mul(channels, groups), parts[1])) return false;
+    if (parts.size() >= static_cast<size_t>(limits::kRankMax)) return false;
+    parts[1] = channels;
+    parts.insert(parts.begin() + 1, groups);
+    std::vector<Dim> per_channel(parts.begin() + 1, parts.begin() + 3);
+    per_channel.resize(parts.size() - 1, kOne);
+    const GraphValueId rows = r_.Reshape(x, parts);
+    const int rank = static_cast<int>(parts.size());
+    const GraphValueId normal = Normalize(rows, AxesFrom(2, rank), node.attributes.Float("epsilon", 1e-5), -1, -1, -1);
+    const GraphValueId scaled = r_.Binary(TensorOp::kMul, normal, r_.Reshape(node.inputs[1], per_channel));
+    r_.Reshape(r_.Binary(TensorOp::kAdd, scaled, r_.Reshape(node.inputs[2], per_channel)), {}, Out(node));
+    return true;
+  }
+
+  // x * s + t with s = scale / sqrt(variance + epsilon), t = bias - mean * s, which are prepacked.
+  bool BatchNorm(const GraphNode& node) {
+    const GraphValueId x = node.inputs[0];
+    if (Rank(x) < 2) return false;
+    const GraphValueId epsilon = graph_.AddScalar(static_cast<float>(node.attributes.Float("epsilon", 1e-5)));
+    const GraphValueId deviation = r_.Unary(TensorOp::kSqrt, r_.Binary(TensorOp::kAdd, node.inputs[4], epsilon));
+    const GraphValueId s = r_.Binary(TensorOp::kDiv, node.inputs[1], deviation);
+    const GraphValueId t = r_.Binary(TensorOp::kSub, node.inputs[2], r_.Binary(TensorOp::kMul, node.inputs[3], s));
+    const GraphValueId scaled = r_.Binary(TensorOp::kMul, x, PerChannel(s, Rank(x)));
+    r_.Binary(TensorOp::kAdd, scaled, PerChannel(t, Rank(x)), Out(node));
+    return true;
+  }
+
+  bool GlobalAverage(const GraphNode& node) {
+    r_.Reduce(TensorOp::kReduceMean, node.inputs[0], AxesFrom(2, Rank(node.inputs[0])), Out(node));
+    return true;
+  }
+
+  bool GlobalMax(const GraphNode& node) {
+    r_.Reduce(TensorOp::kReduceMax, node.inputs[0], AxesFrom(2, Rank(node.inputs[0])), Out(node));
+    return true;
+  }
+
+  bool ComposedReduce(const GraphNode& node) {
+    const std::optional<std::vector<int>> axes = ir::ReduceAxes(graph_, node);
+    if (!axes || axes->empty()) return false;
+    const GraphValueId x = node.inputs[0];
+    const DType dtype = graph_.value(x).dtype;
+    const bool plain = node.op == TensorOp::kReduceL1 || node.op == TensorOp::kReduceSumSquare;
+    // What sums of integers wrap to follows from terms that wrapped.
+    if (dtype != DType::kF32 && !(plain && (dtype == DType::kI32 || dtype == DType::kI64))) return false;
+    GraphValueId term = x;
+    if (node.op == TensorOp::kReduceL1) term = r_.Unary(TensorOp::kAbs, x);
+    if (node.op == TensorOp::kReduceL2 || node.op == TensorOp::kReduceSumSquare) term = r_.Binary(TensorOp::kMul, x, x);
+    Attributes attributes;
+    attributes.Set("axes", std::vector<int64_t>(axes->begin(), axes->end()));
+    const GraphValueId sum =
+        r_.Emit(TensorOp::kReduceSum, {term}, DimsOf(Out(node)), std::move(attributes), plain ? Out(node) : -1);
+    if (!plain) r_.Unary(node.op == TensorOp::kReduceL2 ? TensorOp::kSqrt : TensorOp::kLog, sum, Out(node));
+    return true;
+  }
+  // log(sum(e^x)) as m + log(sum(e^(x - m))) with the largest element m, or 0 where that is infinite.
+  bool LogSumExp(const GraphNode& node) {
+    const std::optional<std::vector<int>> axes = ir::ReduceAxes(graph_, node);
+    if (!axes || axes->empty()) return false;
+    const GraphValueId x = node.inputs[0];
+    const GraphValueId largest = r_.Reduce(TensorOp::kReduceMax, x, *axes);
+    const GraphValueId infinite = r_.Unary(TensorOp::kIsInf, largest);
+    graph_.value(infinite).dtype = DType::kBool;
+    const GraphValueId shift = r_.Emit(TensorOp::kWhere, {infinite, graph_.AddScalar(0.0f), largest}, DimsOf(largest));
+    graph_.value(shift).dtype = DType::kF32;
+    const GraphValueId terms = r_.Unary(TensorOp::kExp, r_.Binary(TensorOp::kSub, x, shift));
+    const GraphValueId log = r_.Unary(TensorOp::kLog, r_.Reduce(TensorOp::kReduceSum, terms, *axes));
+    const bool keeps = Rank(Out(node)) == Rank(x);
+    const GraphValueId sum = r_.Binary(TensorOp::kAdd, shift, log, keeps ? Out(node) : -1);
+    if (!keeps) r_.Reshape(sum, {}, Out(node));
+    return true;
+  }
+
+  Rewriter& r_;
+  Graph& graph_;
+  std::set<GraphValueId> attention_;  // results of softmaxes that one kernel makes together with their products
+};
+
+const RowDecomposer::Row RowDecomposer::kRows[] = {
+    {TensorOp::kSoftmax, true, &RowDecomposer::Softmax},
+    {TensorOp::kLogSoftmax, true, &RowDecomposer::LogSoftmax},
+    {TensorOp::kLayerNormalization, true, &RowDecomposer::LayerNorm},
+    {TensorOp::kRMSNormalization, true, &RowDecomposer::RmsNorm},
+    {TensorOp::kInstanceNormalization, true, &RowDecomposer::InstanceNorm},
+    {TensorOp::kGroupNormalization, true, &RowDecomposer::GroupNorm},
+    {TensorOp::kBatchNormalization, true, &RowDecomposer::BatchNorm},
+    {TensorOp::kGlobalAveragePool, true, &RowDecomposer::GlobalAverage},
+    {TensorOp::kGlobalMaxPool, true, &RowDecomposer::GlobalMax},
+    {TensorOp::kReduceL1, false, &RowDecomposer::ComposedReduce},
+    {TensorOp::kReduceL2, true, &RowDecomposer::ComposedReduce},
+    {TensorOp::kReduceSumSquare, false, &RowDecomposer::ComposedReduce},
+    {TensorOp::kReduceLogSum, true, &RowDecomposer::ComposedReduce},
+    {TensorOp::kReduceLogSumExp, true, &RowDecomposer::LogSumExp},
+};
+
+bool RowDecomposer::Run(const GraphNode& node) {
+  for (const Row& row : kRows) {
+    if (row.op != node.op) continue;
+    if (row.f32_only && graph_.value(node.inputs[0]).dtype != DType::kF32) return false;
+    return (this->*row.run)(node);
+  }
+  return false;
+}
+
+}  // namespace
+
+Result<bool> DecomposeRows(Graph& graph) {
+  Rewriter rewriter(graph);
+  RowDecomposer decomposer(rewriter);
+  for (GraphNode& node : rewriter.TakeNodes()) {
+    rewriter.Begin(node);
+    if (!decomposer.Run(node)) rewriter.Keep(std::move(node));
+  }
+  rewriter.Finish();
+  return rewriter.changed();
+}
+
+}  // namespace kiln::passes

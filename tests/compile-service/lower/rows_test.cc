@@ -1,0 +1,148 @@
+// Rows that kernels reduce: normalisation of groups, sums of exponentials, and reductions of every integer dtype.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "tests/compile-service/lower/check_program.h"
+#include "tests/compile-service/lower/compiled_runner.h"
+
+namespace kiln::testing {
+namespace {
+
+std::string GroupNorm(const std::string& x, int64_t channels, int64_t groups, const std::string& type = "f32") {
+  const std::string vector = type + "[" + std::to_string(channels) + "]";
+  return "program \"p\" { symbol n\n symbol h\n symbol w\n func main(%x: " + type + x + ", %s: " + vector +
+         ", %b: " + vector + ") -> (%y) {\n %y : " + type +
+         "[*] = GroupNormalization(%x, %s, %b) {num_groups = " + std::to_string(groups) + ", epsilon = 0.001} } }";
+}
+
+TEST(Rows, GroupsOfChannelsAreNormalised) {
+  CheckGenerated(GroupNorm("[n, 6, h, w]", 6, 3), {{2, 5, 7}, {1, 1, 1}, {3, 1, 40}, {0, 2, 2}});
+  CheckGenerated(GroupNorm("[n, 8, h, w]", 8, 8), {{2, 4, 5}});
+  CheckGenerated(GroupNorm("[n, 8, h, w]", 8, 1), {{2, 4, 5}, {1, 3, 1}});
+  CheckGenerated(GroupNorm("[n, 4, h]", 4, 2), {{3, 17}, {1, 1}});
+  CheckGenerated(GroupNorm("[n, 12]", 12, 4), {{5}, {1}, {0}});
+  CheckGenerated(GroupNorm("[n, 4, h, w]", 4, 2, "f16"), {{2, 5, 7}});
+}
+
+// As importers write operator sets 18 to 20: scale and bias per group, spread over its channels.
+TEST(Rows, ScalesPerGroupAreSpread) {
+  CheckGenerated(R"(program "p" { symbol n
+      symbol h
+      constant one : i64[1] = [1]
+      constant to : i64[2] = [2, 3]
+      constant flat : i64[1] = [-1]
+      func main(%x: f32[n, 6, h], %s: f32[2], %b: f32[2]) -> (%y) {
+        %one : i64[1] = Constant() {value = @one}
+        %to : i64[2] = Constant() {value = @to}
+        %flat : i64[1] = Constant() {value = @flat}
+        %sc : f32[2, 1] = Unsqueeze(%s, %one)
+        %se : f32[2, 3] = Expand(%sc, %to)
+        %sf : f32[6] = Reshape(%se, %flat)
+        %bc : f32[2, 1] = Unsqueeze(%b, %one)
+        %be : f32[2, 3] = Expand(%bc, %to)
+        %bf : f32[6] = Reshape(%be, %flat)
+        %y : f32[n, 6, h] = GroupNormalization(%x, %sf, %bf) {num_groups = 2} } })",
+                 {{2, 9}, {1, 1}});
+}
+
+// Between convolutions, with the activation behind it: rows stay in the memory order of the convolutions.
+TEST(Rows, ANormalisationOfGroupsBetweenConvolutions) {
+  const lower::LoweredSegment lowered = CheckGenerated(R"(program "p" { symbol n
+      symbol h
+      constant k : f32[8, 8, 3, 3] = splat 0.0625
+      constant v : f32[8] = splat 1.5
+      func main(%x: f32[n, 8, h, 6]) -> (%y) {
+        %k : f32[8, 8, 3, 3] = Constant() {value = @k}
+        %v : f32[8] = Constant() {value = @v}
+        %c : f32[*] = Conv(%x, %k) {kernel_shape = [3, 3], pads = [1, 1, 1, 1]}
+        %g : f32[*] = GroupNormalization(%c, %v, %v) {num_groups = 2}
+        %s : f32[*] = Sigmoid(%g)
+        %m : f32[*] = Mul(%g, %s)
+        %y : f32[*] = Conv(%m, %k) {kernel_shape = [3, 3], pads = [1, 1, 1, 1]} } })",
+                                                       {{2, 9}, {1, 5}});
+  EXPECT_EQ(lowered.plan.steps.size(), 5u) << Describe(lowered);  // in, conv, rows, conv, out
+}
+
+std::string Reduced(const std::string& op, const std::string& type, const std::string& axes, bool keepdims,
+                    const std::string& before = "") {
+  const std::string count = "i64[" + std::to_string(1 + std::count(axes.begin(), axes.end(), ',')) + "]";
+  return "program \"p\" { symbol n\n symbol m\n constant a : " + count + " = [" + axes +
+         "]\n constant big : i32[] = [1000000007]\n constant long : i64[] = [4000000000000000037]\n func main(%x: " +
+         type + "[n, 5, m]) -> (%y) {\n %a : " + count + " = Constant() {value = @a}\n" + before + "%y : " + type +
+         "[*] = " + op + "(" + (before.empty() ? "%x" : "%z") + ", %a) {keepdims = " + (keepdims ? "1" : "0") + "} } }";
+}
+
+TEST(Rows, ReductionsOfEveryIntegerDType) {
+  for (const char* type : {"i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "bool"}) {
+    for (const char* op : {"ReduceSum", "ReduceProd", "ReduceMean", "ReduceMax", "ReduceMin"}) {
+      const std::string t = type, o = op;
+      const bool extreme = o == "ReduceMax" || o == "ReduceMin";
+      if ((t == "bool" && !extreme) || (t == "u64" && (extreme || o == "ReduceMean"))) continue;
+      CheckBits(Reduced(o, t, "2", false), {{3, 70}, {1, 1}, {2, 0}});
+      CheckBits(Reduced(o, t, "-2", true), {{3, 17}, {0, 2}});
+      CheckBits(Reduced(o, t, "0, 1, 2", false), {{3, 17}, {0, 1}});
+    }
+  }
+}
+
+// Sums and products beyond the dtype wrap; means do at 2^64 only.
+TEST(Rows, LargeIntegersWrap) {
+  const std::string narrow = "%b : i32[] = Constant() {value = @big}\n %z : i32[n, 5, m] = Mul(%x, %b)\n";
+  const std::string wide = "%b : i64[] = Constant() {value = @long}\n %z : i64[n, 5, m] = Mul(%x, %b)\n";
+  for (const char* op :
+       {"ReduceSum", "ReduceProd", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceSumSquare"}) {
+    CheckBits(Reduced(op, "i32", "2", false, narrow), {{3, 70}, {1, 1}});
+    CheckBits(Reduced(op, "i64", "0, 1", true, wide), {{30, 7}, {1, 1}});
+  }
+}
+
+// A byte's sum is a byte before anything else reads it.
+TEST(Rows, WhatFollowsAReductionSeesItsDType) {
+  for (const char* type : {"u8", "i8", "i32"}) {
+    const std::string t = type;
+    for (const char* op : {"ReduceSum", "ReduceProd", "ReduceMean", "ReduceMax"}) {
+      CheckBits("program \"p\" { symbol n\n symbol m\n constant a : i64[1] = [1]\n func main(%x: " + t +
+                    "[n, m]) -> (%y) {\n %a : i64[1] = Constant() {value = @a}\n %s : " + t + "[*] = " + op +
+                    "(%x, %a)\n %c : f32[*] = Cast(%s) {to = 1}\n %w : f32[n, m] = Cast(%x) {to = 1}\n"
+                    " %y : f32[*] = Add(%w, %c) } }",
+                {{3, 70}, {1, 1}, {5, 4}});
+    }
+  }
+}
+
+TEST(Rows, SumsOfExponentials) {
+  for (const char* axes : {"2", "0, 2", "1", "0, 1, 2"}) {
+    CheckGenerated(Reduced("ReduceLogSumExp", "f32", axes, true), {{3, 70}, {1, 1}, {0, 2}});
+    CheckGenerated(Reduced("ReduceLogSumExp", "f32", axes, false), {{3, 17}, {2, 1}});
+  }
+  CheckGenerated(Reduced("ReduceLogSumExp", "f16", "2", false), {{3, 17}});
+}
+
+TEST(Rows, SumsOfExponentialsOfInfinities) {
+  const Segment segment = SegmentOf(R"(program "p" {
+      constant a : i64[1] = [1]
+      func main(%x: f32[5, 2]) -> (%y) {
+        %a : i64[1] = Constant() {value = @a}
+        %y : f32[*] = ReduceLogSumExp(%x, %a) {keepdims = 0} } })");
+  const auto lowered = lower::LowerSegment({segment, Target::kX86V3, NumericMode::kDefault, {}, {}});
+  ASSERT_TRUE(lowered.has_value()) << ToString(lowered.error());
+  constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
+  float x[] = {-kInfinity, -kInfinity, kInfinity, 0, -kInfinity, 3, kNaN, 1, 88, 1000};
+  const TensorRef input = MakeRef(DType::kF32, {5, 2}, x);
+  CompiledRunner runner(Target::kX86V3);
+  const auto got = RunLowered(*lowered, {}, {&input, 1}, {}, 8, runner.runner());
+  ASSERT_TRUE(got.has_value()) << ToString(got.error());
+  const std::span<const float> y = got->at(0).values<float>();
+  EXPECT_EQ(y[0], -kInfinity);
+  EXPECT_EQ(y[1], kInfinity);
+  EXPECT_FLOAT_EQ(y[2], 3);
+  EXPECT_TRUE(std::isnan(y[3]));
+  EXPECT_FLOAT_EQ(y[4], 1000);
+}
+
+}  // namespace
+}  // namespace kiln::testing
