@@ -152,8 +152,9 @@ class RowStages {
     ScalarBuilder& scalars = body_.scalars();
     Dim count = kOne;
     for (int axis : group_.axes) count = builder_.symbols().Mul(count, group_.dims[static_cast<size_t>(axis)]);
-    if (IsFloat(type) && count.is_const() && count.value() != 0) {
-      return scalars.Op(ir::ScalarOp::kMul, type, sum, scalars.Number(type, 1.0 / static_cast<double>(count.value())));
+    if (IsFloat(type) && count.is_const()) {
+      // Divided: the mean of equal numbers is that number, wherever their sum is exact.
+      return scalars.Op(ir::ScalarOp::kDiv, type, sum, scalars.Number(type, static_cast<double>(count.value())));
     }
     if (count_argument_ < 0) count_argument_ = static_cast<int32_t>(arguments_.Argument(count).value);
     const int32_t argument = scalars.Integer(ir::SpecInt::Argument(count_argument_));

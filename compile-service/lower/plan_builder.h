@@ -121,7 +121,8 @@ class PlanBuilder {
   // A prepack node made during planning.
   ir::GraphValueId AddPrepackNode(TensorOp op, std::vector<ir::GraphValueId> inputs, std::vector<Dim> dims,
                                   Attributes attributes = {}, std::optional<DType> dtype = {});
-  // f32 weights with denormal numbers as zeros (as they are in strict mode): they slow a processor down a hundredfold.
+  // f32 weights with the smallest normal numbers for denormal ones (as they are in strict mode), which slow a processor
+  // down a hundredfold. Not zeros: times an infinity those are no numbers.
   ir::GraphValueId WithoutDenormals(ir::GraphValueId weights);
   ir::GraphValueId AddIntegers(std::vector<int64_t> values);
   Result<Place> Zeros(int64_t elements);  // f32
@@ -189,7 +190,7 @@ class PlanBuilder {
   std::map<ir::GraphValueId, int32_t> recipe_of_;
   std::vector<std::pair<ir::GraphNode, ir::GraphValueId>> prepack_nodes_;
   std::vector<std::pair<std::vector<int64_t>, ir::GraphValueId>> integers_;
-  ir::GraphValueId smallest_normal_ = -1, zero_ = -1;  // scalars of WithoutDenormals
+  ir::GraphValueId smallest_normal_ = -1;  // scalar of WithoutDenormals
   ir::GraphValueId zeros_ = -1;
   struct IndexCheck {
     ir::GraphValueId indices;

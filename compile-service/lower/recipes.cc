@@ -189,14 +189,13 @@ GraphValueId PlanBuilder::AddPrepackNode(TensorOp op, std::vector<GraphValueId> 
 
 GraphValueId PlanBuilder::WithoutDenormals(GraphValueId weights) {
   if (mode_ == NumericMode::kStrict || graph_.value(weights).dtype != DType::kF32) return weights;
-  if (zero_ < 0) {
-    zero_ = graph_.AddScalar(0.0f);
-    smallest_normal_ = graph_.AddScalar(std::numeric_limits<float>::min());
-  }
+  if (smallest_normal_ < 0) smallest_normal_ = graph_.AddScalar(std::numeric_limits<float>::min());
   const std::vector<Dim> dims = graph_.value(weights).dims;
   const GraphValueId size = AddPrepackNode(TensorOp::kAbs, {weights}, dims);
   const GraphValueId tiny = AddPrepackNode(TensorOp::kLess, {size, smallest_normal_}, dims, {}, DType::kBool);
-  return AddPrepackNode(TensorOp::kWhere, {tiny, zero_, weights}, dims, {}, DType::kF32);
+  const GraphValueId sign = AddPrepackNode(TensorOp::kSign, {weights}, dims);
+  const GraphValueId normal = AddPrepackNode(TensorOp::kMul, {sign, smallest_normal_}, dims);
+  return AddPrepackNode(TensorOp::kWhere, {tiny, normal, weights}, dims, {}, DType::kF32);
 }
 
 GraphValueId PlanBuilder::AddIntegers(std::vector<int64_t> values) {

@@ -199,7 +199,10 @@ bool IsScalarNode(const ir::Graph& graph, const ir::GraphNode& node) {
 }
 
 int32_t ScalarBuilder::Add(ScalarNode node) {
-  const auto found = std::find(program_.begin(), program_.end(), node);
+  // Zeros of both signs are equal numbers and two constants.
+  const auto found = std::ranges::find_if(program_, [&](const ScalarNode& other) {
+    return other == node && std::signbit(other.number) == std::signbit(node.number);
+  });
   if (found != program_.end()) return static_cast<int32_t>(found - program_.begin());
   program_.push_back(node);
   return static_cast<int32_t>(program_.size() - 1);
@@ -248,15 +251,15 @@ int32_t ScalarBuilder::Activation(const ir::GraphNode& node, int32_t x) {
   };
   const auto less = [&](int32_t a, int32_t b) { return Op(ScalarOp::kLess, DType::kBool, a, b); };
   const auto select = [&](int32_t c, int32_t a, int32_t b) { return Op(ScalarOp::kSelect, kT, c, a, b); };
-  const auto expm1 = [&](int32_t a) { return op2(ScalarOp::kSub, op1(ScalarOp::kExp, a), number(1)); };
   const auto softplus = [&] {  // max(x, 0) + log(1 + e^-|x|)
     const int32_t tail = op1(ScalarOp::kExp, op1(ScalarOp::kNeg, op1(ScalarOp::kAbs, x)));
-    return op2(ScalarOp::kAdd, op2(ScalarOp::kMax, x, number(0)),
-               op1(ScalarOp::kLog, op2(ScalarOp::kAdd, number(1), tail)));
+    return op2(ScalarOp::kAdd, op2(ScalarOp::kMax, x, number(0)), LogOfOneAnd(tail));
   };
-  const auto hard = [&](int32_t slope, int32_t shift) {
-    const int32_t line = op2(ScalarOp::kAdd, op2(ScalarOp::kMul, x, slope), shift);
-    return op2(ScalarOp::kMax, op2(ScalarOp::kMin, line, number(1)), number(0));
+  const auto hard = [&](int32_t slope, double shift) {
+    const int32_t line = op2(ScalarOp::kAdd, op2(ScalarOp::kMul, x, slope), number(shift));
+    const int32_t most = op2(ScalarOp::kMin, line, number(1));
+    if (shift != 0) return op2(ScalarOp::kMax, most, number(0));
+    return op2(ScalarOp::kMax, number(0), most);  // of two zeros the first is taken
   };
   if (node.op == TensorOp::kCeil) return op1(ScalarOp::kCeil, x);
   if (node.op == TensorOp::kFloor) return op1(ScalarOp::kFloor, x);
@@ -275,15 +278,15 @@ int32_t ScalarBuilder::Activation(const ir::GraphNode& node, int32_t x) {
   }
   if (node.op == TensorOp::kThresholdedRelu) return select(less(attribute("alpha", 1.0), x), x, number(0));
   if (node.op == TensorOp::kElu) {
-    return select(less(x, number(0)), op2(ScalarOp::kMul, attribute("alpha", 1.0), expm1(x)), x);
+    return select(less(x, number(0)), op2(ScalarOp::kMul, attribute("alpha", 1.0), ExpMinusOne(x)), x);
   }
   if (node.op == TensorOp::kCelu) {
     const int32_t alpha = attribute("alpha", 1.0);
-    const int32_t low = op2(ScalarOp::kMul, alpha, expm1(op2(ScalarOp::kDiv, x, alpha)));
-    return op2(ScalarOp::kAdd, op2(ScalarOp::kMax, x, number(0)), op2(ScalarOp::kMin, low, number(0)));
+    const int32_t low = op2(ScalarOp::kMul, alpha, ExpMinusOne(op2(ScalarOp::kDiv, x, alpha)));
+    return op2(ScalarOp::kAdd, op2(ScalarOp::kMax, number(0), x), op2(ScalarOp::kMin, number(0), low));
   }
   if (node.op == TensorOp::kSelu) {
-    const int32_t low = op2(ScalarOp::kMul, attribute("alpha", 1.67326319217681884765625), expm1(x));
+    const int32_t low = op2(ScalarOp::kMul, attribute("alpha", 1.67326319217681884765625), ExpMinusOne(x));
     return op2(ScalarOp::kMul, attribute("gamma", 1.05070102214813232421875), select(less(number(0), x), x, low));
   }
   if (node.op == TensorOp::kGelu) {
@@ -296,17 +299,41 @@ int32_t ScalarBuilder::Activation(const ir::GraphNode& node, int32_t x) {
     }
     return op2(ScalarOp::kMul, half, op2(ScalarOp::kAdd, inner, number(1)));
   }
-  if (node.op == TensorOp::kHardSigmoid) return hard(attribute("alpha", 0.2), attribute("beta", 0.5));
-  if (node.op == TensorOp::kHardSwish) return op2(ScalarOp::kMul, x, hard(number(1.0f / 6), number(0.5)));
+  if (node.op == TensorOp::kHardSigmoid)
+    return hard(attribute("alpha", 0.2), static_cast<float>(node.attributes.Float("beta", 0.5)));
+  if (node.op == TensorOp::kHardSwish) return op2(ScalarOp::kMul, x, hard(number(1.0f / 6), 0.5));
   if (node.op == TensorOp::kMish) return op2(ScalarOp::kMul, x, op1(ScalarOp::kTanh, softplus()));
   if (node.op == TensorOp::kSoftplus) return softplus();
   if (node.op == TensorOp::kSoftsign) {
     return op2(ScalarOp::kDiv, x, op2(ScalarOp::kAdd, number(1), op1(ScalarOp::kAbs, x)));
   }
-  // Shrink: x < -lambd ? x + bias : x > lambd ? x - bias : 0.
+  // Shrink: x < -lambd ? x + bias : x > lambd ? x - bias : 0; a NaN stays.
   const int32_t bias = attribute("bias", 0.0), limit = attribute("lambd", 0.5);
-  const int32_t high = select(less(limit, x), op2(ScalarOp::kSub, x, bias), number(0));
+  const int32_t rest = select(Op(ScalarOp::kIsNaN, DType::kBool, x), x, number(0));
+  const int32_t high = select(less(limit, x), op2(ScalarOp::kSub, x, bias), rest);
   return select(less(x, op1(ScalarOp::kNeg, limit)), op2(ScalarOp::kAdd, x, bias), high);
+}
+
+// As x * P(x) near zero, where e^x - 1 has lost x: the series up to a part of 1e-8.
+int32_t ScalarBuilder::ExpMinusOne(int32_t x) {
+  constexpr DType kT = DType::kF32;
+  constexpr double kFactorials[] = {40320, 5040, 720, 120, 24, 6, 2, 1};
+  int32_t series = Number(kT, 1 / kFactorials[0]);
+  for (size_t i = 1; i < std::size(kFactorials); ++i)
+    series = Op(ScalarOp::kFma, kT, series, x, Number(kT, 1 / kFactorials[i]));
+  const int32_t is_near = Op(ScalarOp::kLess, DType::kBool, Op(ScalarOp::kAbs, kT, x), Number(kT, 0.5));
+  const int32_t far = Op(ScalarOp::kSub, kT, Op(ScalarOp::kExp, kT, x), Number(kT, 1));
+  return Op(ScalarOp::kSelect, kT, is_near, Op(ScalarOp::kMul, kT, x, series), far);
+}
+
+// log(1 + t) for t in [0, 1] as 2 atanh(s) with s = t / (2 + t) up to 1/3: 1 + t would lose t.
+int32_t ScalarBuilder::LogOfOneAnd(int32_t t) {
+  constexpr DType kT = DType::kF32;
+  const int32_t s = Op(ScalarOp::kDiv, kT, t, Op(ScalarOp::kAdd, kT, t, Number(kT, 2)));
+  const int32_t square = Op(ScalarOp::kMul, kT, s, s), twice = Op(ScalarOp::kAdd, kT, s, s);
+  int32_t series = Number(kT, 1.0 / 15);
+  for (double odd = 13; odd >= 3; odd -= 2) series = Op(ScalarOp::kFma, kT, series, square, Number(kT, 1 / odd));
+  return Op(ScalarOp::kFma, kT, Op(ScalarOp::kMul, kT, series, square), twice, twice);
 }
 
 int32_t ScalarBuilder::Power(const ir::Graph& graph, const ir::GraphNode& node, std::span<const int32_t> operands) {
@@ -316,7 +343,12 @@ int32_t ScalarBuilder::Power(const ir::Graph& graph, const ir::GraphNode& node, 
   if (exponent == 1.0f) return x;
   if (exponent == 2.0f) return Op(ScalarOp::kMul, kT, x, x);
   if (exponent == 3.0f) return Op(ScalarOp::kMul, kT, Op(ScalarOp::kMul, kT, x, x), x);
-  if (exponent == 0.5f) return Op(ScalarOp::kSqrt, kT, x);
+  if (exponent == 0.5f) {  // a power has no negative zero, and is infinite for both infinities
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    const int32_t root = Op(ScalarOp::kSqrt, kT, Op(ScalarOp::kAdd, kT, x, Number(kT, 0)));
+    const int32_t lowest = Op(ScalarOp::kEqual, DType::kBool, x, Number(kT, -kInfinity));
+    return Op(ScalarOp::kSelect, kT, lowest, Number(kT, kInfinity), root);
+  }
   if (exponent == -1.0f) return Op(ScalarOp::kDiv, kT, Number(kT, 1), x);
   int32_t power = operands[1];
   if (graph.value(node.inputs[1]).dtype != kT) power = Op(ScalarOp::kConvert, kT, power);
@@ -398,16 +430,25 @@ int32_t ScalarBuilder::Any(const ir::Graph& graph, const ir::GraphNode& node, DT
   if (node.op == TensorOp::kAbs) return Op(ScalarOp::kAbs, type, x);
   if (node.op == TensorOp::kNeg) return Op(ScalarOp::kNeg, type, x);
   if (node.op == TensorOp::kRelu) return Op(ScalarOp::kMax, type, x, Number(type, 0));
-  if (node.op == TensorOp::kSign) {  // a NaN stays
+  if (node.op == TensorOp::kSign) {  // a NaN stays, zeros are positive
     const int32_t zero = Number(type, 0);
-    const int32_t low = Op(ScalarOp::kSelect, type, boolean(ScalarOp::kLess, x, zero), Number(type, -1), x);
+    int32_t low = zero;
+    if (IsFloat(type)) low = Op(ScalarOp::kSelect, type, boolean(ScalarOp::kIsNaN, x, -1), x, zero);
+    low = Op(ScalarOp::kSelect, type, boolean(ScalarOp::kLess, x, zero), Number(type, -1), low);
     return Op(ScalarOp::kSelect, type, boolean(ScalarOp::kLess, zero, x), Number(type, 1), low);
   }
   if (node.op == TensorOp::kClip) {
-    int32_t clipped = x;
-    if (y >= 0) clipped = Op(ScalarOp::kMax, type, clipped, y);
-    if (operands.size() > 2 && operands[2] >= 0) clipped = Op(ScalarOp::kMin, type, clipped, operands[2]);
-    return clipped;
+    // A bound that is a NaN bounds nothing.
+    const auto bounded = [&](int32_t value, size_t input, bool low) {
+      if (input >= operands.size() || operands[input] < 0) return value;
+      const int32_t bound = operands[input];
+      const std::optional<float> known = graph.ScalarOf(node.inputs[input]);
+      if (!IsFloat(type) || (known && !std::isnan(*known)))
+        return Op(low ? ScalarOp::kMax : ScalarOp::kMin, type, value, bound);
+      const int32_t outside = low ? boolean(ScalarOp::kLess, value, bound) : boolean(ScalarOp::kLess, bound, value);
+      return Op(ScalarOp::kSelect, type, outside, bound, value);
+    };
+    return bounded(bounded(x, 1, true), 2, false);
   }
   if (node.op == TensorOp::kAdd || node.op == TensorOp::kSum) return fold(ScalarOp::kAdd);
   if (node.op == TensorOp::kSub) return fold(ScalarOp::kSub);

@@ -35,6 +35,8 @@ class ScalarBuilder {
  private:
   int32_t F32(const ir::Graph& graph, const ir::GraphNode& node, std::span<const int32_t> operands);
   int32_t Activation(const ir::GraphNode& node, int32_t x);
+  int32_t ExpMinusOne(int32_t x);
+  int32_t LogOfOneAnd(int32_t t);
   int32_t Quantization(const ir::Graph& graph, const ir::GraphNode& node, std::span<const int32_t> operands);
   int32_t Power(const ir::Graph& graph, const ir::GraphNode& node, std::span<const int32_t> operands);
   int32_t Division(const ir::GraphNode& node, DType type, int32_t x, int32_t y);

@@ -317,9 +317,7 @@ class Decomposer {
     if (node.attributes.Int("transB", 0) != 0) b = r_.Transpose(b, {1, 0});
     const double alpha = node.attributes.Float("alpha", 1.0), beta = node.attributes.Float("beta", 1.0);
     const bool has_c = Has(node, 2);
-    if (alpha != 1.0 && graph_.value(b).prepack)
-      b = r_.Binary(TensorOp::kMul, b, graph_.AddScalar(static_cast<float>(alpha)));
-    const bool scale_after = alpha != 1.0 && !graph_.value(b).prepack;
+    const bool scale_after = alpha != 1.0;  // weights take the factor in where they may be folded
     const std::vector<Dim> dims = DimsOf(Out(node));
     GraphValueId product = r_.Emit(TensorOp::kMatMul, {a, b}, dims, {}, !has_c && !scale_after ? Out(node) : -1);
     if (scale_after) {

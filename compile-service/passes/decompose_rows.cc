@@ -55,7 +55,9 @@ class RowDecomposer {
     const std::vector<int> axes{ir::NormalAxis(node.attributes.Int("axis", -1), Rank(x))};
     const GraphValueId shifted = r_.Binary(TensorOp::kSub, x, r_.Reduce(TensorOp::kReduceMax, x, axes));
     const GraphValueId exp = r_.Unary(TensorOp::kExp, shifted);
-    r_.Binary(TensorOp::kDiv, exp, r_.Reduce(TensorOp::kReduceSum, exp, axes), Out(node));
+    // The sum is at least 1, or no number: its reciprocal loses nothing.
+    const GraphValueId inverse = r_.Unary(TensorOp::kReciprocal, r_.Reduce(TensorOp::kReduceSum, exp, axes));
+    r_.Binary(TensorOp::kMul, exp, inverse, Out(node));
     return true;
   }
 

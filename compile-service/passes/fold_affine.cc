@@ -1,5 +1,8 @@
 // Arithmetic with weights moves out of the run: divisions become multiplications, scales and shifts after a convolution
 // or product become part of its (prepacked) weights and bias.
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <span>
 
@@ -117,9 +120,49 @@ class AffineFolder {
 
 }  // namespace
 
+namespace {
+
+// Values that are never denormal: square roots, what is at least a normal number, and views of such.
+std::vector<bool> NeverDenormal(const Graph& graph, std::span<const GraphNode> nodes) {
+  std::vector<bool> never(graph.values.size(), false);
+  const auto is_normal = [&](GraphValueId id) {
+    const std::optional<float> number = graph.ScalarOf(id);
+    return number && *number > 0 && std::isnormal(*number);
+  };
+  for (const GraphNode& node : nodes) {
+    if (node.outputs.size() != 1 || node.inputs.empty() || node.inputs[0] < 0) continue;
+    const bool of_known = never[static_cast<size_t>(node.inputs[0])];
+    bool result = node.op == TensorOp::kSqrt;
+    if (OpInfo(node.op).family == OpFamily::kView) result = of_known;
+    if (node.op == TensorOp::kMax) result = std::ranges::any_of(node.inputs, is_normal);
+    if (node.op == TensorOp::kClip) result = node.inputs.size() == 2 && is_normal(node.inputs[1]);
+    never[static_cast<size_t>(node.outputs[0])] = result;
+  }
+  return never;
+}
+
+// Factors whose product is 1/divisor: one, or two where the divisor may be a denormal. Its own reciprocal is infinite,
+// and 0 times that is no number.
+std::vector<GraphValueId> InverseOf(Rewriter& rewriter, GraphValueId divisor, bool never_denormal) {
+  if (never_denormal) return {rewriter.Unary(TensorOp::kReciprocal, divisor)};
+  Graph& graph = rewriter.graph();
+  const std::vector<Dim> dims = graph.value(divisor).dims;
+  const GraphValueId size = rewriter.Unary(TensorOp::kAbs, divisor);
+  const GraphValueId tiny = rewriter.Binary(TensorOp::kLess, size, graph.AddScalar(std::numeric_limits<float>::min()));
+  graph.value(tiny).dtype = DType::kBool;
+  const GraphValueId scale =
+      rewriter.Emit(TensorOp::kWhere, {tiny, graph.AddScalar(0x1p64f), graph.AddScalar(1.0f)}, dims);
+  graph.value(scale).dtype = DType::kF32;
+  return {rewriter.Unary(TensorOp::kReciprocal, rewriter.Binary(TensorOp::kMul, divisor, scale)), scale};
+}
+
+}  // namespace
+
 Result<bool> CheapenDivisions(Graph& graph) {
   Rewriter rewriter(graph);
-  for (GraphNode& node : rewriter.TakeNodes()) {
+  std::vector<GraphNode> nodes = rewriter.TakeNodes();
+  const std::vector<bool> never_denormal = NeverDenormal(graph, nodes);
+  for (GraphNode& node : nodes) {
     rewriter.Begin(node);
     const bool division = node.op == TensorOp::kDiv && graph.value(node.inputs[0]).dtype == DType::kF32;
     if (!division || graph.value(node.outputs[0]).prepack) {
@@ -127,9 +170,13 @@ Result<bool> CheapenDivisions(Graph& graph) {
       continue;
     }
     const GraphValueId divisor = node.inputs[1];
-    if (const std::optional<float> number = graph.ScalarOf(divisor); number && *number != 0.0f) {
-      const GraphValueId inverse = graph.AddScalar(1.0f / *number);
-      rewriter.Binary(TensorOp::kMul, node.inputs[0], inverse, node.outputs[0]);
+    if (const std::optional<float> number = graph.ScalarOf(divisor)) {
+      const float inverse = 1.0f / *number;
+      if (std::isnormal(inverse) || std::isinf(*number)) {
+        rewriter.Binary(TensorOp::kMul, node.inputs[0], graph.AddScalar(inverse), node.outputs[0]);
+      } else {
+        rewriter.Keep(std::move(node));
+      }
       continue;
     }
     const std::vector<Dim>& d = graph.value(divisor).dims;
@@ -142,8 +189,12 @@ Result<bool> CheapenDivisions(Graph& graph) {
       rewriter.Keep(std::move(node));
       continue;
     }
-    const GraphValueId inverse = rewriter.Unary(TensorOp::kReciprocal, divisor);
-    rewriter.Binary(TensorOp::kMul, node.inputs[0], inverse, node.outputs[0]);
+    const auto at = static_cast<size_t>(divisor);
+    const std::vector<GraphValueId> inverse =
+        InverseOf(rewriter, divisor, at < never_denormal.size() && never_denormal[at]);
+    GraphValueId quotient = node.inputs[0];
+    for (size_t i = 0; i < inverse.size(); ++i)
+      quotient = rewriter.Binary(TensorOp::kMul, quotient, inverse[i], i + 1 == inverse.size() ? node.outputs[0] : -1);
   }
   rewriter.Finish();
   return rewriter.changed();

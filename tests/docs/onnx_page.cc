@@ -7,7 +7,7 @@
 
 #include "common/segment/segment.h"
 #include "compile-service/lower/lower_segment.h"
-#include "tests/common/ops/case_file.h"
+#include "tests/common/ops/typed_case.h"
 
 namespace kiln::testing {
 namespace {
@@ -50,77 +50,6 @@ std::string Text(const Types& types) {
     if (rest.contains(type)) add(DTypeName(type));
   }
   return text;
-}
-
-// The input that decides an op's element type.
-size_t TypedInput(TensorOp op) {
-  return op == TensorOp::kWhere ? 1 : 0;
-}
-
-// The case with its data in another element type: the deciding input alone, or all that share its type. Other inputs
-// (indices, axes, conditions) stay.
-struct TypedCase {
-  OpCase op;
-  std::vector<Tensor> owned;
-};
-TypedCase InType(const FileCase& original, DType type, bool alone) {
-  TypedCase typed{.op = original.op, .owned = {}};
-  const size_t typed_input = TypedInput(original.op.op);
-  const DType from = original.op.inputs[typed_input]->dtype;
-  for (size_t i = 0; i < typed.op.inputs.size(); ++i) {
-    std::optional<TensorRef>& input = typed.op.inputs[i];
-    if (!input || input->dtype != from || (alone && i != typed_input)) continue;
-    typed.owned.push_back(Make(type, input->dims, Values(*input)));
-    input = typed.owned.back().ref;
-  }
-  return typed;
-}
-
-bool Runs(const TypedCase& typed) {
-  const TensorRef& decides = *typed.op.inputs[TypedInput(typed.op.op)];
-  const bool has_kernel =
-      OpInfo(typed.op.op).family == OpFamily::kView || FindReferenceKernel(typed.op.op, decides.dtype);
-  return has_kernel && RunOp(typed.op).has_value();
-}
-
-// A program of the one node, with `outputs` as the shape rule describes them: data as inputs, or behind the first one
-// as weights; small integers as immediates.
-Program OneNode(const TypedCase& typed, const std::vector<TensorDesc>& outputs, bool weights) {
-  Program program;
-  program.constants = typed.op.constants;
-  Function function{.name = "main"};
-  function.regions.resize(1);
-  Region& region = function.regions[0];
-  Node node{.op = typed.op.op, .attributes = typed.op.attributes};
-  const size_t typed_input = TypedInput(typed.op.op);
-  for (size_t i = 0; i < typed.op.inputs.size(); ++i) {
-    if (!typed.op.inputs[i]) {
-      node.inputs.push_back(kNoValue);
-      continue;
-    }
-    const TensorRef& ref = *typed.op.inputs[i];
-    const ValueId id = static_cast<ValueId>(function.values.size());
-    function.values.push_back({"", StaticDesc(ref.dtype, ref.dims)});
-    node.inputs.push_back(id);
-    const bool operand =
-        i > typed_input && !IsFloat(ref.dtype) && ref.elements() <= static_cast<int64_t>(limits::kImmediateElementsMax);
-    if (!operand && (!weights || i <= typed_input)) {
-      region.inputs.push_back(id);
-      continue;
-    }
-    Node constant{.op = TensorOp::kConstant, .outputs = {id}};
-    constant.attributes.Set("value", static_cast<ConstantId>(program.constants.size()));
-    program.constants.push_back({"", MakeContiguous(ref), operand});
-    region.nodes.push_back(std::move(constant));
-  }
-  for (const TensorDesc& desc : outputs) {
-    node.outputs.push_back(static_cast<ValueId>(function.values.size()));
-    function.values.push_back({"", desc});
-  }
-  region.outputs = node.outputs;
-  region.nodes.push_back(std::move(node));
-  program.functions.push_back(std::move(function));
-  return program;
 }
 
 bool Lowers(const TypedCase& typed, bool weights) {

@@ -176,23 +176,53 @@ struct ScaleOf {
   C operator()(C x) const { return x * factor; }
 };
 
+// In `target`, whose elements are of type W.
+template <class T, class W, class F>
+void Accumulate(KernelCall& call, const TensorRef& target) {
+  const CopyOf copy(call);
+  const TensorRef first[] = {target, call.inputs[0]};
+  ForEachRun(target.dims, first, &UnaryLoop<T, W, CopyOf>, &copy);
+  const F functor(call);
+  for (size_t i = 1; i < call.inputs.size(); ++i) {
+    const TensorRef operands[] = {target, target, call.inputs[i]};
+    ForEachRun(target.dims, operands, &BinaryLoop<W, T, W, F>, &functor);
+  }
+}
+template <class From, class To, class F>
+void Map(const TensorRef& from, const TensorRef& to, const F& functor) {
+  const TensorRef operands[] = {to, from};
+  ForEachRun(to.dims, operands, &UnaryLoop<From, To, F>, &functor);
+}
+// Sums of halves, which are rounded once, at their end.
+template <class T>
+Result<TensorRef> WideSum(KernelCall& call) {
+  ASSIGN_OR_RETURN(float* sums, Scratch<float>(call, call.outputs[0].elements()));
+  const TensorRef wide = MakeRef(DType::kF32, call.outputs[0].dims, sums);
+  Accumulate<T, float, AddOf>(call, wide);
+  return wide;
+}
+
 template <class T, class F>
 Status RunVariadic(KernelCall& call) {
   if (call.inputs.size() == 2) return RunBinary<T, T, T, F>(call);
-  RETURN_IF_ERROR((RunUnary<T, T, CopyOf>(call)));
-  const F functor(call);
-  for (size_t i = 1; i < call.inputs.size(); ++i) {
-    const TensorRef operands[] = {call.outputs[0], call.outputs[0], call.inputs[i]};
-    ForEachRun(call.outputs[0].dims, operands, &BinaryLoop<T, T, T, F>, &functor);
+  if constexpr (kIsHalf<T> && std::is_same_v<F, AddOf>) {
+    ASSIGN_OR_RETURN(const TensorRef sum, WideSum<T>(call));
+    Map<float, T>(sum, call.outputs[0], CopyOf(call));
+  } else {
+    Accumulate<T, T, F>(call, call.outputs[0]);
   }
   return {};
 }
 template <class T>
 Status RunMean(KernelCall& call) {
-  RETURN_IF_ERROR((RunVariadic<T, AddOf>(call)));
   const ScaleOf<Compute<T>> scale{Compute<T>(1) / static_cast<Compute<T>>(call.inputs.size())};
-  const TensorRef operands[] = {call.outputs[0], call.outputs[0]};
-  ForEachRun(call.outputs[0].dims, operands, &UnaryLoop<T, T, ScaleOf<Compute<T>>>, &scale);
+  if constexpr (kIsHalf<T>) {
+    ASSIGN_OR_RETURN(const TensorRef sum, WideSum<T>(call));
+    Map<float, T>(sum, call.outputs[0], scale);
+  } else {
+    RETURN_IF_ERROR((RunVariadic<T, AddOf>(call)));
+    Map<T, T>(call.outputs[0], call.outputs[0], scale);
+  }
   return {};
 }
 template <class F>

@@ -151,13 +151,12 @@ Status NormalizeGroups(KernelCall& call, int64_t groups) {
     const T* x = in.as<T>() + row * n;
     T* y = call.outputs[0].as<T>() + row * n;
     const Moments moments = MomentsOf(x, n);
-    const double inverse = 1.0 / std::sqrt(moments.variance + epsilon);
+    const T mean = static_cast<T>(moments.mean);
+    const T factor = static_cast<T>(1.0 / std::sqrt(moments.variance + epsilon));
     for (int64_t c = 0; c < channels; ++c) {
       const int64_t channel = row % groups * channels + c;
-      const double factor = inverse * scale[channel];
-      const T a = static_cast<T>(factor);
-      const T b = static_cast<T>(bias[channel] - moments.mean * factor);
-      for (int64_t i = 0; i < split.inner; ++i) y[c * split.inner + i] = x[c * split.inner + i] * a + b;
+      for (int64_t i = c * split.inner; i < (c + 1) * split.inner; ++i)
+        y[i] = (x[i] - mean) * factor * scale[channel] + bias[channel];
     }
   }
   return {};

@@ -156,8 +156,9 @@ Value* EmitTanh(VectorEmitter& e, Value* x) {
   Value* small = e.MulAdd(ir.CreateFMul(Polynomial<float>(e, square, c::kTanh), square), x, x);
   Value* exponential = EmitExp(e, ir.CreateFAdd(magnitude, magnitude));
   Value* quotient = ir.CreateFDiv(e.SplatF32(2.0f), ir.CreateFAdd(exponential, e.SplatF32(1.0f)));
-  Value* large = CopySign(e, ir.CreateFSub(e.SplatF32(1.0f), quotient), x);
-  return ir.CreateSelect(ir.CreateFCmpOLT(magnitude, e.SplatF32(0.625f)), small, large);
+  Value* large = ir.CreateFSub(e.SplatF32(1.0f), quotient);
+  // The polynomial has lost the sign of a zero.
+  return CopySign(e, ir.CreateSelect(ir.CreateFCmpOLT(magnitude, e.SplatF32(0.625f)), small, large), x);
 }
 
 // Odd polynomial up to 1, 1 - e^-P(|x|) up to 4, where the result has become 1.

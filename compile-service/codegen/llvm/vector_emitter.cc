@@ -83,28 +83,30 @@ Value* VectorEmitter::MulAdd(Value* a, Value* b, Value* c) {
 }
 
 namespace {
-// A compare-and-select maps to one min or max instruction, which gives its second operand when either is a NaN.
-bool IsConstant(Value* value) {
+// A compare-and-select maps to one min or max instruction, which gives its second operand when either is a NaN, or both
+// are zeros. Of two zeros the first one is the result, as in the reference kernels.
+const llvm::ConstantFP* NumberIn(Value* value) {
   auto* constant = llvm::dyn_cast<llvm::Constant>(value);
   auto* number = constant ? llvm::dyn_cast_or_null<llvm::ConstantFP>(constant->getSplatValue()) : nullptr;
-  return number && !number->isNaN();
+  return number && !number->isNaN() ? number : nullptr;
+}
+
+Value* Extreme(llvm::IRBuilder<>& ir, llvm::CmpInst::Predicate better, Value* a, Value* b) {
+  if (const llvm::ConstantFP* number = NumberIn(a); number && !number->isZero()) std::swap(a, b);
+  Value* result = ir.CreateSelect(ir.CreateFCmp(better, b, a), b, a);
+  if (NumberIn(b)) return result;
+  return ir.CreateSelect(ir.CreateFCmpUNO(b, b), b, result);
 }
 }  // namespace
 
 Value* VectorEmitter::Minimum(Value* a, Value* b, DType type) {
   if (!IsFloat(type)) return builder_.CreateSelect(builder_.CreateICmpSLT(a, b), a, b);
-  if (IsConstant(b)) std::swap(a, b);
-  Value* result = builder_.CreateSelect(builder_.CreateFCmpOLT(a, b), a, b);
-  if (IsConstant(a)) return result;
-  return builder_.CreateSelect(builder_.CreateFCmpUNO(a, a), a, result);
+  return Extreme(builder_, llvm::CmpInst::FCMP_OLT, a, b);
 }
 
 Value* VectorEmitter::Maximum(Value* a, Value* b, DType type) {
   if (!IsFloat(type)) return builder_.CreateSelect(builder_.CreateICmpSGT(a, b), a, b);
-  if (IsConstant(b)) std::swap(a, b);
-  Value* result = builder_.CreateSelect(builder_.CreateFCmpOGT(a, b), a, b);
-  if (IsConstant(a)) return result;
-  return builder_.CreateSelect(builder_.CreateFCmpUNO(a, a), a, result);
+  return Extreme(builder_, llvm::CmpInst::FCMP_OGT, a, b);
 }
 
 Value* VectorEmitter::ReduceLanes(Value* value, const std::function<Value*(Value*, Value*)>& combine) {

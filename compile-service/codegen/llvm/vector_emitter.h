@@ -78,7 +78,7 @@ class VectorEmitter {
 
   // --- arithmetic shared by emitters ---
   llvm::Value* MulAdd(llvm::Value* a, llvm::Value* b, llvm::Value* c);  // floats; fused where the target fuses
-  llvm::Value* Minimum(llvm::Value* a, llvm::Value* b, DType type);     // a NaN wins
+  llvm::Value* Minimum(llvm::Value* a, llvm::Value* b, DType type);     // a NaN wins; of two zeros, a
   llvm::Value* Maximum(llvm::Value* a, llvm::Value* b, DType type);
   // The value of all lanes combined pairwise by `combine`, in every lane.
   llvm::Value* ReduceLanes(llvm::Value* value, const std::function<llvm::Value*(llvm::Value*, llvm::Value*)>& combine);
