@@ -32,8 +32,8 @@ struct WindowAxis {
 std::optional<std::vector<WindowAxis>> WindowAxesOf(const ir::Graph& graph, const ir::GraphNode& node,
                                                     std::span<const int64_t> kernel);
 
-// nullopt when the kernels do not cover the node (a kernel with a depth, padding that depends on symbols, ceil mode with
-// counted padding, …).
+// nullopt when the kernels do not cover the node (a kernel with a depth, padding that depends on symbols, ceil mode
+// with counted padding, …).
 std::optional<WindowShape> WindowOf(const ir::Graph& graph, const ir::GraphNode& node);
 // The weights among the operands of a convolution op.
 ir::GraphValueId WeightsOf(const ir::GraphNode& conv);
