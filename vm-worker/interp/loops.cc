@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "vm-worker/interp/body_shapes.h"
 #include "vm-worker/interp/machine.h"
 
 namespace kiln {
@@ -185,24 +186,37 @@ Result<bool> Machine::LoopNext(uint32_t node) {
   return true;
 }
 
+// No trip: the sizes of an element are what the shape rules of the body's nodes say of the state as it is, else what
+// the program says, 0 where it says nothing.
+Status Machine::SizeEmptyScans(LoopFrame* frame, uint32_t node) {
+  const Node& at = NodeOf(node);
+  const Function& function = program_.functions[static_cast<size_t>(code_.nodes[node].function)];
+  const Region& body = function.regions[static_cast<size_t>(at.regions[0])];
+  std::vector<TensorRef> inputs;
+  if (!IsScan(at)) inputs = {MakeRef(DType::kI64, Dims{}, nullptr), MakeRef(DType::kBool, Dims{}, nullptr)};
+  for (const Register& state : frame->state) inputs.push_back(state.ref);
+  for (size_t i = 0; i < frame->scanned.size(); ++i) {
+    const TensorRef& whole = frame->scanned[i].ref;
+    ASSIGN_OR_RETURN(const int axis, NormalAxis(Entry(at, "scan_input_axes", i), whole.rank()));
+    Dims dims;
+    for (int d = 0; d < whole.rank(); ++d)
+      if (d != axis) dims.push_back(whole.dims[d]);
+    inputs.push_back(MakeRef(whole.dtype, dims, nullptr));
+  }
+  const std::vector<std::optional<Dims>> told = BodyOutputDims(program_, function, body, inputs, state_.frame);
+  const size_t first = frame->state.size() + (IsScan(at) ? 0 : 1);
+  for (size_t i = 0; i < frame->outputs.size(); ++i) {
+    Accumulator& accumulator = frame->outputs[i];
+    const TensorDesc& desc = function.values[static_cast<size_t>(body.outputs[first + i])].desc;
+    accumulator.dtype = desc.dtype;
+    if (told[first + i]) accumulator.element = *told[first + i];
+  }
+  return {};
+}
+
 // A scanned output in its final layout: the trips along the node's axis, in its direction.
 Result<Register> Machine::FinishScan(Accumulator* accumulator, size_t index, uint32_t node) {
   const Node& at = NodeOf(node);
-  const NodePlace& place = code_.nodes[node];
-  const Function& function = program_.functions[static_cast<size_t>(place.function)];
-  if (accumulator->count == 0) {
-    // No trip: the sizes of an element are what the program says, 0 where it says nothing.
-    const Region& body = function.regions[static_cast<size_t>(at.regions[0])];
-    const size_t first = StateCount(at) + (IsScan(at) ? 0 : 1);
-    const TensorDesc& desc = function.values[static_cast<size_t>(body.outputs[first + index])].desc;
-    accumulator->dtype = desc.dtype;
-    if (desc.has_rank()) {
-      for (Dim dim : *desc.dims) {
-        ASSIGN_OR_RETURN(const std::optional<int64_t> value, EvaluateInFrame(program_.symbols, dim, state_.frame));
-        accumulator->element.push_back(value.value_or(0));
-      }
-    }
-  }
   const Dims& element = accumulator->element;
   if (element.rank() == limits::kRankMax)
     return Fail(ErrorCode::kLimitExceeded, fmt::format("a scanned output would pass rank {}", limits::kRankMax));
@@ -233,6 +247,9 @@ Result<Register> Machine::FinishScan(Accumulator* accumulator, size_t index, uin
 Status Machine::LoopEnd(std::span<const uint32_t> outputs, uint32_t node) {
   LoopFrame& frame = state_.loops[--loop_depth_];
   const size_t states = frame.state.size();
+  if (!frame.outputs.empty() && frame.outputs.front().count == 0) {
+    if (Status sized = SizeEmptyScans(&frame, node); !sized) return FailAt(node, sized.error());
+  }
   for (size_t i = 0; i < states; ++i) {
     if (outputs[i] == kNoRegister) {
       ReleaseRegister(&frame.state[i]);

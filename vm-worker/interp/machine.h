@@ -193,6 +193,7 @@ class Machine final : SegmentMemory {
   Status ScanBegin(std::span<const uint32_t> inputs, uint32_t node, LoopFrame* frame);
   Result<Register> Slice(const LoopFrame& frame, size_t input, const Node& node);
   Status Append(Accumulator* accumulator, const TensorRef& value, int64_t trips, uint32_t node);
+  Status SizeEmptyScans(LoopFrame* frame, uint32_t node);
   Result<Register> FinishScan(Accumulator* accumulator, size_t index, uint32_t node);
 
   VmState& context_;

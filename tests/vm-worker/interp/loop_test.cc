@@ -41,6 +41,47 @@ TEST(Loop, ZeroTripsGiveAnEmptyScan) {
   }
 }
 
+// Sizes that no symbol of the program around the loop has: of a broadcast in the body, of what follows from it, of what
+// both branches of an If give, with a constant from around the loop.
+TEST(Loop, ZeroTripsGiveTheSizesThatTheBodyWouldGive) {
+  const auto program = LoadText(R"(program "p" {
+    symbol n in [0, 64]
+    symbol m in [0, 64]
+    symbol t
+    symbol last
+    symbol w
+    symbol a
+    symbol b
+    constant pair : i64[2] = [1, -1]
+    constant axis : i64[1] = [0]
+    func main(%trips: i64[], %x: f32[n], %y: f32[m]) -> (%last, %sums, %rows, %columns) {
+      %axis : i64[1] = Constant() {value = @axis}
+      %last : f32[n], %sums : f32[t, w], %rows : f32[t, 1, 2*w], %columns : f32[t, b] = Loop(%trips, _, %x) body(%i: i64[], %go: bool[], %s: f32[n]) -> (%go, %s, %sum, %row, %column) {
+        %pair : i64[2] = Constant() {value = @pair}
+        %sum : f32[w] = Add(%s, %y)
+        %both : f32[2*w] = Concat(%sum, %sum) {axis = 0}
+        %row : f32[1, 2*w] = Reshape(%both, %pair)
+        %part : f32[a, b] = If(%go) then() -> (%row) { } else() -> (%two) {
+          %two : f32[2, 2*w] = Concat(%row, %row) {axis = 0}
+        }
+        %column : f32[b] = ReduceSum(%part, %axis) {keepdims = 0}
+      }
+    }
+  })");
+  ASSERT_TRUE(program);
+  VmContext context;
+  for (const auto& [n, m, both] : {std::tuple{4, 4, 4}, {1, 5, 5}, {7, 1, 7}, {0, 1, 0}}) {
+    for (const int64_t trips : {0, 2, 0}) {
+      const std::vector<Tensor> in = {Ints({}, {trips}), Iota({n}), Iota({m})};
+      const auto outputs = RunEveryWay(context, *program, std::vector{in[0].ref, in[1].ref, in[2].ref});
+      ASSERT_TRUE(outputs) << ToString(outputs.error());
+      EXPECT_EQ((*outputs)[1].dims(), (Dims{trips, both})) << n << " and " << m;
+      EXPECT_EQ((*outputs)[2].dims(), (Dims{trips, 1, 2 * both})) << n << " and " << m;
+      EXPECT_EQ((*outputs)[3].dims(), (Dims{trips, 2 * both})) << n << " and " << m;
+    }
+  }
+}
+
 // The body's segment shows s0 inside and s1 outside. Where a memoised form answers, s0 has the value of some earlier
 // trip.
 TEST(Loop, SizesInsideASegmentSayNothingBehindItsMemoisedForm) {
