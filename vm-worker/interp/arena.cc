@@ -71,7 +71,7 @@ Status Arena::AddChunk(size_t bytes) {
 
 Result<BlockId> Arena::Allocate(size_t bytes) {
   if (bytes > limit_)
-    return Fail(ErrorCode::kResourceExhausted, "a tensor of " + std::to_string(bytes) + " bytes passes the limit of " +
+    return Fail(ErrorCode::kResourceExhausted, std::to_string(bytes) + " bytes for tensors pass the limit of " +
                                                    std::to_string(limit_) + " bytes of temporary memory");
   const size_t size = RoundTo(std::max<size_t>(bytes, 1), kArenaAlignment);
   std::optional<size_t> offset;

@@ -178,6 +178,7 @@ class Machine final : SegmentMemory {
   Result<bool> RunMemoised(uint32_t segment, std::span<const uint32_t> inputs, std::span<const uint32_t> outputs);
   Status RunSteps(StaticForm& form, std::span<const uint32_t> inputs, std::span<const uint32_t> outputs);
   Result<BlockId> PlaceTensors(StaticForm& form, size_t inputs);
+  static uint32_t FirstNode(const StaticForm& form);
   Status KeepOutputs(StaticForm& form, std::span<const uint32_t> inputs, std::span<const uint32_t> outputs);
   void Leave(uint32_t segment, std::span<const uint32_t> outputs);
   SegmentEntry EntryOf(uint32_t segment);

@@ -94,6 +94,13 @@ Result<bool> Machine::RunMemoised(uint32_t segment, std::span<const uint32_t> in
   return true;
 }
 
+// The node that a form begins with, to name a segment by.
+uint32_t Machine::FirstNode(const StaticForm& form) {
+  for (const StaticForm::Step& step : form.steps)
+    if (step.node != kCopyNode) return step.node;
+  return 0;
+}
+
 // Memory for the form's tensors, where they are not where they were in the call before: the block of temporaries
 // (kNoBlock: it has none), and in `moving` those that outlive the segment.
 Result<BlockId> Machine::PlaceTensors(StaticForm& form, size_t inputs) {
@@ -123,7 +130,9 @@ Result<BlockId> Machine::PlaceTensors(StaticForm& form, size_t inputs) {
 }
 
 Status Machine::RunSteps(StaticForm& form, std::span<const uint32_t> inputs, std::span<const uint32_t> outputs) {
-  ASSIGN_OR_RETURN(const BlockId temporaries, PlaceTensors(form, inputs.size()));
+  const Result<BlockId> placed = PlaceTensors(form, inputs.size());
+  if (!placed) return FailAt(FirstNode(form), FailIn("the segment that begins here", placed.error()).error());
+  const BlockId temporaries = *placed;
   for (const StaticForm::Step& step : form.steps) {
     const uint32_t* operands = &form.operands[step.first_operand];
     const size_t count = size_t{step.inputs} + step.outputs;

@@ -233,7 +233,8 @@ class Resolver {
       }
       RETURN_IF_ERROR(CheckOutput(node_index, i, *dims));
       const DType dtype = rule_.outputs()[i].dtype;
-      RETURN_IF_ERROR(CheckedElements(*dims, dtype));
+      if (const auto elements = CheckedElements(*dims, dtype); !elements)
+        return Named(node, std::unexpected(elements.error()));
       std::optional<KnownValues>* known = rule_.known_output(i);
       std::optional<Tensor> literal;
       if (known && *known) literal = MakeLiteral(dtype, *dims, **known);
