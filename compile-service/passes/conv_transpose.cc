@@ -180,14 +180,7 @@ class Transposer {
 }  // namespace
 
 Result<bool> TransposedConvolutions(Graph& graph) {
-  Rewriter rewriter(graph);
-  Transposer transposer(rewriter);
-  for (GraphNode& node : rewriter.TakeNodes()) {
-    rewriter.Begin(node);
-    if (!transposer.Run(node)) rewriter.Keep(std::move(node));
-  }
-  rewriter.Finish();
-  return rewriter.changed();
+  return RewriteEach<Transposer>(graph);
 }
 
 }  // namespace kiln::passes

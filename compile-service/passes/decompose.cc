@@ -366,14 +366,7 @@ bool Decomposer::Run(const GraphNode& node) {
 }  // namespace
 
 Result<bool> Decompose(Graph& graph) {
-  Rewriter rewriter(graph);
-  Decomposer decomposer(rewriter);
-  for (GraphNode& node : rewriter.TakeNodes()) {
-    rewriter.Begin(node);
-    if (!decomposer.Run(node)) rewriter.Keep(std::move(node));
-  }
-  rewriter.Finish();
-  return rewriter.changed();
+  return RewriteEach<Decomposer>(graph);
 }
 
 }  // namespace kiln::passes

@@ -233,14 +233,7 @@ bool RowDecomposer::Run(const GraphNode& node) {
 }  // namespace
 
 Result<bool> DecomposeRows(Graph& graph) {
-  Rewriter rewriter(graph);
-  RowDecomposer decomposer(rewriter);
-  for (GraphNode& node : rewriter.TakeNodes()) {
-    rewriter.Begin(node);
-    if (!decomposer.Run(node)) rewriter.Keep(std::move(node));
-  }
-  rewriter.Finish();
-  return rewriter.changed();
+  return RewriteEach<RowDecomposer>(graph);
 }
 
 }  // namespace kiln::passes

@@ -118,14 +118,7 @@ class PoolRewriter {
 }  // namespace
 
 Result<bool> Pools(Graph& graph) {
-  Rewriter rewriter(graph);
-  PoolRewriter pools(rewriter);
-  for (GraphNode& node : rewriter.TakeNodes()) {
-    rewriter.Begin(node);
-    if (!pools.Run(node)) rewriter.Keep(std::move(node));
-  }
-  rewriter.Finish();
-  return rewriter.changed();
+  return RewriteEach<PoolRewriter>(graph);
 }
 
 }  // namespace kiln::passes

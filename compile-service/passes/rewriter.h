@@ -2,6 +2,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <utility>
 #include <vector>
 
 #include "compile-service/ir/graph.h"
@@ -44,5 +45,19 @@ class Rewriter {
   std::vector<int32_t> sources_;
   bool changed_ = false;
 };
+
+// A pass of one rule: a Rule is made from the Rewriter, before nodes are taken out of the graph, and its Run(node) says
+// whether it replaced the node. Returns whether anything changed.
+template <class Rule>
+bool RewriteEach(ir::Graph& graph) {
+  Rewriter rewriter(graph);
+  Rule rule(rewriter);
+  for (ir::GraphNode& node : rewriter.TakeNodes()) {
+    rewriter.Begin(node);
+    if (!rule.Run(node)) rewriter.Keep(std::move(node));
+  }
+  rewriter.Finish();
+  return rewriter.changed();
+}
 
 }  // namespace kiln::passes

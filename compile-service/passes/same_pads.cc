@@ -103,14 +103,7 @@ class SamePadder {
 }  // namespace
 
 Result<bool> SamePads(Graph& graph) {
-  Rewriter rewriter(graph);
-  SamePadder padder(rewriter);
-  for (GraphNode& node : rewriter.TakeNodes()) {
-    rewriter.Begin(node);
-    if (!padder.Run(node)) rewriter.Keep(std::move(node));
-  }
-  rewriter.Finish();
-  return rewriter.changed();
+  return RewriteEach<SamePadder>(graph);
 }
 
 }  // namespace kiln::passes

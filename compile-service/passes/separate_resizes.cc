@@ -176,14 +176,7 @@ class ResizeSeparator {
 }  // namespace
 
 Result<bool> SeparateResizes(Graph& graph) {
-  Rewriter rewriter(graph);
-  ResizeSeparator separator(rewriter);
-  for (GraphNode& node : rewriter.TakeNodes()) {
-    rewriter.Begin(node);
-    if (!separator.Run(node)) rewriter.Keep(std::move(node));
-  }
-  rewriter.Finish();
-  return rewriter.changed();
+  return RewriteEach<ResizeSeparator>(graph);
 }
 
 }  // namespace kiln::passes

@@ -126,14 +126,7 @@ class DepthSplitter {
 }  // namespace
 
 Result<bool> SplitDepth(Graph& graph) {
-  Rewriter rewriter(graph);
-  DepthSplitter splitter(rewriter);
-  for (GraphNode& node : rewriter.TakeNodes()) {
-    rewriter.Begin(node);
-    if (!splitter.Run(node)) rewriter.Keep(std::move(node));
-  }
-  rewriter.Finish();
-  return rewriter.changed();
+  return RewriteEach<DepthSplitter>(graph);
 }
 
 }  // namespace kiln::passes

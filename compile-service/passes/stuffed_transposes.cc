@@ -154,14 +154,7 @@ class Stuffer {
 }  // namespace
 
 Result<bool> StuffedTransposes(Graph& graph) {
-  Rewriter rewriter(graph);
-  Stuffer stuffer(rewriter);
-  for (GraphNode& node : rewriter.TakeNodes()) {
-    rewriter.Begin(node);
-    if (!stuffer.Run(node)) rewriter.Keep(std::move(node));
-  }
-  rewriter.Finish();
-  return rewriter.changed();
+  return RewriteEach<Stuffer>(graph);
 }
 
 }  // namespace kiln::passes
