@@ -8,8 +8,9 @@ for path in sys.argv[1:-1]:
     with open(path) as file:
         for row in json.load(file)["benchmarks"]:
             if row.get("run_type") == "iteration":
-                counters = {key: round(value, 3) for key, value in row.items()
-                            if isinstance(value, float) and key not in ("real_time", "cpu_time")}
+                counters = {}
+                if "per_instruction" in row:   # in seconds
+                    counters["per_instruction_ns"] = round(row["per_instruction"] * 1e9, 1)
                 rows.append({"name": row["name"], "cpu_" + row["time_unit"]: round(row["cpu_time"], 2), **counters})
 with open(sys.argv[-1], "w") as file:
     json.dump(rows, file, indent=1)
