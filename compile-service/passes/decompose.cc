@@ -3,8 +3,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "compile-service/passes/node_table.h"
 #include "compile-service/passes/passes.h"
-#include "compile-service/passes/rewriter.h"
 
 namespace kiln::passes {
 namespace {
@@ -20,26 +20,13 @@ Tensor AsScalar(Tensor tensor) {
   return tensor;
 }
 
-// One node at a time; every method returns whether it replaced the node.
-class Decomposer {
+class Decomposer : public NodeTable<Decomposer> {
  public:
-  explicit Decomposer(Rewriter& rewriter) : r_(rewriter), graph_(rewriter.graph()) {}
+  explicit Decomposer(Rewriter& rewriter) : NodeTable(rewriter) {}
 
-  bool Run(const GraphNode& node);
+  static std::span<const Row> Rows();
 
  private:
-  struct Row {
-    TensorOp op;
-    bool f32_only;
-    bool (Decomposer::*run)(const GraphNode&);
-  };
-  static const Row kRows[];
-
-  static GraphValueId Out(const GraphNode& node) { return node.outputs[0]; }
-  const std::vector<Dim>& DimsOf(GraphValueId id) const { return graph_.value(id).dims; }
-  int Rank(GraphValueId id) const { return graph_.value(id).rank(); }
-  bool Has(const GraphNode& node, size_t input) const { return input < node.inputs.size() && node.inputs[input] >= 0; }
-
   bool Identity(const GraphNode& node) {
     r_.Replace(Out(node), node.inputs[0]);
     return true;
@@ -329,38 +316,29 @@ class Decomposer {
     r_.Binary(TensorOp::kAdd, product, c, Out(node));
     return true;
   }
-
-  Rewriter& r_;
-  Graph& graph_;
 };
 
-const Decomposer::Row Decomposer::kRows[] = {
-    {TensorOp::kIdentity, false, &Decomposer::Identity},
-    {TensorOp::kReshape, false, &Decomposer::Reshape},
-    {TensorOp::kFlatten, false, &Decomposer::Reshape},
-    {TensorOp::kSqueeze, false, &Decomposer::Reshape},
-    {TensorOp::kUnsqueeze, false, &Decomposer::Reshape},
-    {TensorOp::kExpand, false, &Decomposer::Expand},
-    {TensorOp::kTranspose, false, &Decomposer::Transpose},
-    {TensorOp::kSlice, false, &Decomposer::Slice},
-    {TensorOp::kSplit, false, &Decomposer::Split},
-    {TensorOp::kGather, false, &Decomposer::Gather},
-    {TensorOp::kConstantOfShape, false, &Decomposer::ConstantOfShape},
-    {TensorOp::kTile, false, &Decomposer::Tile},
-    {TensorOp::kDepthToSpace, false, &Decomposer::DepthToSpace},
-    {TensorOp::kSpaceToDepth, false, &Decomposer::SpaceToDepth},
-    {TensorOp::kResize, false, &Decomposer::Resize},
-    {TensorOp::kMatMul, true, &Decomposer::VectorMatMul},
-    {TensorOp::kGemm, true, &Decomposer::Gemm},
-};
-
-bool Decomposer::Run(const GraphNode& node) {
-  for (const Row& row : kRows) {
-    if (row.op != node.op) continue;
-    if (row.f32_only && graph_.value(node.inputs[0]).dtype != DType::kF32) return false;
-    return (this->*row.run)(node);
-  }
-  return false;
+std::span<const Decomposer::Row> Decomposer::Rows() {
+  static constexpr Row kRows[] = {
+      {TensorOp::kIdentity, false, &Decomposer::Identity},
+      {TensorOp::kReshape, false, &Decomposer::Reshape},
+      {TensorOp::kFlatten, false, &Decomposer::Reshape},
+      {TensorOp::kSqueeze, false, &Decomposer::Reshape},
+      {TensorOp::kUnsqueeze, false, &Decomposer::Reshape},
+      {TensorOp::kExpand, false, &Decomposer::Expand},
+      {TensorOp::kTranspose, false, &Decomposer::Transpose},
+      {TensorOp::kSlice, false, &Decomposer::Slice},
+      {TensorOp::kSplit, false, &Decomposer::Split},
+      {TensorOp::kGather, false, &Decomposer::Gather},
+      {TensorOp::kConstantOfShape, false, &Decomposer::ConstantOfShape},
+      {TensorOp::kTile, false, &Decomposer::Tile},
+      {TensorOp::kDepthToSpace, false, &Decomposer::DepthToSpace},
+      {TensorOp::kSpaceToDepth, false, &Decomposer::SpaceToDepth},
+      {TensorOp::kResize, false, &Decomposer::Resize},
+      {TensorOp::kMatMul, true, &Decomposer::VectorMatMul},
+      {TensorOp::kGemm, true, &Decomposer::Gemm},
+  };
+  return kRows;
 }
 
 }  // namespace

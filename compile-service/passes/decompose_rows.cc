@@ -5,8 +5,8 @@
 #include <set>
 
 #include "compile-service/ir/attention_pattern.h"
+#include "compile-service/passes/node_table.h"
 #include "compile-service/passes/passes.h"
-#include "compile-service/passes/rewriter.h"
 
 namespace kiln::passes {
 namespace {
@@ -23,32 +23,19 @@ std::vector<int> AxesFrom(int first, int rank) {
   return axes;
 }
 
-// One node at a time; every method returns whether it replaced the node.
-class RowDecomposer {
+class RowDecomposer : public NodeTable<RowDecomposer> {
  public:
   // Built before nodes are taken out of the graph.
-  explicit RowDecomposer(Rewriter& rewriter) : r_(rewriter), graph_(rewriter.graph()) {
+  explicit RowDecomposer(Rewriter& rewriter) : NodeTable(rewriter) {
     for (const ir::AttentionPattern& pattern : ir::FindAttention(graph_)) {
       const int32_t softmax = pattern.nodes[pattern.nodes.size() - 2];
       attention_.insert(graph_.nodes[static_cast<size_t>(softmax)].outputs[0]);
     }
   }
 
-  bool Run(const GraphNode& node);
+  static std::span<const Row> Rows();
 
  private:
-  struct Row {
-    TensorOp op;
-    bool f32_only;
-    bool (RowDecomposer::*run)(const GraphNode&);
-  };
-  static const Row kRows[];
-
-  static GraphValueId Out(const GraphNode& node) { return node.outputs[0]; }
-  const std::vector<Dim>& DimsOf(GraphValueId id) const { return graph_.value(id).dims; }
-  int Rank(GraphValueId id) const { return graph_.value(id).rank(); }
-  bool Has(const GraphNode& node, size_t input) const { return input < node.inputs.size() && node.inputs[input] >= 0; }
-
   bool Softmax(const GraphNode& node) {
     const GraphValueId x = node.inputs[0];
     if (Rank(x) == 0 || attention_.contains(Out(node))) return false;
@@ -199,35 +186,27 @@ class RowDecomposer {
     return true;
   }
 
-  Rewriter& r_;
-  Graph& graph_;
   std::set<GraphValueId> attention_;  // results of softmaxes that one kernel makes together with their products
 };
 
-const RowDecomposer::Row RowDecomposer::kRows[] = {
-    {TensorOp::kSoftmax, true, &RowDecomposer::Softmax},
-    {TensorOp::kLogSoftmax, true, &RowDecomposer::LogSoftmax},
-    {TensorOp::kLayerNormalization, true, &RowDecomposer::LayerNorm},
-    {TensorOp::kRMSNormalization, true, &RowDecomposer::RmsNorm},
-    {TensorOp::kInstanceNormalization, true, &RowDecomposer::InstanceNorm},
-    {TensorOp::kGroupNormalization, true, &RowDecomposer::GroupNorm},
-    {TensorOp::kBatchNormalization, true, &RowDecomposer::BatchNorm},
-    {TensorOp::kGlobalAveragePool, true, &RowDecomposer::GlobalAverage},
-    {TensorOp::kGlobalMaxPool, true, &RowDecomposer::GlobalMax},
-    {TensorOp::kReduceL1, false, &RowDecomposer::ComposedReduce},
-    {TensorOp::kReduceL2, true, &RowDecomposer::ComposedReduce},
-    {TensorOp::kReduceSumSquare, false, &RowDecomposer::ComposedReduce},
-    {TensorOp::kReduceLogSum, true, &RowDecomposer::ComposedReduce},
-    {TensorOp::kReduceLogSumExp, true, &RowDecomposer::LogSumExp},
-};
-
-bool RowDecomposer::Run(const GraphNode& node) {
-  for (const Row& row : kRows) {
-    if (row.op != node.op) continue;
-    if (row.f32_only && graph_.value(node.inputs[0]).dtype != DType::kF32) return false;
-    return (this->*row.run)(node);
-  }
-  return false;
+std::span<const RowDecomposer::Row> RowDecomposer::Rows() {
+  static constexpr Row kRows[] = {
+      {TensorOp::kSoftmax, true, &RowDecomposer::Softmax},
+      {TensorOp::kLogSoftmax, true, &RowDecomposer::LogSoftmax},
+      {TensorOp::kLayerNormalization, true, &RowDecomposer::LayerNorm},
+      {TensorOp::kRMSNormalization, true, &RowDecomposer::RmsNorm},
+      {TensorOp::kInstanceNormalization, true, &RowDecomposer::InstanceNorm},
+      {TensorOp::kGroupNormalization, true, &RowDecomposer::GroupNorm},
+      {TensorOp::kBatchNormalization, true, &RowDecomposer::BatchNorm},
+      {TensorOp::kGlobalAveragePool, true, &RowDecomposer::GlobalAverage},
+      {TensorOp::kGlobalMaxPool, true, &RowDecomposer::GlobalMax},
+      {TensorOp::kReduceL1, false, &RowDecomposer::ComposedReduce},
+      {TensorOp::kReduceL2, true, &RowDecomposer::ComposedReduce},
+      {TensorOp::kReduceSumSquare, false, &RowDecomposer::ComposedReduce},
+      {TensorOp::kReduceLogSum, true, &RowDecomposer::ComposedReduce},
+      {TensorOp::kReduceLogSumExp, true, &RowDecomposer::LogSumExp},
+  };
+  return kRows;
 }
 
 }  // namespace
