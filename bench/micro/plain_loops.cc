@@ -29,7 +29,7 @@ inline float Erf(float x) {
   const float magnitude = __builtin_fabsf(x);
   const float small = Polynomial(x * x, c::kErfSmall) * x + x;
   const float limited = magnitude > 4.0f ? 4.0f : magnitude;
-  const float large = __builtin_copysignf(1.0f - Exp(-Polynomial(limited, c::kErfLarge)), x);
+  const float large = __builtin_copysignf(1.0f - Exp(Polynomial(limited, c::kErfLarge)), x);
   return magnitude < 1.0f ? small : large;
 }
 

@@ -10,11 +10,14 @@ namespace {
 using llvm::ConstantInt;
 using llvm::Value;
 
-constexpr int kPrefetchSteps = 8;
-// B that the second-level cache does not hold comes from further away: asked for in two stages.
+// Panels are read as they lie, which the processor foresees; asking for the steps just ahead costs a quarter of the
+// speed at which the third-level cache gives them. Rows of B are a hop apart.
+constexpr int kRowSteps = 8;
+// B larger than this comes from memory, which one row's stream of loads does not keep busy.
 constexpr int64_t kLargeBytes = 4 << 20;
-constexpr int kNearSteps = 16, kFarSteps = 128;
-constexpr int kFarRowsMin = 4;  // with fewer, the loads alone keep the memory busy
+constexpr int kFarSteps = 128;
+constexpr int kStreamsMax = 4;
+constexpr int kStreamSumsMax = 24;  // vectors of sums of all streams, beside the operands in registers
 // Panels below this size come and go without notice.
 constexpr int64_t kLargePanelBytes = 64 << 10;
 constexpr int64_t kLineBytes = 64;
@@ -147,20 +150,30 @@ ContractionEmitter::Prefetches ContractionEmitter::NextPanel(const Place& place)
   return {LineAhead(place, next)};
 }
 
-// The steps just ahead.
+bool ContractionEmitter::IsLarge() const {
+  return !spec_.n.is_argument && !spec_.k.is_argument &&
+         spec_.n.value * spec_.k.value * DTypeBytes(spec_.b.storage) > kLargeBytes;
+}
+
+// Into how many stretches of k, read side by side, a tile of few rows cuts its panel.
+int ContractionEmitter::Streams() const {
+  if (!in_panels() || spec_.conv || is_bytes() || !IsLarge()) return 1;
+  int streams = kStreamsMax;
+  while (streams > 1 && streams * tile_vectors() > kStreamSumsMax) streams /= 2;
+  return streams;
+}
+
+// What lies ahead and would come late.
 ContractionEmitter::Prefetches ContractionEmitter::StreamingPrefetches() {
   using Into = MicroKernel::Prefetch::Into;
-  const bool far = !spec_.n.is_argument && !spec_.k.is_argument &&
-                   (spec_.m.is_argument || spec_.m.value >= kFarRowsMin) &&
-                   spec_.n.value * spec_.k.value * DTypeBytes(spec_.b.storage) > kLargeBytes;
   Prefetches prefetches;
   auto ask = [&](int steps, Into into) {
     Value* distance = in_panels() ? e_.I64(steps * width_)
                                   : b_.CreateMul(frame_.Int(spec_.b.strides[spec_.batch.size()]), e_.I64(steps));
     for (int j = 0; j < spec_.tile.nv; ++j) prefetches.push_back({b_.CreateAdd(distance, Lanes(j)), into});
   };
-  ask(far ? kNearSteps : kPrefetchSteps, Into::kL1);
-  if (far) ask(kFarSteps, Into::kL2);
+  if (!in_panels()) ask(kRowSteps, Into::kL1);
+  if (IsLarge() && Streams() == 1) ask(kFarSteps, Into::kL2);
   return prefetches;
 }
 
@@ -172,7 +185,7 @@ MicroKernel::Prefetch ContractionEmitter::LineAhead(const Place& place, Value* d
   return {b_.CreateAdd(distance, line), MicroKernel::Prefetch::Into::kL2};
 }
 
-MicroKernel ContractionEmitter::KernelWith(Prefetches prefetches) {
+MicroKernel ContractionEmitter::KernelWith(Prefetches prefetches, int streams) {
   const size_t batch = spec_.batch.size();
   return MicroKernel(e_, {.tile = spec_.tile,
                           .a_storage = spec_.a.storage,
@@ -181,20 +194,21 @@ MicroKernel ContractionEmitter::KernelWith(Prefetches prefetches) {
                                     : spec_.conv ? e_.I64(1)
                                                  : frame_.Int(spec_.a.strides[batch + 1]),
                           .b_step = spec_.b_layout == ir::BLayout::kRows ? frame_.Int(spec_.b.strides[batch]) : nullptr,
-                          .prefetches = std::move(prefetches)});
+                          .prefetches = std::move(prefetches),
+                          .streams = streams});
 }
 
 Values ContractionEmitter::SumsOver(const TileRows& rows, Value* count, const std::vector<Active>& columns, Value* b,
                                     const Prefetches& many, const Values& before) {
-  auto with = [&](Prefetches prefetches) {
-    MicroKernel kernel = KernelWith(std::move(prefetches));
+  auto with = [&](Prefetches prefetches, int streams = 1) {
+    MicroKernel kernel = KernelWith(std::move(prefetches), streams);
     Values sums = kernel.Zero();
     std::ranges::copy(before, sums.begin());
     Value* at = b;
     kernel.Accumulate(rows, count, columns, at, sums);
     return kernel.Finish(sums);
   };
-  if (is_streaming() && !is_turned()) return with(StreamingPrefetches());
+  if (is_streaming() && !is_turned()) return with(StreamingPrefetches(), Streams());
   // What takes nothing from far away needs no other way with few rows.
   if (!spec_.few_rows || many.empty()) return with(many);
   return e_.IfElse(

@@ -70,9 +70,11 @@ class ContractionEmitter {
   llvm::Value* Base(const ir::Access& access, const Values& batch);
   using Prefetches = std::vector<MicroKernel::Prefetch>;
   Prefetches NextPanel(const Place& place);
+  bool IsLarge() const;  // of B
+  int Streams() const;
   Prefetches StreamingPrefetches();
   MicroKernel::Prefetch LineAhead(const Place& place, llvm::Value* distance);
-  MicroKernel KernelWith(Prefetches prefetches);
+  MicroKernel KernelWith(Prefetches prefetches, int streams = 1);
   // `before` (or zeros) + the products of `count` steps. `many`: what to ask for meanwhile when rows are many.
   Values SumsOver(const TileRows& rows, llvm::Value* count, const std::vector<Active>& columns, llvm::Value* b,
                   const Prefetches& many, const Values& before = {});

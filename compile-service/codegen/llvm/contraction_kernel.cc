@@ -64,7 +64,10 @@ void StoreVectors(VectorEmitter& emitter, const Values& values, Value* address) 
 }
 
 MicroKernel::MicroKernel(VectorEmitter& emitter, const Config& config)
-    : e_(emitter), b_(emitter.ir()), config_(config), sets_(SetsFor(config.tile)) {}
+    : e_(emitter),
+      b_(emitter.ir()),
+      config_(config),
+      sets_(config.streams > 1 ? config.streams : SetsFor(config.tile)) {}
 
 Values MicroKernel::Zero() const {
   return Values(static_cast<size_t>(sets_ * config_.tile.mr * config_.tile.nv),
@@ -109,15 +112,15 @@ void MicroKernel::EmitPrefetch(Value* address, Prefetch::Into into) {
                      {address, b_.getInt32(kRead), b_.getInt32(static_cast<uint32_t>(locality)), b_.getInt32(kData)});
 }
 
-void MicroKernel::Step(const TileRows& a, Value* a_offset, Value* b, int64_t ahead, const std::vector<Active>& columns,
-                       Values& sums) {
+void MicroKernel::Step(const TileRows& a, Value* a_offset, Value* b, int64_t ahead, int64_t set,
+                       const std::vector<Active>& columns, Values& sums) {
   const auto [mr, nv] = config_.tile;
   if (ahead != 0) a_offset = b_.CreateAdd(a_offset, b_.CreateMul(config_.a_step, e_.I64(ahead)));
   for (const Prefetch& prefetch : config_.prefetches) {
     Value* offset = b_.CreateAdd(BOffset(ahead, 0), prefetch.distance);
     EmitPrefetch(e_.Address(b, config_.b_storage, offset), prefetch.into);
   }
-  const size_t first = static_cast<size_t>(ahead % sets_ * mr * nv);
+  const size_t first = static_cast<size_t>(set * mr * nv);
   auto vector = [&](int j) { return BVector(e_.Address(b, config_.b_storage, BOffset(ahead, j)), columns[j]); };
   auto add = [&](int i, int j, Value* scalar, Value* column) {
     Value*& sum = sums[first + static_cast<size_t>(i * nv + j)];
@@ -151,7 +154,7 @@ void MicroKernel::AccumulateBytes(const TileRows& rows, int64_t count, const std
   AccumulateSteps(rows, e_.I64(count / kGroup), columns, b, sums);
   few_ = static_cast<int>(count % kGroup);
   if (few_ == 0) return;
-  Step(rows, e_.I64(count / kGroup * kGroup), b, 0, columns, sums);
+  Step(rows, e_.I64(count / kGroup * kGroup), b, 0, 0, columns, sums);
   b = e_.Address(b, config_.b_storage, BOffset(1, 0));
   few_ = 0;
 }
@@ -162,6 +165,12 @@ void MicroKernel::AccumulateSteps(const TileRows& rows, Value* count, const std:
   // weigh all ways to put them together again, for most of the compile time. A frozen pointer has no parts.
   TileRows a = rows;
   for (Value*& pointer : a.pointers) pointer = b_.CreateFreeze(pointer);
+  Value* start = e_.I64(0);
+  if (config_.streams > 1) {
+    Value* length = b_.CreateUDiv(count, e_.I64(config_.streams));
+    AccumulateStreams(a, length, columns, b, sums);
+    start = b_.CreateMul(length, e_.I64(config_.streams));
+  }
   auto run = [&](Value* begin, Value* end, int64_t steps) {
     Values carried = sums;
     carried.push_back(b);
@@ -170,7 +179,7 @@ void MicroKernel::AccumulateSteps(const TileRows& rows, Value* count, const std:
       Value* pointer = next.back();
       next.pop_back();
       Value* offset = b_.CreateMul(k, config_.a_step);
-      for (int64_t u = 0; u < steps; ++u) Step(a, offset, pointer, u, columns, next);
+      for (int64_t u = 0; u < steps; ++u) Step(a, offset, pointer, u, u % sets_, columns, next);
       next.push_back(e_.Address(pointer, config_.b_storage, BOffset(steps, 0)));
       return next;
     });
@@ -178,6 +187,7 @@ void MicroKernel::AccumulateSteps(const TileRows& rows, Value* count, const std:
     carried.pop_back();
     sums = carried;
   };
+  if (config_.streams > 1) return run(start, count, 1);
   int64_t unroll = UnrollOf(count);
   auto known = ConstantOf(count);
   Value* whole = count;
@@ -189,6 +199,22 @@ void MicroKernel::AccumulateSteps(const TileRows& rows, Value* count, const std:
   run(e_.I64(0), whole, unroll);
   if (known && *known % unroll != 0) run(whole, count, *known % unroll);
   if (!known && unroll > 1) run(whole, count, 1);
+}
+
+void MicroKernel::AccumulateStreams(const TileRows& a, Value* length, const std::vector<Active>& columns, Value*& b,
+                                    Values& sums) {
+  const int64_t width = int64_t{config_.tile.nv} * e_.lanes();
+  Value* first = b;
+  sums = e_.Loop(e_.I64(0), length, 1, sums, [&](Value* k, const Values& current) {
+    Values next = current;
+    for (int q = 0; q < config_.streams; ++q) {
+      Value* at = b_.CreateAdd(k, b_.CreateMul(length, e_.I64(q)));
+      Value* place = e_.Address(first, config_.b_storage, b_.CreateMul(at, e_.I64(width)));
+      Step(a, b_.CreateMul(at, config_.a_step), place, 0, q, columns, next);
+    }
+    return next;
+  });
+  b = e_.Address(first, config_.b_storage, b_.CreateMul(length, e_.I64(config_.streams * width)));
 }
 
 Values MicroKernel::Finish(const Values& sums) const {

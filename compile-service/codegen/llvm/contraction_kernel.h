@@ -1,7 +1,8 @@
 // MicroKernel: the sums of one tile, mr rows x nv vectors, kept in registers over a range of k.
 //
 // One step of k loads nv vectors of B, broadcasts mr scalars of A and does mr * nv multiply-adds. Small tiles keep
-// several sets of sums, so that consecutive steps do not wait for each other's result.
+// several sets of sums, so that consecutive steps do not wait for each other's result. With `streams`, k is cut into
+// that many equal stretches which are read side by side, a set of sums each: one stream from memory does not keep it busy.
 //
 // With bytes, four neighbouring k are one step, as one i32 lane; sums are i32 (see ContractionSpec).
 #pragma once
@@ -45,6 +46,7 @@ class MicroKernel {
     llvm::Value* a_step;
     llvm::Value* b_step;
     std::vector<Prefetch> prefetches;
+    int streams = 1;  // with B in panels only, not of bytes
   };
   MicroKernel(VectorEmitter& emitter, const Config& config);
 
@@ -68,9 +70,12 @@ class MicroKernel {
                        Values& sums);
   void EmitPrefetch(llvm::Value* address, Prefetch::Into into);
   llvm::Value* BOffset(int64_t step, int vector);
-  // One step of k; `ahead`: constant distance from the current position, which selects offsets and the set of sums.
-  void Step(const TileRows& a, llvm::Value* a_offset, llvm::Value* b, int64_t ahead, const std::vector<Active>& columns,
-            Values& sums);
+  // Steps over all streams, `length` steps each; moves `b` behind the last stream.
+  void AccumulateStreams(const TileRows& a, llvm::Value* length, const std::vector<Active>& columns, llvm::Value*& b,
+                         Values& sums);
+  // One step of k, added to one set of sums; `ahead`: constant distance from the current position.
+  void Step(const TileRows& a, llvm::Value* a_offset, llvm::Value* b, int64_t ahead, int64_t set,
+            const std::vector<Active>& columns, Values& sums);
 
   VectorEmitter& e_;
   llvm::IRBuilder<>& b_;

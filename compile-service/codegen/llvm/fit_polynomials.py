@@ -127,8 +127,8 @@ def main():
                D("0.390625")))
     show("kErfSmall", "erf x = x + x P(x^2), |x| <= 1",
          remez(lambda t: erf(t.sqrt()) / t.sqrt() - 1, lambda t: t.sqrt() / erf(t.sqrt()), 6, TINY, D(1)))
-    show("kErfLarge", "erf x = 1 - exp(-P(x)), 1 <= x <= 4",
-         remez(lambda x: -(1 - erf(x)).ln(), lambda x: (1 - erf(x)) / erf(x), 7, D(1), D(4)))
+    show("kErfLarge", "erf x = 1 - exp(P(x)), 1 <= x <= 4",
+         remez(lambda x: (1 - erf(x)).ln(), lambda x: (1 - erf(x)) / erf(x), 7, D(1), D(4)))
     show("kSin", "sin r = r + r^3 P(r^2), |r| <= pi/4",
          remez(lambda t: (sine(t.sqrt()) / t.sqrt() - 1) / t, lambda t: t * t.sqrt() / sine(t.sqrt()), 3, TINY,
                (PI * D("0.2501")) ** 2), single=False)

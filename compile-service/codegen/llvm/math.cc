@@ -4,6 +4,7 @@
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
+#include <iterator>
 #include <limits>
 #include <span>
 
@@ -34,12 +35,27 @@ Value* Constant(VectorEmitter& e, double value) {
   return e.SplatF64(value);
 }
 
-// Horner, highest power first.
+// Horner, highest power first; of every `stride`th coefficient from `first` on.
+template <class T>
+Value* Horner(VectorEmitter& e, Value* x, std::span<const T> coefficients, size_t first = 0, size_t stride = 1) {
+  size_t k = first + (coefficients.size() - 1 - first) / stride * stride;
+  Value* result = Constant(e, coefficients[k]);
+  while (k > first) {
+    k -= stride;
+    result = e.MulAdd(result, x, Constant(e, coefficients[k]));
+  }
+  return result;
+}
+
+// From so many coefficients on, even and odd powers are two sums side by side: one waits for half as many steps.
+constexpr size_t kLongPolynomial = 6;
+
 template <class T>
 Value* Polynomial(VectorEmitter& e, Value* x, std::span<const T> coefficients) {
-  Value* result = Constant(e, coefficients.back());
-  for (size_t k = coefficients.size() - 1; k-- > 0;) result = e.MulAdd(result, x, Constant(e, coefficients[k]));
-  return result;
+  if (coefficients.size() < kLongPolynomial) return Horner(e, x, coefficients);
+  Value* square = e.ir().CreateFMul(x, x);
+  Value* odd = Horner(e, square, coefficients, 1, 2);
+  return e.MulAdd(odd, x, Horner(e, square, coefficients, 0, 2));
 }
 
 Value* RoundEven(VectorEmitter& e, Value* x) {
@@ -60,19 +76,24 @@ Value* AtLeast(VectorEmitter& e, Value* x, Value* low) {
   return e.ir().CreateSelect(e.ir().CreateFCmpOGT(low, x), low, x);
 }
 
-// mantissa * 2^n for integral n (as f32) in [-252, 254], with one rounding at most, where denormals begin.
-Value* Scale(VectorEmitter& e, Value* mantissa, Value* n) {
+// mantissa * 2^n for integral n (as f32) in [-252, 254], with one rounding at most, where denormals begin; 0 in lanes
+// that do not stay (null: all do).
+Value* Scale(VectorEmitter& e, Value* mantissa, Value* n, Value* stays) {
   auto& ir = e.ir();
+  Value* zero = e.SplatF32(0.0f);
   if (e.has_avx512()) {
+    constexpr int kRoundAsSet = 4;
+    Value* mask = stays != nullptr ? ir.CreateBitCast(stays, ir.getInt16Ty()) : ir.getInt16(0xffff);
     return ir.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {},
-                              {mantissa, n, mantissa, ir.getInt16(0xffff), ir.getInt32(4)});
+                              {mantissa, n, zero, mask, ir.getInt32(kRoundAsSet)});
   }
   Value* exponent = ir.CreateFPToSI(n, e.VectorType(DType::kI32));
   Value* half = ir.CreateAShr(exponent, e.SplatI32(1));
   auto power = [&](Value* k) {
     return ir.CreateBitCast(ir.CreateShl(ir.CreateAdd(k, e.SplatI32(127)), e.SplatI32(23)), e.VectorType(DType::kF32));
   };
-  return ir.CreateFMul(ir.CreateFMul(mantissa, power(half)), power(ir.CreateSub(exponent, half)));
+  Value* result = ir.CreateFMul(ir.CreateFMul(mantissa, power(half)), power(ir.CreateSub(exponent, half)));
+  return stays != nullptr ? ir.CreateSelect(stays, result, zero) : result;
 }
 
 Value* IsNaN(VectorEmitter& e, Value* x) {
@@ -90,36 +111,50 @@ constexpr float kVanishes = -104.0f;
 // The last number whose e^x is no denormal.
 constexpr float kNormal = -0x1.5d5894p+6f;
 
+// What an argument can be: so small that e^x vanishes, so large that it is infinite. NaN is always possible.
+struct ExpRange {
+  bool vanishes = true;
+  bool overflows = true;
+};
+
 // n = rint(x / ln 2); the high part of ln 2 has few bits, so that n * high is exact without fused multiply-add.
 // Where the result is 0 another one is computed: an underflow takes a processor a hundred cycles, and masks make most
 // of a softmax's arguments such.
-Exponential EmitExponential(VectorEmitter& e, Value* x) {
+Exponential EmitExponential(VectorEmitter& e, Value* x, ExpRange range) {
   auto& ir = e.ir();
-  Value* vanishes = ir.CreateFCmpOLT(x, e.SplatF32(kVanishes));
-  x = AtMost(e, ir.CreateSelect(vanishes, e.SplatF32(0.0f), x), e.SplatF32(90.0f));
+  Value* stays = range.vanishes ? ir.CreateFCmpUGE(x, e.SplatF32(kVanishes)) : nullptr;
+  if (range.overflows) x = AtMost(e, x, e.SplatF32(90.0f));
+  if (range.vanishes) x = ir.CreateSelect(stays, x, e.SplatF32(0.0f));
   Value* n = RoundEven(e, ir.CreateFMul(x, e.SplatF32(0x1.715476p+0f)));
   Value* r = e.MulAdd(n, e.SplatF32(-0x1.63p-1f), x);
   r = e.MulAdd(n, e.SplatF32(0x1.bd0106p-13f), r);
-  Value* p = Polynomial<float>(e, r, c::kExp);
-  p = e.MulAdd(ir.CreateFMul(p, r), r, r);
+  // r + r^2 P(r), in parts that do not wait for each other.
+  static_assert(std::size(c::kExp) == 5);
+  Value* square = ir.CreateFMul(r, r);
+  Value* low_powers = e.MulAdd(e.SplatF32(c::kExp[1]), r, e.SplatF32(c::kExp[0]));
+  Value* high_powers = e.MulAdd(e.SplatF32(c::kExp[3]), r, e.SplatF32(c::kExp[2]));
+  high_powers = e.MulAdd(e.SplatF32(c::kExp[4]), square, high_powers);
+  Value* p = e.MulAdd(e.MulAdd(high_powers, square, low_powers), square, r);
   Value* one = e.SplatF32(1.0f);
   Value* mantissa = ir.CreateFAdd(p, one);
   Value* low = ir.CreateFSub(p, ir.CreateFSub(mantissa, one));
   // A NaN is kept out of the conversion to an integer that scaling takes without AVX-512.
   if (!e.has_avx512()) n = ir.CreateSelect(IsNaN(e, x), e.SplatF32(0.0f), n);
-  return {ir.CreateSelect(vanishes, e.SplatF32(0.0f), Scale(e, mantissa, n)), low};
+  return {Scale(e, mantissa, n, stays), low};
 }
 
 }  // namespace
 
 Value* EmitExp(VectorEmitter& e, Value* x) {
   PlainArithmetic plain(e);
-  return EmitExponential(e, x).value;
+  return EmitExponential(e, x, {}).value;
 }
 
 Value* EmitWeightExp(VectorEmitter& e, Value* x) {
-  Value* vanishes = e.ir().CreateFCmpOLT(x, e.SplatF32(kVanishes));
-  return e.ir().CreateSelect(vanishes, e.SplatF32(0.0f), EmitExp(e, AtLeast(e, x, e.SplatF32(kNormal))));
+  PlainArithmetic plain(e);
+  Value* stays = e.ir().CreateFCmpUGE(x, e.SplatF32(kVanishes));
+  Value* weight = EmitExponential(e, AtLeast(e, x, e.SplatF32(kNormal)), {.vanishes = false}).value;
+  return e.ir().CreateSelect(stays, weight, e.SplatF32(0.0f));
 }
 
 // x = m * 2^k with m in [sqrt(1/2), sqrt(2)); denormals are scaled up first.
@@ -154,21 +189,22 @@ Value* EmitTanh(VectorEmitter& e, Value* x) {
   Value* magnitude = Abs(e, x);
   Value* square = ir.CreateFMul(x, x);
   Value* small = e.MulAdd(ir.CreateFMul(Polynomial<float>(e, square, c::kTanh), square), x, x);
-  Value* exponential = EmitExp(e, ir.CreateFAdd(magnitude, magnitude));
+  Value* exponential = EmitExponential(e, ir.CreateFAdd(magnitude, magnitude), {.vanishes = false}).value;
   Value* quotient = ir.CreateFDiv(e.SplatF32(2.0f), ir.CreateFAdd(exponential, e.SplatF32(1.0f)));
   Value* large = ir.CreateFSub(e.SplatF32(1.0f), quotient);
   // The polynomial has lost the sign of a zero.
   return CopySign(e, ir.CreateSelect(ir.CreateFCmpOLT(magnitude, e.SplatF32(0.625f)), small, large), x);
 }
 
-// Odd polynomial up to 1, 1 - e^-P(|x|) up to 4, where the result has become 1.
+// Odd polynomial up to 1, 1 - e^P(|x|) up to 4, where the result has become 1.
 Value* EmitErf(VectorEmitter& e, Value* x) {
   PlainArithmetic plain(e);
   auto& ir = e.ir();
   Value* magnitude = Abs(e, x);
   Value* small = e.MulAdd(Polynomial<float>(e, ir.CreateFMul(x, x), c::kErfSmall), x, x);
   Value* limited = ir.CreateSelect(ir.CreateFCmpOLT(e.SplatF32(4.0f), magnitude), e.SplatF32(4.0f), magnitude);
-  Value* exponential = EmitExp(e, ir.CreateFNeg(Polynomial<float>(e, limited, c::kErfLarge)));
+  Value* power = Polynomial<float>(e, limited, c::kErfLarge);
+  Value* exponential = EmitExponential(e, power, {.vanishes = false, .overflows = false}).value;
   Value* large = CopySign(e, ir.CreateFSub(e.SplatF32(1.0f), exponential), x);
   return ir.CreateSelect(ir.CreateFCmpOLT(magnitude, e.SplatF32(1.0f)), small, large);
 }
@@ -178,7 +214,7 @@ Value* EmitErf(VectorEmitter& e, Value* x) {
 Value* EmitSigmoid(VectorEmitter& e, Value* x) {
   PlainArithmetic plain(e);
   auto& ir = e.ir();
-  const Exponential t = EmitExponential(e, ir.CreateFNeg(Abs(e, x)));
+  const Exponential t = EmitExponential(e, ir.CreateFNeg(Abs(e, x)), {.overflows = false});
   Value* negative = ir.CreateFCmpOLT(x, e.SplatF32(0.0f));
   Value* numerator = ir.CreateSelect(negative, t.value, e.SplatF32(1.0f));
   Value* sum = ir.CreateFAdd(t.value, e.SplatF32(1.0f));

@@ -21,10 +21,10 @@ inline constexpr float kErfSmall[] = {0x1.06eba80000000p-3f,  -0x1.81273e0000000
                                       -0x1.b7f90e0000000p-6f, 0x1.5405b40000000p-8f,  -0x1.a3f7100000000p-11f,
                                       0x1.496a5e0000000p-14f};
 
-// erf x = 1 - exp(-P(x)), 1 <= x <= 4; largest relative error before rounding 2^-35.5.
-inline constexpr float kErfLarge[] = {-0x1.8b3eca0000000p-13f, 0x1.212c2c0000000p+0f,  0x1.4434f00000000p-1f,
-                                      0x1.bc18ce0000000p-4f,   -0x1.9d0bd00000000p-6f, 0x1.1398f20000000p-8f,
-                                      -0x1.ceead40000000p-12f, 0x1.6c066a0000000p-16f};
+// erf x = 1 - exp(P(x)), 1 <= x <= 4; largest relative error before rounding 2^-35.5.
+inline constexpr float kErfLarge[] = {0x1.8b3eca0000000p-13f, -0x1.212c2c0000000p+0f, -0x1.4434f00000000p-1f,
+                                      -0x1.bc18ce0000000p-4f, 0x1.9d0bd00000000p-6f,  -0x1.1398f20000000p-8f,
+                                      0x1.ceead40000000p-12f, -0x1.6c066a0000000p-16f};
 
 // sin r = r + r^3 P(r^2), |r| <= pi/4; largest relative error before rounding 2^-37.5.
 inline constexpr double kSin[] = {-0x1.5555554c6a7a6p-3, 0x1.1111086509804p-7, -0x1.a00f7ad7e4bf8p-13,

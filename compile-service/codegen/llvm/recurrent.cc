@@ -12,11 +12,6 @@ namespace {
 
 using llvm::Value;
 
-// From here on the weights do not stay in the first-level cache from step to step.
-constexpr int64_t kLargePanelsBytes = 256 << 10;
-constexpr int kPrefetchSteps = 8;
-constexpr int64_t kLineBytes = 64;
-
 class RecurrentEmitter {
  public:
   RecurrentEmitter(KernelFrame& frame, const ir::RecurrentSpec& spec)
@@ -95,18 +90,12 @@ class RecurrentEmitter {
     const ir::Access& input = spec_.accesses[static_cast<size_t>(stage.input)];
     const ir::Tile tile{spec_.tile_rows, stage.gates * stage.vectors};
     const int64_t row = int64_t{tile.nv} * e_.lanes();
-    std::vector<MicroKernel::Prefetch> prefetches;
-    if (row * spec_.units * spec_.units / (int64_t{stage.vectors} * e_.lanes()) * 4 > kLargePanelsBytes) {
-      for (int64_t line = 0; line < std::max<int64_t>(1, row * 4 / kLineBytes); ++line)
-        prefetches.push_back(
-            {e_.I64(kPrefetchSteps * row + line * (kLineBytes / 4)), MicroKernel::Prefetch::Into::kL1});
-    }
     MicroKernel kernel(e_, {.tile = tile,
                             .a_storage = DType::kF32,
                             .b_storage = DType::kF32,
                             .a_step = frame_.Int(input.strides[2]),
                             .b_step = nullptr,
-                            .prefetches = std::move(prefetches)});
+                            .prefetches = {}});
     const TileRows tile_rows = StridedRows(e_, DType::kF32, rows[static_cast<size_t>(stage.input)],
                                            frame_.Int(input.strides[1]), rows_, spec_.tile_rows);
     Value* panel =

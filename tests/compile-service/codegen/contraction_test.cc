@@ -104,8 +104,8 @@ SpecCase Matmul(SpecBuilder& builder, ContractionSpec spec, const Sizes& sizes) 
   std::mt19937_64& random = builder.random();
   const int64_t batch = Pick(random, 0, 2) == 0 ? Pick(random, 1, 3) : 1;
   if (batch > 1 || builder.Coin()) spec.batch = {builder.Size(batch)};
-  spec.m = builder.Size(m);
-  spec.n = builder.Size(n);
+  if (spec.m.value == 0) spec.m = builder.Size(m);
+  if (spec.n.value == 0) spec.n = builder.Size(n);
   if (spec.k.value == 0) spec.k = builder.Size(k);
   const bool transposed = builder.Coin();
   spec.a.storage = Pick(random, 0, 5) == 0 ? DType::kF16 : DType::kF32;
@@ -128,6 +128,13 @@ SpecCase RandomMatmul(std::mt19937_64& random, Target target) {
   return Matmul(builder, spec, {m, n, Pick(random, 0, 3) == 0 ? Pick(random, 0, 3) : Pick(random, 4, 70)});
 }
 
+// What sums of k products of numbers in [-1, 1] may differ by. A product deviates by 1/3, so a sum of j by sqrt(j)/3,
+// and each rounding of it errs by at most 2^-24/sqrt(3) of that: together k 2^-24/sqrt(54). There are some ten thousand
+// elements: six deviations.
+double LongSumTolerance(int64_t k) {
+  return 6 * static_cast<double>(k) * 0x1p-24 / std::sqrt(54.0);
+}
+
 // So long, of so many tiles, that they are made block by block of k, of panels so wide that this is soon.
 SpecCase LongMatmul(std::mt19937_64& random, Target target) {
   SpecBuilder builder(random, target);
@@ -140,9 +147,24 @@ SpecCase LongMatmul(std::mt19937_64& random, Target target) {
   spec.k = SpecInt::Const(k);
   const int64_t m = builder.Coin() ? Pick(random, 1, 9) : Pick(random, 63, 66) * spec.tile.mr + Pick(random, -1, 1);
   SpecCase test = Matmul(builder, spec, {m, std::max<int64_t>(1, width * Pick(random, 0, 1) + Pick(random, -1, 2)), k});
-  // Products of numbers in [-1, 1] deviate by 1/3, so a sum of j by sqrt(j)/3, and each rounding of it errs by at most
-  // 2^-24/sqrt(3) of that: together k 2^-24/sqrt(54). There are some ten thousand elements: six deviations.
-  test.tolerance = std::max(test.tolerance, 6 * static_cast<double>(k) * 0x1p-24 / std::sqrt(54.0));
+  test.tolerance = std::max(test.tolerance, LongSumTolerance(k));
+  return test;
+}
+
+// Few rows beside weights that come from memory, which are read in several streams.
+SpecCase StreamedMatmul(std::mt19937_64& random, Target target) {
+  SpecBuilder builder(random, target);
+  ContractionSpec spec;
+  spec.tile.mr = static_cast<int32_t>(Pick(random, 1, 4));
+  spec.tile.nv = static_cast<int32_t>(Pick(random, 1, 4));
+  constexpr int64_t kElements = int64_t{9} << 18;  // 4.5 MiB of halves
+  const int64_t k = Pick(random, 2000, 2007), n = kElements / k + Pick(random, 0, 70);
+  const int64_t m = builder.Coin() ? spec.tile.mr : Pick(random, 1, 8);
+  spec.m = SpecInt::Const(m);
+  spec.n = SpecInt::Const(n);
+  spec.k = SpecInt::Const(k);
+  SpecCase test = Matmul(builder, spec, {m, n, k});
+  test.tolerance = std::max(test.tolerance, LongSumTolerance(k));
   return test;
 }
 
@@ -244,6 +266,10 @@ TEST_P(ContractionCode, AgreesWithTheEvaluatorOnRandomMatmuls) {
 
 TEST_P(ContractionCode, AgreesWithTheEvaluatorOnLongSums) {
   ExpectAgreement(8, LongMatmul);
+}
+
+TEST_P(ContractionCode, AgreesWithTheEvaluatorOnFewRowsOfLargeWeights) {
+  ExpectAgreement(8, StreamedMatmul);
 }
 
 TEST_P(ContractionCode, AgreesWithTheEvaluatorOnRandomConvolutions) {
