@@ -109,7 +109,7 @@ class Session:
     def __init__(self, arguments, directory, name, model, requests, tiers):
         from workloads import write_stream
         self.sets = write_stream(os.path.join(directory, name), requests)
-        self.kiln = peers.Kiln(os.path.join(arguments.build, "bench-bin", "model_bench"), model, self.sets, tiers)
+        self.kiln = peers.Kiln(os.path.join(arguments.build, "bench-bin", "model_bench"), model, self.sets, tiers, 1)
         self.tiers = tiers
         self.allocations = {}
         for tier, facts in self.kiln.ready["tiers"].items():
