@@ -65,21 +65,24 @@ class ProgramPrinter {
     out_ += "\n";
   }
 
-  std::string ConstantText(ConstantId id) const {
+  // Others go by their id; a name may be a number, and even that one.
+  bool IsConstantByName(ConstantId id) const {
     const std::string& name = program_.constants[static_cast<size_t>(id)].name;
-    const bool by_name = IsPlainName(name) && constant_names_.at(name) == 1;
-    return by_name ? "@" + name : "@" + std::to_string(id);
+    return IsPlainName(name) && constant_names_.at(name) == 1;
+  }
+
+  std::string ConstantText(ConstantId id) const {
+    return "@" + (IsConstantByName(id) ? program_.constants[static_cast<size_t>(id)].name : std::to_string(id));
   }
 
   void PrintConstant(ConstantId id) {
     const Constant& constant = program_.constants[static_cast<size_t>(id)];
     const bool is_default = constant.is_immediate == Program::IsImmediate(constant.tensor);
     out_ += is_default ? "  constant " : constant.is_immediate ? "  immediate " : "  weight ";
-    const std::string text = ConstantText(id);
-    if (text == "@" + constant.name) {
+    if (IsConstantByName(id)) {
       out_ += constant.name;
     } else {
-      out_ += text + (constant.name.empty() ? "" : " " + QuotedText(constant.name));
+      out_ += ConstantText(id) + (constant.name.empty() ? "" : " " + QuotedText(constant.name));
     }
     out_ += " : " + std::string(DTypeName(constant.tensor.dtype())) + constant.tensor.dims().ToString() + " = ";
     const auto offset = options_.placement ? options_.placement(id) : std::nullopt;
@@ -107,18 +110,21 @@ class ProgramPrinter {
     out_ += Indent(depth) + "}";
   }
 
+  bool IsValueByName(ValueId id) const {
+    const std::string& name = function_->values[static_cast<size_t>(id)].name;
+    return IsPlainName(name) && value_names_.at(name) == 1;
+  }
+
   std::string Use(ValueId id) const {
     if (id == kNoValue) return "_";
-    const std::string& name = function_->values[static_cast<size_t>(id)].name;
-    const bool by_name = IsPlainName(name) && value_names_.at(name) == 1;
-    return "%" + (by_name ? name : std::to_string(id));
+    return "%" + (IsValueByName(id) ? function_->values[static_cast<size_t>(id)].name : std::to_string(id));
   }
 
   std::string Definition(ValueId id, std::string_view colon) {
     if (id == kNoValue) return "_";
     const Value& value = function_->values[static_cast<size_t>(id)];
     std::string text = Use(id);
-    if (text != "%" + value.name) {
+    if (!IsValueByName(id)) {
       if (!value.name.empty()) text += " " + QuotedText(value.name);
     } else if (id != next_value_) {
       text += "#" + std::to_string(id);

@@ -24,7 +24,7 @@ class RandomBuilder {
 
   std::string Name(const std::string& usual) {
     if (!options_.odd_names || !OneIn(4)) return usual + "_" + std::to_string(names_++);
-    const char* odd[] = {"", "same", "a/b:0", "quote \" \\ \n", "7up", "\xc3\xa9", "_", "x.y"};
+    const char* odd[] = {"", "same", "0", "3", "a/b:0", "quote \" \\ \n", "7up", "\xc3\xa9", "_", "x.y"};
     return Choose(odd);
   }
 

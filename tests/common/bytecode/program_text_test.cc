@@ -92,6 +92,26 @@ TEST(ProgramText, IdsInAnyOrderAndEveryAttributeTypeComeBack) {
   EXPECT_EQ(f.regions[0].nodes[3].attributes.Text("equation", ""), "a\nb");
 }
 
+// As exporters name them: some by the id they have, some by another one.
+TEST(ProgramText, NamesThatAreNumbersComeBack) {
+  constexpr char text[] = R"(program "numbers" {
+  constant @0 "0" : f32[1] = [1.0]
+  constant @1 "0" : f32[1] = [2.0]
+  func main(%0 "0": f32[1], %1 "2": f32[1]) -> (%3) {
+    %2 : f32[1] = Constant() {value = @0}
+    %3 "3" : f32[1] = Add(%1, %2) "1"
+  }
+}
+)";
+  const Program program = Parse(text);
+  ASSERT_EQ(program.functions.size(), 1u);
+  EXPECT_EQ(PrintProgram(program), text);
+  EXPECT_EQ(program.constants[0].name, "0");
+  EXPECT_EQ(program.entry().values[0].name, "0");
+  EXPECT_EQ(program.entry().values[1].name, "2");
+  EXPECT_EQ(program.entry().values[2].name, "");
+}
+
 TEST(ProgramText, ErrorsNameLineAndColumn) {
   struct Row {
     const char* text;
