@@ -25,6 +25,7 @@ struct TargetInfo {
   std::string_view llvm_cpu;
   std::string_view llvm_features;
   int f32_lanes() const { return vector_bytes / 4; }
+  bool has_avx512() const { return architecture == Architecture::kX86 && rung >= 4; }
 };
 
 const TargetInfo& InfoOf(Target target);

@@ -259,6 +259,7 @@ class Verifier {
     if (nest.stages.empty() || nest.stages.size() > limits::kSpecStagesMax)
       return Invalid("a loop nest has between 1 and " + std::to_string(limits::kSpecStagesMax) + " stages");
     RETURN_IF_ERROR(CheckProgram(nest.body, {dims, &nest.accesses, std::nullopt, 0, &nest}));
+    if (nest.pairs_rows && !nest.reduce_inner) return Invalid("pairs rows whose inner dim is not reduced");
     for (size_t i = 0; i < nest.stages.size(); ++i) {
       if (Status status = CheckStage(nest, i); !status) return FailIn("stage " + std::to_string(i), status.error());
     }

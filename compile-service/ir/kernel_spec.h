@@ -49,6 +49,8 @@ enum class ScalarOp : uint8_t {
 std::string_view ScalarOpName(ScalarOp op);
 // Whether a node's value comes from the loop or the memory around its program.
 bool IsLeaf(ScalarOp op);
+// Whether an operation is an elementary function: tens of instructions.
+bool IsFunction(ScalarOp op);
 
 // One operation; a, b, c are earlier nodes of the same program (-1 when unused).
 struct ScalarNode {
@@ -106,6 +108,7 @@ struct LoopNestSpec {
   std::vector<SpecInt> reduce;
   SpecInt inner;
   bool reduce_inner = false;
+  bool pairs_rows = false;  // two outer points at a time, where reduce_inner; changes no result but its rounding
   std::vector<Access> accesses;
   ScalarProgram body;
   std::vector<Stage> stages;

@@ -13,6 +13,7 @@ constexpr uint32_t kVersion = 0x3153504b;      // "KPS1"
 constexpr uint64_t kWindowWithColumns = 5;     // kind of a window that says how many columns it works on at a time
 constexpr uint64_t kContractionOfFewRows = 6;  // kind of a contraction with `few_rows`
 constexpr uint64_t kWinogradContraction = 7;   // kind of a contraction with `winograd`
+constexpr uint64_t kNestOfPairs = 8;           // kind of a loop nest with `pairs_rows`
 
 class Writer {
  public:
@@ -236,7 +237,9 @@ std::vector<uint8_t> EncodeSpec(const KernelSpec& spec) {
   const auto* window = std::get_if<WindowSpec>(&spec.kernel);
   const auto* contraction = std::get_if<ContractionSpec>(&spec.kernel);
   const bool with_columns = window != nullptr && window->out_columns != 0;
+  const auto* nest = std::get_if<LoopNestSpec>(&spec.kernel);
   uint64_t kind = spec.kernel.index();
+  if (nest != nullptr && nest->pairs_rows) kind = kNestOfPairs;
   if (with_columns) kind = kWindowWithColumns;
   if (contraction != nullptr && contraction->few_rows) kind = kContractionOfFewRows;
   if (contraction != nullptr && contraction->winograd) kind = kWinogradContraction;  // never of few rows as well
@@ -287,6 +290,12 @@ Result<KernelSpec> DecodeSpec(std::span<const uint8_t> bytes) {
       auto& contraction = spec.kernel.emplace<ContractionSpec>();
       Fields(reader).Field(contraction);
       contraction.winograd = true;
+      break;
+    }
+    case kNestOfPairs: {
+      auto& nest = spec.kernel.emplace<LoopNestSpec>();
+      Fields(reader).Field(nest);
+      nest.pairs_rows = true;
       break;
     }
     default:

@@ -16,6 +16,10 @@ std::string_view ScalarOpName(ScalarOp op) {
   return "?";
 }
 
+bool IsFunction(ScalarOp op) {
+  return op == ScalarOp::kPow || (op >= ScalarOp::kExp && op <= ScalarOp::kCos);
+}
+
 bool IsLeaf(ScalarOp op) {
   return op == ScalarOp::kLoad || op == ScalarOp::kStageResult || op == ScalarOp::kAccumulator ||
          op == ScalarOp::kCoordinate || op == ScalarOp::kArgument;
@@ -96,8 +100,9 @@ std::string Lines(const std::vector<Store>& stores) {
 
 struct Printer {
   std::string operator()(const LoopNestSpec& nest) const {
-    std::string text = fmt::format("loop nest outer {} reduce {} inner {}{}\n", Text(nest.outer), Text(nest.reduce),
-                                   Text(nest.inner), nest.reduce_inner ? " (reduced)" : "");
+    std::string text =
+        fmt::format("loop nest outer {} reduce {} inner {}{}{}\n", Text(nest.outer), Text(nest.reduce),
+                    Text(nest.inner), nest.reduce_inner ? " (reduced)" : "", nest.pairs_rows ? " in pairs" : "");
     text += Lines(nest.accesses, nest.body);
     for (size_t i = 0; i < nest.stages.size(); ++i) {
       const Stage& stage = nest.stages[i];
@@ -174,7 +179,8 @@ std::string SpecForm(const KernelSpec& spec) {
     std::string operator()(const LoopNestSpec& nest) const {
       const size_t reduced = nest.reduce.size() + (nest.reduce_inner ? 1 : 0);
       const size_t plain = nest.outer.size() + (nest.reduce_inner ? 0 : 1);
-      return fmt::format("loops {}", plain) + (reduced > 0 ? fmt::format(" + {} reduced", reduced) : "");
+      return fmt::format("loops {}", plain) + (reduced > 0 ? fmt::format(" + {} reduced", reduced) : "") +
+             (nest.pairs_rows ? ", in pairs" : "");
     }
     std::string operator()(const ContractionSpec& c) const {
       return fmt::format("tile {}x{}, b in {}{}", c.tile.mr, c.tile.nv, Text(c.b_layout),

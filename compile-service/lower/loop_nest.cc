@@ -267,6 +267,7 @@ Status EmitRow(PlanBuilder& builder, const Group& group) {
   if (!rows.stores.empty()) spec.stages.push_back(std::move(rows));
   if (!full.stores.empty()) spec.stages.push_back(std::move(full));
   spec.body = TakeProgram(loops, body);
+  spec.pairs_rows = PaysInPairs(builder, loops, spec.body);
   return builder.AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), RangeOfNest(builder, loops),
                            body.Cost(), body.Text());
 }

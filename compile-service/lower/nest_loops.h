@@ -15,6 +15,10 @@ struct NestLoops {
   bool reduce_inner = false;
 };
 
+// Whether reducing rows two at a time pays at the hints: what waits for one row's sum works on the other, while rows
+// are short. One row alone would be made twice.
+bool PaysInPairs(PlanBuilder& builder, const NestLoops& loops, const ir::ScalarProgram& body);
+
 // Fills extents and accesses of a spec; everything but body and stages.
 void FillNest(const NestLoops& loops, GroupBody& body, KernelArguments& arguments, ir::LoopNestSpec& spec);
 Dim RangeOfNest(PlanBuilder& builder, const NestLoops& loops);

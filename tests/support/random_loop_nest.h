@@ -29,6 +29,7 @@ class RandomLoopNest {
 
   RandomKernel Make() {
     nest_.reduce_inner = Chance(2);
+    nest_.pairs_rows = nest_.reduce_inner && Chance(2);
     const int outer = Pick(4), reduce = Chance(2) ? Pick(3) : 0;
     for (int i = 0; i < outer; ++i) nest_.outer.push_back(Extent(i == 0 ? 20 : 5));
     for (int i = 0; i < reduce; ++i) nest_.reduce.push_back(Extent(6));

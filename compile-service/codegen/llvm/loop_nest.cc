@@ -2,6 +2,8 @@
 
 #include <llvm/IR/Constants.h>
 
+#include <algorithm>
+
 #include "compile-service/codegen/llvm/loop_nest_emitter.h"
 
 namespace kiln::codegen {
@@ -13,20 +15,42 @@ using ir::Stage;
 using llvm::Value;
 using Values = VectorEmitter::Values;
 
-// Vectors side by side: enough to cover latencies, few enough for the registers and for compile time.
+void LoopNestEmitter::InScope(Dependence bound, const std::vector<bool>& needed, const std::function<void()>& body,
+                              size_t row) {
+  if (row == rows_.size()) return body();
+  rows_[row].InScope(bound, needed, [&] { InScope(bound, needed, body, row + 1); });
+}
+
+void LoopNestEmitter::SetCoordinate(size_t dim, Value* position) {
+  for (NestValues& row : rows_) row.SetCoordinate(dim, position);
+}
+
+void LoopNestEmitter::SetBlock(const Block& block) {
+  for (NestValues& row : rows_) row.SetBlock(block);
+}
+
+Active LoopNestEmitter::Stored(size_t row, const Active& active) {
+  if (row == 0) return active;
+  Value* count = active.all() ? e_.I64(e_.lanes()) : active.count;
+  return e_.First(e_.ir().CreateSelect(has_second_, count, e_.I64(0)));
+}
+
+// Vectors of one row side by side: enough to cover latencies, few enough for the registers and for compile time.
 size_t LoopNestEmitter::UnrollOf(const std::vector<bool>& needed) const {
   size_t heavy = 0, live = 0;
   for (size_t i = 0; i < needed.size(); ++i) {
     if (!needed[i]) continue;
-    const auto op = static_cast<int>(spec_.body[i].op);
-    const bool function = op >= static_cast<int>(ScalarOp::kExp) && op <= static_cast<int>(ScalarOp::kCos);
-    heavy += function || spec_.body[i].op == ScalarOp::kPow;
+    heavy += ir::IsFunction(spec_.body[i].op);
     live += values_.VariesWithInner(i);
   }
   const bool many_registers = e_.has_avx512() || e_.target().architecture == Architecture::kArm;
-  if (heavy > 0) return many_registers && heavy <= 2 ? 2 : 1;
-  if (live > 24) return 1;
-  return many_registers && live <= 12 ? 4 : 2;
+  size_t vectors = 1;
+  if (heavy > 0) {
+    vectors = many_registers && heavy <= 2 ? 2 : 1;
+  } else if (live <= 24) {
+    vectors = many_registers && live <= 12 ? 4 : 2;
+  }
+  return std::max<size_t>(1, vectors / rows_.size());
 }
 
 Value* LoopNestEmitter::Identity(Combine combine, DType type) const {
@@ -64,21 +88,28 @@ Value* LoopNestEmitter::Combined(Combine combine, DType type, Value* a, Value* b
 
 void LoopNestEmitter::StoreStage(const Stage& stage) {
   if (stage.kind == Stage::Kind::kScatter) return Scatter(stage);
-  for (const ir::Store& store : stage.stores) {
-    const ir::Access& access = spec_.accesses[static_cast<size_t>(store.access)];
-    const DType type = spec_.body[static_cast<size_t>(store.node)].type;
-    const ir::SpecInt stride = access.strides[inner_dim()];
-    for (size_t vector = 0; vector < values_.block().vectors.size(); ++vector) {
-      Value* value = values_.ValueOf(store.node, vector);
-      Value* address = values_.InnerAddress(access, vector);
-      const Active& active = values_.block().vectors[vector];
-      if (stage.domain == Stage::Domain::kRow || stride == ir::SpecInt::Const(0)) {  // one element
-        e_.StoreFirstLane(value, type, access.storage, address);
-      } else if (stride == ir::SpecInt::Const(1)) {
-        e_.Store(value, type, access.storage, address, active);
-      } else {
-        e_.StoreStrided(value, type, access.storage, address, frame_.Int(stride), active);
-      }
+  for (size_t row = 0; row < rows_.size(); ++row)
+    for (const ir::Store& store : stage.stores) StoreBlock(stage, store, row);
+}
+
+void LoopNestEmitter::StoreBlock(const Stage& stage, const ir::Store& store, size_t row) {
+  NestValues& values = rows_[row];
+  const ir::Access& access = spec_.accesses[static_cast<size_t>(store.access)];
+  const DType type = spec_.body[static_cast<size_t>(store.node)].type;
+  const ir::SpecInt stride = access.strides[inner_dim()];
+  const bool one_element = stage.domain == Stage::Domain::kRow || stride == ir::SpecInt::Const(0);
+  for (size_t vector = 0; vector < values.block().vectors.size(); ++vector) {
+    Value* value = values.ValueOf(store.node, vector);
+    Value* address = values.InnerAddress(access, vector);
+    if (one_element && row == 0) {
+      e_.StoreFirstLane(value, type, access.storage, address);
+      continue;
+    }
+    const Active active = Stored(row, one_element ? e_.First(e_.I64(1)) : values.block().vectors[vector]);
+    if (one_element || stride == ir::SpecInt::Const(1)) {
+      e_.Store(value, type, access.storage, address, active);
+    } else {
+      e_.StoreStrided(value, type, access.storage, address, frame_.Int(stride), active);
     }
   }
 }
@@ -89,26 +120,28 @@ void LoopNestEmitter::Scatter(const Stage& stage) {
     values_.StoreAt(stage.node, vector, values_.ValueOf(value, vector), spec_.body[static_cast<size_t>(value)].type);
 }
 
-Value* LoopNestEmitter::ReduceRow(const Stage& stage, const std::vector<bool>& needed) {
+Values LoopNestEmitter::ReduceRow(const Stage& stage, const std::vector<bool>& needed) {
   const DType type = TypeOf(stage);
   const size_t unroll = UnrollOf(needed);
   auto add_block = [&](const Block& block, const Values& now) {
     Values next = now;
-    values_.SetBlock(block);
-    values_.InScope(kInner, needed, [&] {
-      for (size_t vector = 0; vector < block.vectors.size(); ++vector) {
-        Value* combined = Combined(stage.combine, type, now[vector], values_.ValueOf(stage.node, vector));
-        const Active& active = block.vectors[vector];
-        next[vector] = active.all() ? combined : e_.ir().CreateSelect(active.mask, combined, now[vector]);
-      }
+    SetBlock(block);
+    InScope(kInner, needed, [&] {
+      for (size_t row = 0; row < rows_.size(); ++row)
+        for (size_t vector = 0; vector < block.vectors.size(); ++vector) {
+          const size_t sum = row * unroll + vector;
+          Value* combined = Combined(stage.combine, type, now[sum], rows_[row].ValueOf(stage.node, vector));
+          const Active& active = block.vectors[vector];
+          next[sum] = active.all() ? combined : e_.ir().CreateSelect(active.mask, combined, now[sum]);
+        }
     });
     return next;
   };
-  const Values zeros(unroll, Identity(stage.combine, type));
+  const Values zeros(rows_.size() * unroll, Identity(stage.combine, type));
   const int64_t chain = kChainMax * static_cast<int64_t>(unroll) * e_.lanes();
   const Values sums = ForSums(outer_count(), stage, zeros, [&](const Values& carried) {
     Values result;
-    values_.InScope(kReduce, needed, [&] {
+    InScope(kReduce, needed, [&] {
       Value* inner = frame_.Int(spec_.inner);
       if (!AddsFloats(stage)) {
         result = ForInner(e_.I64(0), inner, unroll, carried, add_block);
@@ -120,18 +153,22 @@ Value* LoopNestEmitter::ReduceRow(const Stage& stage, const std::vector<bool>& n
     });
     return result;
   });
-  Value* total = sums[0];
-  for (size_t i = 1; i < unroll; ++i) total = Combined(stage.combine, type, total, sums[i]);
-  return e_.ReduceLanes(total, [&](Value* a, Value* b) { return Combined(stage.combine, type, a, b); });
+  Values totals;
+  for (size_t row = 0; row < rows_.size(); ++row) {
+    Value* total = sums[row * unroll];
+    for (size_t i = 1; i < unroll; ++i) total = Combined(stage.combine, type, total, sums[row * unroll + i]);
+    totals.push_back(e_.ReduceLanes(total, [&](Value* a, Value* b) { return Combined(stage.combine, type, a, b); }));
+  }
+  return totals;
 }
 
 void LoopNestEmitter::StoreRow(const Stage& stage, const std::vector<bool>& needed) {
   auto over_inner = [&](const Values&) -> Values {
-    values_.InScope(kReduce, needed, [&] {
+    InScope(kReduce, needed, [&] {
       ForInner(e_.I64(0), frame_.Int(spec_.inner), UnrollOf(needed), {},
                [&](const Block& block, const Values&) -> Values {
-                 values_.SetBlock(block);
-                 values_.InScope(kInner, needed, [&] { StoreStage(stage); });
+                 SetBlock(block);
+                 InScope(kInner, needed, [&] { StoreStage(stage); });
                  return {};
                });
     });
@@ -139,8 +176,8 @@ void LoopNestEmitter::StoreRow(const Stage& stage, const std::vector<bool>& need
   };
   switch (stage.domain) {
     case Stage::Domain::kRow:
-      values_.SetBlock(Block{e_.I64(0), {e_.First(e_.I64(1))}});
-      values_.InScope(kReduce | kInner, needed, [&] { StoreStage(stage); });
+      SetBlock(Block{e_.I64(0), {e_.First(e_.I64(1))}});
+      InScope(kReduce | kInner, needed, [&] { StoreStage(stage); });
       break;
     case Stage::Domain::kInner:
       over_inner({});
@@ -154,16 +191,16 @@ void LoopNestEmitter::StoreRow(const Stage& stage, const std::vector<bool>& need
 void LoopNestEmitter::RunRowStage(size_t index) {
   const Stage& stage = spec_.stages[index];
   const std::vector<bool>& needed = values_.NeededBy(index);
-  Value* result = nullptr;
-  values_.InScope(0, needed, [&] {
+  Values results;
+  InScope(0, needed, [&] {
     if (stage.kind == Stage::Kind::kReduce) {
-      result = ReduceRow(stage, needed);
+      results = ReduceRow(stage, needed);
     } else {
       StoreRow(stage, needed);
-      values_.ForgetStored();
+      for (NestValues& row : rows_) row.ForgetStored();
     }
   });
-  if (result != nullptr) values_.SetStageResult(index, {result});
+  for (size_t row = 0; row < results.size(); ++row) rows_[row].SetStageResult(index, {results[row]});
 }
 
 Values LoopNestEmitter::ReduceColumns(const Stage& stage, const std::vector<bool>& needed) {
@@ -245,7 +282,7 @@ void LoopNestEmitter::Emit() {
       return {};
     });
   };
-  values_.InScope(0, needed, [&] {
+  InScope(0, needed, [&] {
     if (is_flat()) {
       values_.InScope(kOuter, needed, [&] { columns(frame_.begin(), frame_.end()); });
       return;
@@ -255,7 +292,7 @@ void LoopNestEmitter::Emit() {
       return;
     }
     ForOuter([&] {
-      values_.InScope(kOuter, needed, [&] {
+      InScope(kOuter, needed, [&] {
         if (!spec_.reduce_inner) {
           columns(e_.I64(0), frame_.Int(spec_.inner));
           return;

@@ -17,7 +17,11 @@ class LoopNestEmitter {
   using Values = VectorEmitter::Values;
 
   LoopNestEmitter(KernelFrame& frame, const ir::LoopNestSpec& spec)
-      : frame_(frame), e_(frame.emitter()), spec_(spec), values_(frame, spec) {}
+      : frame_(frame),
+        e_(frame.emitter()),
+        spec_(spec),
+        rows_(spec.pairs_rows && frame.emitter().has_avx512() ? 2 : 1, NestValues(frame, spec)),
+        values_(rows_.front()) {}
 
   void Emit();
 
@@ -27,6 +31,13 @@ class LoopNestEmitter {
   bool is_flat() const { return spec_.outer.empty() && spec_.reduce.empty() && !spec_.reduce_inner; }
   size_t UnrollOf(const std::vector<bool>& needed) const;
   bool IsTurned() const;
+
+  // Of all rows.
+  void InScope(Dependence bound, const std::vector<bool>& needed, const std::function<void()>& body, size_t row = 0);
+  void SetCoordinate(size_t dim, llvm::Value* position);
+  void SetBlock(const Block& block);
+  // Of `active`, what a row may store to.
+  Active Stored(size_t row, const Active& active);
 
   // Loops.
   void ForOuter(const std::function<void()>& body);
@@ -43,12 +54,13 @@ class LoopNestEmitter {
 
   // Stages.
   void RunRowStage(size_t index);
-  llvm::Value* ReduceRow(const ir::Stage& stage, const std::vector<bool>& needed);
+  Values ReduceRow(const ir::Stage& stage, const std::vector<bool>& needed);  // per row
   void StoreRow(const ir::Stage& stage, const std::vector<bool>& needed);
   void RunColumnBlock();
   Values ReduceColumns(const ir::Stage& stage, const std::vector<bool>& needed);
   void StoreColumns(const ir::Stage& stage, const std::vector<bool>& needed);
   void StoreStage(const ir::Stage& stage);
+  void StoreBlock(const ir::Stage& stage, const ir::Store& store, size_t row);
   void Scatter(const ir::Stage& stage);
   void ScanColumns(size_t index, const std::vector<bool>& needed);
   DType TypeOf(const ir::Stage& stage) const { return spec_.body[static_cast<size_t>(stage.node)].type; }
@@ -60,7 +72,11 @@ class LoopNestEmitter {
   KernelFrame& frame_;
   VectorEmitter& e_;
   const ir::LoopNestSpec& spec_;
-  NestValues values_;
+  // Side by side: two where the spec pairs rows and a store that may not take place costs no branch. At the end of an
+  // odd range the second row is the first again, and stores nothing.
+  std::vector<NestValues> rows_;
+  NestValues& values_;                 // of the first row
+  llvm::Value* has_second_ = nullptr;  // i1: whether the second row is one of its own
 };
 
 }  // namespace kiln::codegen

@@ -31,9 +31,7 @@ void LoopNestEmitter::ForOuter(const std::function<void()>& body) {
     rest = ir.CreateUDiv(rest, extent);
   }
   if (count > 0) first[0] = rest;
-  e_.Loop(frame_.begin(), frame_.end(), 1, first, [&](Value*, const Values& now) {
-    for (size_t dim = 0; dim < count; ++dim) values_.SetCoordinate(dim, now[dim]);
-    body();
+  const auto next_point = [&](const Values& now) {
     Values next = now;
     Value* carry = nullptr;
     for (size_t dim = count; dim-- > 0;) {
@@ -44,6 +42,18 @@ void LoopNestEmitter::ForOuter(const std::function<void()>& body) {
       carry = full;
     }
     return next;
+  };
+  e_.Loop(frame_.begin(), frame_.end(), static_cast<int64_t>(rows_.size()), first, [&](Value* at, const Values& now) {
+    for (size_t dim = 0; dim < count; ++dim) values_.SetCoordinate(dim, now[dim]);
+    Values last = now;
+    if (rows_.size() > 1) {
+      last = next_point(now);
+      has_second_ = ir.CreateICmpSLT(ir.CreateAdd(at, e_.I64(1)), frame_.end());
+      for (size_t dim = 0; dim < count; ++dim)
+        rows_[1].SetCoordinate(dim, ir.CreateSelect(has_second_, last[dim], now[dim]));
+    }
+    body();
+    return next_point(last);
   });
 }
 
@@ -105,10 +115,10 @@ Values LoopNestEmitter::ForReduce(size_t dim, const Values& carried, const std::
   const ir::SpecInt extent = spec_.reduce[dim - outer_count()];
   if (extent == ir::SpecInt::Const(1)) return ForReduce(dim + 1, carried, body);
   Values result = e_.Loop(e_.I64(0), frame_.Int(extent), 1, carried, [&](Value* i, const Values& now) {
-    values_.SetCoordinate(dim, i);
+    SetCoordinate(dim, i);
     return ForReduce(dim + 1, now, body);
   });
-  values_.SetCoordinate(dim, e_.I64(0));
+  SetCoordinate(dim, e_.I64(0));
   return result;
 }
 
@@ -139,11 +149,11 @@ Values LoopNestEmitter::ForSums(size_t dim, const Stage& stage, const Values& st
   if (extent == ir::SpecInt::Const(1)) return ForSums(dim + 1, stage, start, add);
   Values result = InChains(frame_.Int(extent), kChainMax, stage, start, [&](Value* begin, Value* end) {
     return e_.Loop(begin, end, 1, start, [&](Value* i, const Values& now) {
-      values_.SetCoordinate(dim, i);
+      SetCoordinate(dim, i);
       return dim + 1 == inner_dim() ? add(now) : Combined(stage, now, ForSums(dim + 1, stage, start, add));
     });
   });
-  values_.SetCoordinate(dim, e_.I64(0));
+  SetCoordinate(dim, e_.I64(0));
   return result;
 }
 

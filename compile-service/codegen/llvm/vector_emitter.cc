@@ -18,7 +18,7 @@ bool VectorEmitter::has_fma() const {
   return target_.architecture == Architecture::kArm || target_.rung >= 3;
 }
 bool VectorEmitter::has_avx512() const {
-  return target_.architecture == Architecture::kX86 && target_.rung >= 4;
+  return target_.has_avx512();
 }
 
 // --- types and constants ---

@@ -38,6 +38,7 @@ class RandomCase {
 
   Case Make() {
     nest_.reduce_inner = Pick(2) == 0;
+    nest_.pairs_rows = nest_.reduce_inner && Pick(2) == 0;
     const int outer = Pick(3);
     const bool reduce = !nest_.reduce_inner && outer > 0 && Pick(2) == 0;
     std::vector<int64_t> extents;

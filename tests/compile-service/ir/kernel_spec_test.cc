@@ -294,6 +294,7 @@ const BadCase kBadCases[] = {
     {"stride count", [](ir::LoopNestSpec& n, KernelSpec&) { n.accesses[0].strides.pop_back(); }},
     {"argument stride", [](ir::LoopNestSpec& n, KernelSpec&) { n.accesses[0].strides[0] = SpecInt::Argument(1); }},
     {"argument extent", [](ir::LoopNestSpec& n, KernelSpec&) { n.outer[0] = SpecInt::Argument(-1); }},
+    {"pairs of rows that are not reduced", [](ir::LoopNestSpec& n, KernelSpec&) { n.pairs_rows = true; }},
     {"negative extent", [](ir::LoopNestSpec& n, KernelSpec&) { n.inner = SpecInt::Const(-1); }},
     {"storage", [](ir::LoopNestSpec& n, KernelSpec&) { n.accesses[0].storage = static_cast<DType>(99); }},
     {"operation", [](ir::LoopNestSpec& n, KernelSpec&) { n.body[2].op = static_cast<ScalarOp>(99); }},

@@ -67,6 +67,29 @@ TEST(Rows, ANormalisationOfGroupsBetweenConvolutions) {
   EXPECT_EQ(lowered.plan.steps.size(), 5u) << Describe(lowered);  // in, conv, rows, conv, out
 }
 
+TEST(Rows, ShortOnesAreMadeInPairs) {
+  const std::string softmax = R"(program "p" { symbol n
+      symbol m
+      func main(%x: f32[n, m]) -> (%y) { %y : f32[n, m] = Softmax(%x) {axis = -1} } })";
+  const std::string mean = R"(program "p" { symbol n
+      symbol m
+      constant a : i64[1] = [1]
+      func main(%x: f32[n, m]) -> (%y) {
+        %a : i64[1] = Constant() {value = @a}
+        %y : f32[n, 1] = ReduceMean(%x, %a) {keepdims = 1} } })";
+  const auto in_pairs = [](const std::string& text, std::vector<int64_t> hints, Target target) {
+    const lower::LoweredSegment lowered =
+        CheckSegment(SegmentOf(text), {.shapes = {std::move(hints), {5, 33}, {1, 7}, {0, 3}}, .targets = {target}});
+    EXPECT_EQ(lowered.specs.size(), 1u);
+    return std::get<ir::LoopNestSpec>(lowered.specs.at(0).kernel).pairs_rows;
+  };
+  EXPECT_TRUE(in_pairs(softmax, {8, 32}, Target::kX86V4));
+  EXPECT_FALSE(in_pairs(softmax, {1, 32}, Target::kX86V4));
+  EXPECT_FALSE(in_pairs(softmax, {8, 600}, Target::kX86V4));
+  EXPECT_FALSE(in_pairs(softmax, {8, 32}, Target::kX86V3));
+  EXPECT_TRUE(in_pairs(mean, {8, 600}, Target::kX86V4));
+}
+
 std::string Reduced(const std::string& op, const std::string& type, const std::string& axes, bool keepdims,
                     const std::string& before = "") {
   const std::string count = "i64[" + std::to_string(1 + std::count(axes.begin(), axes.end(), ',')) + "]";
