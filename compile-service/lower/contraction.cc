@@ -377,9 +377,13 @@ Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const G
   const int64_t taps = int64_t{shape.kernel_h} * shape.kernel_w;
   int64_t rows = b.RawHint(group.dims[0]);
   for (size_t i = 2; i < group.dims.size(); ++i) rows *= b.RawHint(group.dims[i]);
-  const ir::Tile tile = ChooseTile(b.target(), rows, out, taps * channels, true);
-  const bool winograd = !bytes && b.mode() != NumericMode::kStrict &&
-                        GainsFromWinograd(shape, channels, out, rows, b.RawHint(group.dims.back()), tile);
+  // Panels half as wide cost less than the products that Winograd's form saves; of one vector, about as much.
+  const bool fewer_products = !bytes && b.mode() != NumericMode::kStrict;
+  const int64_t widest = fewer_products ? WinogradVectorsMax(shape, channels) : 0;
+  const ir::Tile tile = widest >= 2 ? ChooseTile(b.target(), rows, out, taps * channels, true, widest)
+                                    : ChooseTile(b.target(), rows, out, taps * channels, true);
+  const bool winograd =
+      fewer_products && GainsFromWinograd(shape, channels, out, rows, b.RawHint(group.dims.back()), tile);
   const int64_t width = int64_t{tile.nv} * b.f32_lanes();
   const GraphValueId matrices =
       ConvMatrices(b, weights_id, groups, out, weights[1].value(), taps * channels / weights[1].value());

@@ -111,14 +111,17 @@ std::optional<WindowShape> WindowOf(const ir::Graph& graph, const ir::GraphNode&
   return shape;
 }
 
+int64_t WinogradVectorsMax(const WindowShape& shape, int64_t channels) {
+  if (shape.kernel_w != ir::kWinogradKernel || shape.kernel_h > ir::kWinogradHeightMax || shape.stride_h != 1 ||
+      shape.stride_w != 1 || shape.dilation_h != 1 || shape.dilation_w != 1 || channels % ir::kWinogradChannels != 0)
+    return 0;
+  return ir::kWinogradWeightsMax / (ir::kWinogradPositions * shape.kernel_h * channels * ir::kF32LanesMax);
+}
+
 bool GainsFromWinograd(const WindowShape& shape, int64_t channels, int64_t out, int64_t pixels, int64_t width,
                        ir::Tile tile) {
-  if (shape.kernel_w != ir::kWinogradKernel || shape.kernel_h > ir::kWinogradHeightMax || shape.stride_h != 1 ||
-      shape.stride_w != 1 || shape.dilation_h != 1 || shape.dilation_w != 1 || tile.mr < ir::kWinogradRowsMin ||
-      channels % ir::kWinogradChannels != 0)
-    return false;
+  if (tile.nv > WinogradVectorsMax(shape, channels) || tile.mr < ir::kWinogradRowsMin) return false;
   const int64_t rows = shape.kernel_h * channels;
-  if (ir::kWinogradPositions * rows * tile.nv * ir::kF32LanesMax > ir::kWinogradWeightsMax) return false;
   // In multiply-adds per pixel: the changes of form take about 10 for a channel that is read and 15 for one that is
   // stored; and 24 for each weight, once for all pixels.
   const int64_t products = rows * ir::kWinogradKernel * out;

@@ -37,8 +37,11 @@ std::optional<std::vector<WindowAxis>> WindowAxesOf(const ir::Graph& graph, cons
 std::optional<WindowShape> WindowOf(const ir::Graph& graph, const ir::GraphNode& node);
 // The weights among the operands of a convolution op.
 ir::GraphValueId WeightsOf(const ir::GraphNode& conv);
+// The widest panels, in vectors, for which a convolution of `channels` can be made with fewer products
+// (ir::ContractionSpec::winograd); 0: it cannot.
+int64_t WinogradVectorsMax(const WindowShape& shape, int64_t channels);
 // Whether a convolution of `channels` into `out` channels (of one group), over about `pixels` in lines of about
-// `width`, is faster with fewer products (ir::ContractionSpec::winograd), and possible so.
+// `width`, is faster with fewer products, and possible so.
 bool GainsFromWinograd(const WindowShape& shape, int64_t channels, int64_t out, int64_t pixels, int64_t width,
                        ir::Tile tile);
 // Conv over at most two dims with one input and one output channel per group.

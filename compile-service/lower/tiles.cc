@@ -71,12 +71,13 @@ ir::Tile DotTile(Target target, int64_t m) {
   return {static_cast<int32_t>(std::clamp<int64_t>(m, 1, ir::kDotRowsMax)), InfoOf(target).f32_lanes() == 4 ? 2 : 1};
 }
 
-ir::Tile ChooseTile(Target target, int64_t m, int64_t n, int64_t k, bool packed) {
+ir::Tile ChooseTile(Target target, int64_t m, int64_t n, int64_t k, bool packed, int64_t vectors_max) {
   m = std::max<int64_t>(m, 1);
   n = std::max<int64_t>(n, 1);
   const auto for_rows = [&](const TileRow& row) { return ForRows(row, m); };
   if (!packed) return Least(target, m, n, k, for_rows);
-  const int32_t width = Least(target, kManyRows, n, k, [](const TileRow& row) { return row.m_max == 0; }).nv;
+  const int32_t width =
+      Least(target, kManyRows, n, k, [&](const TileRow& row) { return row.m_max == 0 && row.nv <= vectors_max; }).nv;
   return Least(target, m, n, k, [&](const TileRow& row) { return row.nv == width && for_rows(row); });
 }
 

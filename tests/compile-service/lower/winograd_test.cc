@@ -48,6 +48,22 @@ TEST(WinogradsForm, IsForManyChannelsAndSmallSteps) {
   EXPECT_FALSE(IsWinograd(Lowered(Same3x3(48), NumericMode::kDefault, 5)));  // it would make eight columns
 }
 
+// A panel's weights in this form must fit beside the image, so with many channels panels are narrower, for any image.
+TEST(WinogradsForm, MakesPanelsNarrowerForMoreChannels) {
+  const std::string weights = "64, 256, 3, 3", input = "1, 256, h, w";
+  const auto tile_at = [&](int64_t width, bool winograd) {
+    const lower::LoweredSegment lowered = CheckSegment(SegmentOf(Convolution(weights, "pads = [1, 1, 1, 1]", input)),
+                                                       {.shapes = {{4, width}}, .targets = {Target::kX86V4}});
+    EXPECT_EQ(IsWinograd(lowered), winograd);
+    const auto product = std::ranges::find_if(lowered.specs, [](const ir::KernelSpec& spec) {
+      return std::holds_alternative<ir::ContractionSpec>(spec.kernel);
+    });
+    return product == lowered.specs.end() ? 0 : std::get<ir::ContractionSpec>(product->kernel).tile.nv;
+  };
+  EXPECT_EQ(tile_at(64, true), 2);
+  EXPECT_EQ(tile_at(5, false), 2);
+}
+
 // The interpreter's operations, in another order.
 TEST(WinogradsForm, IsNoStrictOne) {
   EXPECT_FALSE(IsWinograd(Lowered(Same3x3(48), NumericMode::kStrict)));
