@@ -2,43 +2,41 @@
 
 #include <string>
 
+#include "compile-service/ir/scalar_check.h"
+
 namespace kiln::ir {
 namespace {
-
-std::unexpected<Error> Invalid(std::string message) {
-  return Fail(ErrorCode::kInvalidArgument, std::move(message));
-}
 
 // Its own LoadAt alone touches the memory that a scatter stores to.
 Status CheckScatter(const LoopNestSpec& nest, size_t at) {
   const Stage& stage = nest.stages[at];
-  if (stage.stores.size() != 1) return Invalid("a scatter has one store");
+  if (stage.stores.size() != 1) return InvalidSpec("a scatter has one store");
   const ScalarNode& place = nest.body[static_cast<size_t>(stage.node)];
   if (place.op != ScalarOp::kLoadAt || place.index != stage.stores.front().access)
-    return Invalid("the place of a scatter is a LoadAt of the access that it stores to");
+    return InvalidSpec("the place of a scatter is a LoadAt of the access that it stores to");
   const int32_t stored = nest.accesses[static_cast<size_t>(place.index)].pointer;
   for (const ScalarNode& node : nest.body)  // other LoadAt nodes read no memory that is stored to
     if (node.op == ScalarOp::kLoad && nest.accesses[static_cast<size_t>(node.index)].pointer == stored)
-      return Invalid("loads what stage " + std::to_string(at) + " scatters to");
+      return InvalidSpec("loads what stage " + std::to_string(at) + " scatters to");
   for (size_t other = 0; other < nest.stages.size(); ++other) {
     if (other == at) continue;
     for (const Store& store : nest.stages[other].stores)
       if (store.access >= 0 && static_cast<size_t>(store.access) < nest.accesses.size() &&
           nest.accesses[static_cast<size_t>(store.access)].pointer == stored)
-        return Invalid("two stages store to what one scatters to");
+        return InvalidSpec("two stages store to what one scatters to");
   }
   return {};
 }
 
 Status CheckOrdered(const LoopNestSpec& nest, size_t at) {
   const Stage& stage = nest.stages[at];
-  if (nest.reduce_inner) return Invalid("positions of an inner dim that is reduced have no order");
-  if (stage.domain != Stage::Domain::kFull) return Invalid("a scatter or scan stores over the full domain");
+  if (nest.reduce_inner) return InvalidSpec("positions of an inner dim that is reduced have no order");
+  if (stage.domain != Stage::Domain::kFull) return InvalidSpec("a scatter or scan stores over the full domain");
   if (stage.node < 0 || static_cast<size_t>(stage.node) >= nest.body.size())
-    return Invalid("names node " + std::to_string(stage.node));
-  if (stage.combine < Combine::kSum || stage.combine > Combine::kProduct) return Invalid("unknown way to combine");
+    return InvalidSpec("names node " + std::to_string(stage.node));
+  if (stage.combine < Combine::kSum || stage.combine > Combine::kProduct) return InvalidSpec("unknown way to combine");
   if (stage.kind == Stage::Kind::kScatter) return CheckScatter(nest, at);
-  if (nest.body[static_cast<size_t>(stage.node)].type == DType::kBool) return Invalid("cannot scan a bool");
+  if (nest.body[static_cast<size_t>(stage.node)].type == DType::kBool) return InvalidSpec("cannot scan a bool");
   return {};
 }
 
@@ -52,13 +50,13 @@ Status CheckReads(const LoopNestSpec& nest, size_t at) {
       const auto from = static_cast<size_t>(node.index);
       const bool scan = nest.stages[from].kind == Stage::Kind::kScan;
       if (scan ? from != at : from >= at)
-        return Invalid("reads the result of stage " + std::to_string(node.index) + ", which it may not");
+        return InvalidSpec("reads the result of stage " + std::to_string(node.index) + ", which it may not");
     }
     if (node.op != ScalarOp::kLoadAt) continue;
     for (size_t other = 0; other < nest.stages.size(); ++other)
       if (other != at && nest.stages[other].kind == Stage::Kind::kScatter &&
           nest.stages[other].node == static_cast<int32_t>(i))
-        return Invalid("reads what stage " + std::to_string(other) + " scatters to");
+        return InvalidSpec("reads what stage " + std::to_string(other) + " scatters to");
   }
   return {};
 }
