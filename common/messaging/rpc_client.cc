@@ -6,7 +6,6 @@
 #include <cstring>
 #include <deque>
 #include <future>
-#include <random>
 #include <unordered_map>
 
 #include "common/base/check.h"
@@ -18,11 +17,6 @@ namespace {
 constexpr int kMonitoredEvents = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED |
                                  ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
                                  ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_CONNECT_RETRIED;
-
-uint64_t RandomSeed() {
-  std::random_device device;
-  return (static_cast<uint64_t>(device()) << 32) | device();
-}
 
 }  // namespace
 
@@ -39,8 +33,7 @@ struct RpcClient::Core : std::enable_shared_from_this<RpcClient::Core> {
   Core(Loop& owner, RpcClientOptions chosen)
       : loop(owner),
         options(std::move(chosen)),
-        random(RandomSeed()),
-        breaker(options.breaker, random()),
+        breaker(options.breaker, options.random()),
         reports_connections(!options.endpoint.starts_with("inproc://")) {}
 
   Status Open(const std::shared_ptr<Core>& self);
@@ -60,7 +53,6 @@ struct RpcClient::Core : std::enable_shared_from_this<RpcClient::Core> {
 
   Loop& loop;
   RpcClientOptions options;
-  std::mt19937_64 random;
   CircuitBreaker breaker;
   std::unique_ptr<Socket> monitor;  // outlives the socket
   std::unique_ptr<Socket> socket;
@@ -139,7 +131,7 @@ void RpcClient::Core::Start(uint16_t method, Message request, int64_t deadline_m
                           .request_id = id,
                           .method = method,
                           .deadline_ms = static_cast<uint32_t>(std::min<int64_t>(deadline_ms, UINT32_MAX)),
-                          .trace_id = trace_id != 0 ? trace_id : random(),
+                          .trace_id = trace_id != 0 ? trace_id : options.random(),
                           .table = options.table,
                           .error = {},
                           .payload = std::move(request.payload)};
@@ -268,8 +260,9 @@ void RpcClient::Core::OnRefused() {
 
 RpcFailure RpcClient::Core::Refusal() const {
   return {{ErrorCode::kUnavailable,
-           last_trouble.empty() ? "nobody listens at " + options.endpoint
-                                : "no connection to " + options.endpoint + " (" + last_trouble + ")",
+           last_trouble.empty()
+               ? "nobody listens at " + options.endpoint + "; start the service there, or name another address"
+               : "no connection to " + options.endpoint + " (" + last_trouble + ")",
            std::source_location::current()}};
 }
 

@@ -10,6 +10,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/limits.h"
+#include "common/base/random_bits.h"
 #include "common/base/result.h"
 #include "common/messaging/circuit_breaker.h"
 #include "common/messaging/envelope.h"
@@ -35,6 +36,7 @@ struct RpcClientOptions {
   int reconnect_max_ms = 5000;
   TablePrefix table;
   const Clock* clock = &SystemClock();
+  RandomBits random = SystemRandomBits;  // of trace ids and of what breakers wait
 };
 
 struct RpcReply {

@@ -132,7 +132,8 @@ TEST_F(MessagingTest, AToolHearsAtOnceThatNobodyListens) {
       const auto reply = client->CallSync(kEcho, {}, 600'000);
       ASSERT_FALSE(reply.has_value());
       EXPECT_EQ(reply.error().code, ErrorCode::kUnavailable);
-      EXPECT_EQ(reply.error().message, "nobody listens at " + endpoint);
+      EXPECT_EQ(reply.error().message,
+                "nobody listens at " + endpoint + "; start the service there, or name another address");
     }
   }
   // A name may have other addresses, or get them: two seconds.
