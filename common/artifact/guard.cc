@@ -147,9 +147,9 @@ Result<Guard> DecodeGuard(std::span<const uint8_t> bytes, SymbolTable* symbols) 
     const uint8_t kind = reader.U8();
     const std::vector<int64_t> left = reader.Int64s(limits::kGuardExpressionWordsMax),
                                right = reader.Int64s(limits::kGuardExpressionWordsMax);
-    if (!reader.ok() || kind < 1 || kind > 4)
-      return Fail(ErrorCode::kMalformed, "guard has an unknown or cut constraint");
-    Constraint constraint{static_cast<ConstraintKind>(kind), {}, {}};
+    const std::optional<ConstraintKind> named = ConstraintKindFromNumber(kind);
+    if (!reader.ok() || !named) return Fail(ErrorCode::kMalformed, "guard has an unknown or cut constraint");
+    Constraint constraint{*named, {}, {}};
     ASSIGN_OR_RETURN(constraint.left, symbols->Decode(left));
     ASSIGN_OR_RETURN(constraint.right, symbols->Decode(right));
     guard.constraints.push_back(constraint);

@@ -29,6 +29,16 @@ inline constexpr int32_t kDimNodesMax = 4096;
 inline constexpr int32_t kDimDepthMax = 64;
 inline constexpr size_t kDimTermsMax = 64;
 inline constexpr size_t kDimDegreeMax = 32;
+// What is spent on finding out whether any sizes satisfy a program's constraints: nodes of theirs beyond which none is
+// looked at before a call enters, passes over them, values tried one by one per constraint, and nodes evaluated for
+// all of these.
+inline constexpr int64_t kConstraintNodesMax = int64_t{1} << 15;
+inline constexpr int kConstraintRoundsMax = 4;
+inline constexpr int64_t kConstraintTriesMax = int64_t{1} << 12;
+inline constexpr int64_t kConstraintNodesTriedMax = int64_t{1} << 20;
+// What nodes ask of the sizes of a program's inputs is checked wherever a run enters; beyond these, only by the nodes.
+inline constexpr size_t kEntryRequirementsMax = 256;
+inline constexpr size_t kEntryRequirementWordsMax = 256;  // of the code of one expression
 // Loading a program costs about its segments times its symbols and nodes; a hostile one could make that endless.
 inline constexpr size_t kLoadCostMax = size_t{1} << 32;
 // Samples of one bin, and positions of one axis of a box; a box that needs more is no box of an image.

@@ -124,15 +124,10 @@ class ProgramDecoder {
   Status DecodeConstraint(const wire::ProgramConstraint& constraint) {
     ASSIGN_OR_RETURN(const Dim left, DecodeDim(constraint.left()));
     ASSIGN_OR_RETURN(const Dim right, DecodeDim(constraint.right()));
-    switch (constraint.kind()) {
-#define KILN_CONSTRAINT(value, name, text, doc)                             \
-  case value:                                                               \
-    program_.symbols.AddConstraint({ConstraintKind::k##name, left, right}); \
+    const std::optional<ConstraintKind> kind = ConstraintKindFromNumber(constraint.kind());
+    if (!kind) return Bad("constraint kind " + std::to_string(constraint.kind()) + " does not exist");
+    program_.symbols.AddConstraint({*kind, left, right});
     return {};
-#include "common/shape/constraints.def"
-#undef KILN_CONSTRAINT
-    }
-    return Bad("constraint kind " + std::to_string(constraint.kind()) + " does not exist");
   }
 
   Result<Dim> DecodeDim(const wire::DimRef& ref) const {

@@ -91,7 +91,9 @@ class ProgramParser {
         return {};
       }
     }
-    return reader_.WrongAt(start, "a constraint needs one of == != <= divides, with a space on both sides");
+    std::string kinds;
+    for (const Kind& kind : kKinds) kinds += (kinds.empty() ? "" : ", ") + std::string(kind.text);
+    return reader_.WrongAt(start, "a constraint needs one of " + kinds + ", with a space on both sides");
   }
 
   Status ParseConstant(std::optional<bool> is_immediate) {

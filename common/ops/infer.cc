@@ -109,6 +109,16 @@ std::optional<bool> InferContext::Equal(Dim a, Dim b) {
   return equal;
 }
 
+void InferContext::Require(ConstraintKind kind, Dim left, Dim right) const {
+  if (required == nullptr) return;
+  // "n == 4" reads better than "4 == n".
+  const bool swaps = kind == ConstraintKind::kEqual || kind == ConstraintKind::kBroadcasts;
+  if (swaps && left.is_const()) std::swap(left, right);
+  if (left.is_const() && right.is_const() && Holds(kind, left.value(), right.value())) return;
+  if (symbols.ProvenEqual(left, right) && kind != ConstraintKind::kDivides) return;
+  required->push_back({kind, left, right});
+}
+
 Result<Dim> InferContext::Broadcast(Dim a, Dim b) {
   if (a == b) return a;
   const Dim one = Dim::Const(1);
@@ -138,6 +148,7 @@ Result<Dim> InferContext::Broadcast(Dim a, Dim b) {
     return Fail(ErrorCode::kShapeMismatch,
                 "cannot broadcast dim " + symbols.ToString(a) + " with dim " + symbols.ToString(b));
   }
+  Require(a_fixed && b_fixed ? ConstraintKind::kEqual : ConstraintKind::kBroadcasts, a, b);
   if (a_fixed) return a;
   if (b_fixed) return b;
   const Interval left = symbols.Bounds(a);

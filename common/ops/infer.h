@@ -37,6 +37,9 @@ struct InferContext {
   bool want_known = true;
   UnprovenPolicy policy = UnprovenPolicy::kFreshSymbol;
   std::span<const int64_t> hints;  // value per symbol, for kAssume
+  // Where to put what must hold between sizes for the node to run: a call for which one of these is false is refused by
+  // this rule once its sizes are known, or by the kernel. nullptr: nobody asks.
+  std::vector<Constraint>* required = nullptr;
 
   // --- results ---
   std::vector<TensorDesc> outputs;                        // preset to the wanted count; the rule sets dtype and dims
@@ -47,6 +50,8 @@ struct InferContext {
   // Does a equal b? Proven answers come from the table; else the policy decides: kAssume uses the hints and records the
   // constraint, kFreshSymbol returns nullopt.
   std::optional<bool> Equal(Dim a, Dim b);
+  // Notes a constraint for whoever asks; what is proven is left out.
+  void Require(ConstraintKind kind, Dim left, Dim right) const;
   // Broadcast of two dims under NumPy rules, ShapeMismatch when proven impossible; may be a fresh symbol under
   // kFreshSymbol.
   Result<Dim> Broadcast(Dim a, Dim b);

@@ -80,6 +80,8 @@ std::optional<SegmentEnd> NeverInSegment(const Function& function, const Node& n
 std::optional<SegmentEnd> ShapeWalk::Step(const Node& node) {
   last_is_static_ = false;
   last_refuted_.reset();
+  last_required_.clear();
+  last_failure_.reset();
   if (IsRematerialised(node.op)) return std::nullopt;
   if (const auto never = NeverInSegment(function_, node)) return never;
   return Infer(node);
@@ -108,11 +110,15 @@ std::optional<SegmentEnd> ShapeWalk::Infer(const Node& node) {
     return ReadKnownFloats(program_.constants[static_cast<size_t>(id)].tensor.ref, limits::kShapeContentsMax);
   };
   context.outputs.resize(node.outputs.size());
-  // A rule that fails here fails again when the node runs, with a message.
-  if (!InferShapes(context)) return SegmentEnd::kDataDependentShape;
   // A dim that mentions a symbol without a value was not checked: nothing follows from it.
   const bool inputs_bound = std::ranges::none_of(
       node.inputs, [&](ValueId value) { return value != kNoValue && definitions_.HasUnbound(function_index_, value); });
+  if (asks_required_ && inputs_bound) context.required = &last_required_;
+  // A rule that fails here fails again when the node runs, with a message.
+  if (Status status = InferShapes(context); !status) {
+    if (inputs_bound) last_failure_ = status.error();
+    return SegmentEnd::kDataDependentShape;
+  }
   shown_.clear();
   for (size_t i = 0; i < node.outputs.size(); ++i)
     if (node.outputs[i] != kNoValue) HoldClaim(node.outputs[i], context.outputs[i], inputs_bound);

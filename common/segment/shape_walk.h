@@ -37,6 +37,15 @@ class ShapeWalk {
   // What the last node's rule contradicts: value, dim, both sizes.
   const std::optional<Error>& last_refuted() const { return last_refuted_; }
 
+  // From here on rules are asked what they need of sizes.
+  void AskWhatIsRequired() { asks_required_ = true; }
+  // What the last node's rule needs, over symbols(), and why no run of the node succeeds. Empty where what the program
+  // states of the node's inputs is not sure.
+  const std::vector<Constraint>& last_required() const { return last_required_; }
+  const std::optional<Error>& last_failure() const { return last_failure_; }
+  // The program's under the same ids, then those that rules made.
+  const SymbolTable& symbols() const { return symbols_; }
+
  private:
   std::optional<SegmentEnd> Infer(const Node& node);
   std::optional<KnownValues> Known(ValueId value) const;
@@ -54,6 +63,9 @@ class ShapeWalk {
   std::vector<std::pair<Dim, Dim>> shown_;  // symbols that outputs of the last node define, and what the rule gives
   bool last_is_static_ = false;
   std::optional<Error> last_refuted_;
+  bool asks_required_ = false;
+  std::vector<Constraint> last_required_;
+  std::optional<Error> last_failure_;
 };
 
 }  // namespace kiln

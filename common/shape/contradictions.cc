@@ -3,17 +3,11 @@
 #include <numeric>
 
 #include "common/base/checked_math.h"
+#include "common/base/limits.h"
 #include "common/shape/symbol_table_impl.h"
 
 namespace kiln {
 namespace {
-
-// Larger sets of constraints are left to the entry: their check would cost more than it is worth.
-constexpr int64_t kNodesMax = 1 << 15;
-// Each round lets what one constraint said of a symbol reach the others.
-constexpr int kRounds = 4;
-// Values tried one by one per constraint, and the nodes evaluated for all of them.
-constexpr int64_t kTriesMax = 1 << 12, kEvaluatedMax = 1 << 20;
 
 std::string RangeText(Interval range) {
   const std::string low = range.min == INT64_MIN ? "-inf" : std::to_string(range.min);
@@ -41,16 +35,22 @@ class SymbolTable::Narrowing {
 
   Status Run() {
     for (const Symbol& symbol : symbols_) RETURN_IF_ERROR(CheckMultiple(symbol));
-    if (table_.constraints().empty() || Nodes() > kNodesMax) return {};
-    for (int round = 0; round < kRounds; ++round) {
+    if (table_.constraints().empty() || Nodes() > limits::kConstraintNodesMax) return {};
+    // Each round lets what one constraint said of a symbol reach the others.
+    for (int round = 0; round < limits::kConstraintRoundsMax; ++round) {
       changed_ = false;
       RETURN_IF_ERROR(Round());
       if (!changed_) break;
     }
     int64_t evaluated = 0;
-    for (const Constraint& constraint : table_.constraints()) RETURN_IF_ERROR(TryAll(constraint, evaluated));
+    for (size_t i = 0; i < table_.constraints().size(); ++i) {
+      at_ = i;
+      RETURN_IF_ERROR(TryAll(table_.constraints()[i], evaluated));
+    }
     return {};
   }
+  // The constraint at which Run failed; none: at a symbol's range.
+  std::optional<size_t> at() const { return at_; }
 
  private:
   static Status CheckMultiple(const Symbol& symbol) {
@@ -100,6 +100,7 @@ class SymbolTable::Narrowing {
     const std::vector<Constraint> constraints = Rewrite(narrowed);
     for (size_t i = 0; i < constraints.size(); ++i) {
       const Constraint& constraint = constraints[i];
+      at_ = i;
       if (Contradicts(narrowed, constraint)) {
         return Fail(ErrorCode::kInvalidArgument, "constraint " + table_.ToString(table_.constraints()[i]) +
                                                      " cannot hold: left lies in " +
@@ -107,10 +108,14 @@ class SymbolTable::Narrowing {
                                                      RangeText(narrowed.Bounds(constraint.right)));
       }
     }
-    for (size_t i = 0; i < constraints.size(); ++i)
+    for (size_t i = 0; i < constraints.size(); ++i) {
+      at_ = i;
       RETURN_IF_ERROR(Narrow(narrowed, constraints[i], table_.constraints()[i]));
+    }
     return {};
   }
+
+  static bool IsNeverOne(const SymbolTable& table, Dim dim) { return table.ProvenDifferent(dim, Dim::Const(1)); }
 
   static bool Contradicts(SymbolTable& table, const Constraint& constraint) {
     const Dim left = constraint.left, right = constraint.right;
@@ -127,12 +132,19 @@ class SymbolTable::Narrowing {
         const Interval multiples = MultiplesIn(table.Bounds(right), left.value());
         return multiples.min > multiples.max || table.Bounds(table.Mod(right, left)).min > 0;
       }
+      case ConstraintKind::kBroadcasts:
+        return IsNeverOne(table, left) && IsNeverOne(table, right) && table.ProvenDifferent(left, right);
     }
     return false;
   }
 
   // What the constraint says of every symbol that it is linear in.
   Status Narrow(SymbolTable& narrowed, const Constraint& constraint, const Constraint& given) {
+    bool equal = constraint.kind == ConstraintKind::kEqual;
+    if (constraint.kind == ConstraintKind::kBroadcasts) {
+      equal = IsNeverOne(narrowed, constraint.left) && IsNeverOne(narrowed, constraint.right);
+      if (!equal) return {};
+    }
     if (constraint.kind == ConstraintKind::kNotEqual) return {};
     if (constraint.kind == ConstraintKind::kDivides) {
       if (!constraint.left.is_const() || constraint.right.kind() != Dim::Kind::kSymbol) return {};
@@ -157,7 +169,6 @@ class SymbolTable::Narrowing {
       const std::vector<SymbolId> others = narrowed.SymbolsOf(impl.Intern(std::move(rest)));
       if (std::ranges::find(others, id) != others.end()) continue;
       Symbol& symbol = symbols_[ids_[static_cast<size_t>(id)]];
-      const bool equal = constraint.kind == ConstraintKind::kEqual;
       RETURN_IF_ERROR(Set(symbol, Solve(symbol.range, term.coefficient, bounds, equal), symbol.divisor, given));
     }
     return {};
@@ -202,12 +213,12 @@ class SymbolTable::Narrowing {
       const Symbol& symbol = symbols_[static_cast<size_t>(id)];
       const Interval range = MultiplesIn(symbol.range, symbol.divisor);
       if (range.max == Interval::kNoBound || range.min < -kDivisorOfZero || range.max > kDivisorOfZero) return {};
-      combinations *= std::min((range.max - range.min) / symbol.divisor + 1, kTriesMax + 1);
-      if (combinations > kTriesMax) return {};
+      combinations *= std::min((range.max - range.min) / symbol.divisor + 1, limits::kConstraintTriesMax + 1);
+      if (combinations > limits::kConstraintTriesMax) return {};
       values[static_cast<size_t>(id)] = range.min;
     }
     evaluated += combinations * NodesOf(constraint);
-    if (evaluated > kEvaluatedMax) return {};
+    if (evaluated > limits::kConstraintNodesTriedMax) return {};
     const std::vector<int64_t> first = values;
     for (int64_t at = 0; at < combinations; ++at) {
       const auto left = table_.Evaluate(constraint.left, values), right = table_.Evaluate(constraint.right, values);
@@ -232,11 +243,20 @@ class SymbolTable::Narrowing {
   const SymbolTable& table_;
   std::vector<Symbol> symbols_;  // by id of the table
   std::vector<size_t> ids_;      // of the table's symbols, by id of the narrowed table
+  std::optional<size_t> at_;
   bool changed_ = false;
 };
 
+std::optional<Contradiction> SymbolTable::FindContradiction() const {
+  Narrowing narrowing(*this);
+  const Status status = narrowing.Run();
+  if (status) return std::nullopt;
+  return Contradiction{narrowing.at(), status.error().message};
+}
+
 Status SymbolTable::CheckConsistent() const {
-  return Narrowing(*this).Run();
+  if (const auto found = FindContradiction()) return Fail(ErrorCode::kInvalidArgument, found->text);
+  return {};
 }
 
 }  // namespace kiln

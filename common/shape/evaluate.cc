@@ -15,8 +15,21 @@ bool Holds(ConstraintKind kind, int64_t left, int64_t right) {
       return left <= right;
     case ConstraintKind::kDivides:
       return left > 0 && right % left == 0;
+    case ConstraintKind::kBroadcasts:
+      return left == right || left == 1 || right == 1;
   }
   return false;
+}
+
+std::optional<ConstraintKind> ConstraintKindFromNumber(int number) {
+  switch (number) {
+#define KILN_CONSTRAINT(value, name, text, doc) \
+  case value:                                   \
+    return ConstraintKind::k##name;
+#include "common/shape/constraints.def"
+#undef KILN_CONSTRAINT
+  }
+  return std::nullopt;
 }
 
 namespace {
@@ -84,6 +97,37 @@ Result<int64_t> SymbolTable::Impl::Evaluate(Dim dim, std::span<const int64_t> va
   }
   if (sum > INT64_MAX || sum < INT64_MIN) return Overflow();
   return static_cast<int64_t>(sum);
+}
+
+bool SymbolTable::Impl::AlwaysEvaluates(Dim dim) const {
+  if (dim.kind() != Dim::Kind::kExpr) return true;
+  for (const Term& term : exprs[static_cast<size_t>(dim.payload_)].poly) {
+    for (AtomId id : term.atoms) {
+      const Atom& atom = atoms[static_cast<size_t>(id)];
+      switch (atom.kind) {
+        case AtomKind::kSymbol:
+          continue;
+        case AtomKind::kTooLarge:
+          return false;
+        case AtomKind::kFloorDiv:
+        case AtomKind::kMod: {
+          DimFacts scratch;
+          if (FactsOf(atom.right, scratch).bounds.min < 1) return false;
+          break;
+        }
+        case AtomKind::kMin:
+        case AtomKind::kMax:
+        case AtomKind::kProduct:
+          break;
+      }
+      if (!AlwaysEvaluates(atom.left) || !AlwaysEvaluates(atom.right)) return false;
+    }
+  }
+  return true;
+}
+
+bool SymbolTable::AlwaysEvaluates(Dim dim) const {
+  return impl_->AlwaysEvaluates(dim);
 }
 
 Dim SymbolTable::Translate(Dim dim, const SymbolTable& from, std::span<const Dim> mapping) {

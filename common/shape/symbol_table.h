@@ -71,6 +71,14 @@ struct Constraint {
 
 // Whether `left` and `right` are related as `kind` says; "divides" needs a positive divisor.
 bool Holds(ConstraintKind kind, int64_t left, int64_t right);
+// The kind of a number that was read; nullopt: there is none.
+std::optional<ConstraintKind> ConstraintKindFromNumber(int number);
+
+// What no values satisfy, as text: a constraint, or a symbol whose range holds no multiple of its divisor.
+struct Contradiction {
+  std::optional<size_t> constraint;  // the index of the one at which it showed; none: a symbol's own range
+  std::string text;
+};
 
 class SymbolTable {
  public:
@@ -118,15 +126,19 @@ class SymbolTable {
   std::vector<SymbolId> SymbolsOf(Dim dim) const;
   // Value for the given symbol values (indexed by SymbolId). Fails on overflow or a division by a non-positive value.
   Result<int64_t> Evaluate(Dim dim, std::span<const int64_t> symbol_values) const;
+  // Whether nothing but an overflow makes Evaluate fail, whatever the values within the symbols' ranges.
+  bool AlwaysEvaluates(Dim dim) const;
   // The same expression over another table: symbol i becomes `mapping[i]`.
   Dim Translate(Dim dim, const SymbolTable& from, std::span<const Dim> mapping);
 
   // --- constraints ---
   void AddConstraint(Constraint constraint);
   const std::vector<Constraint>& constraints() const;
-  // Malformed when it is found that no values satisfy ranges, divisors and constraints; names the symbol or constraint.
-  // Finds what follows from bounds, divisors and constraints that are linear in a symbol, and tries all values where
-  // they are few; other contradictions are left to Check.
+  // Whether no values satisfy ranges, divisors and constraints, as far as that is found: by what follows from bounds,
+  // divisors and constraints that are linear in a symbol, and by trying all values where they are few. Other
+  // contradictions are left to Check.
+  std::optional<Contradiction> FindContradiction() const;
+  // The same as an error, InvalidArgument, which names the symbol or constraint.
   Status CheckConsistent() const;
   // Checks ranges, divisors and constraints. The error names the symbol or expression, its value and the limit.
   Status Check(std::span<const int64_t> symbol_values) const;

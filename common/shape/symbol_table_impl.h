@@ -103,6 +103,7 @@ struct SymbolTable::Impl {
   Dim MinMax(AtomKind kind, Dim a, Dim b);
   Result<int64_t> Evaluate(Dim dim, std::span<const int64_t> values) const;
   Result<int64_t> EvaluateAtom(AtomId id, std::span<const int64_t> values) const;
+  bool AlwaysEvaluates(Dim dim) const;
   void CollectSymbols(Dim dim, std::vector<SymbolId>& out) const;
 };
 

@@ -18,18 +18,7 @@ std::string Allowed(const SymbolGuard& guard) {
 bool Holds(const Constraint& constraint, const SymbolTable& symbols, std::span<const int64_t> values) {
   const Result<int64_t> left = symbols.Evaluate(constraint.left, values),
                         right = symbols.Evaluate(constraint.right, values);
-  if (!left.has_value() || !right.has_value()) return false;
-  switch (constraint.kind) {
-    case ConstraintKind::kEqual:
-      return *left == *right;
-    case ConstraintKind::kNotEqual:
-      return *left != *right;
-    case ConstraintKind::kLessEqual:
-      return *left <= *right;
-    case ConstraintKind::kDivides:
-      return *left > 0 && *right % *left == 0;
-  }
-  return false;
+  return left.has_value() && right.has_value() && kiln::Holds(constraint.kind, *left, *right);
 }
 
 std::vector<std::string> GuardLines(const Plan& plan, const SegmentNames& names) {

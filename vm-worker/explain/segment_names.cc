@@ -121,6 +121,8 @@ std::string SegmentNames::ConstraintText(const SymbolTable& from, const Constrai
       return left + " <= " + right;
     case ConstraintKind::kDivides:
       return left + " divides " + right;
+    case ConstraintKind::kBroadcasts:
+      return left + " is " + right + ", or one of them is 1";
   }
   return left;
 }

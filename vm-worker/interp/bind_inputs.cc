@@ -2,15 +2,11 @@
 
 #include <algorithm>
 
+#include "common/bytecode/entry_inputs.h"
 #include "vm-worker/interp/machine.h"
 
 namespace kiln {
 namespace {
-
-std::string InputText(const Function& function, size_t index) {
-  const std::string& name = function.values[static_cast<size_t>(function.regions[0].inputs[index])].name;
-  return name.empty() ? fmt::format("input {}", index) : fmt::format("input \"{}\"", name);
-}
 
 Status CheckSymbol(const SymbolTable& symbols, SymbolId id, int64_t value) {
   const Symbol& symbol = symbols.symbol(id);
@@ -28,26 +24,20 @@ Status CheckSymbol(const SymbolTable& symbols, SymbolId id, int64_t value) {
 
 // Type, rank and plausibility of one input; binds the symbols that it shows first.
 Status BindInput(const Program& program, size_t index, const TensorRef& input, std::span<int64_t> frame) {
+  RETURN_IF_ERROR(CheckDeclared(program, index, input));
+  if (auto elements = CheckedElements(input.dims, input.dtype); !elements)
+    return FailIn(InputText(program, index), elements.error());
+  if (!input.data && input.elements() > 0)
+    return Fail(ErrorCode::kInvalidArgument, InputText(program, index) + " has no data");
   const Function& function = program.entry();
   const TensorDesc& desc = function.values[static_cast<size_t>(function.regions[0].inputs[index])].desc;
-  if (input.dtype != desc.dtype)
-    return Fail(ErrorCode::kShapeMismatch, fmt::format("{} is {}; {} is needed", InputText(function, index),
-                                                       DTypeName(input.dtype), DTypeName(desc.dtype)));
-  if (auto elements = CheckedElements(input.dims, input.dtype); !elements)
-    return FailIn(InputText(function, index), elements.error());
-  if (!input.data && input.elements() > 0)
-    return Fail(ErrorCode::kInvalidArgument, InputText(function, index) + " has no data");
   if (!desc.has_rank()) return {};
-  if (input.rank() != desc.rank())
-    return Fail(ErrorCode::kShapeMismatch,
-                fmt::format("{} has rank {} ({}); {} is needed", InputText(function, index), input.rank(),
-                            input.dims.ToString(), ToString(desc, program.symbols)));
   for (int i = 0; i < input.rank(); ++i) {
     const Dim dim = (*desc.dims)[static_cast<size_t>(i)];
     if (dim.kind() != Dim::Kind::kSymbol || frame[static_cast<size_t>(dim.symbol())] >= 0) continue;
     if (Status status = CheckSymbol(program.symbols, dim.symbol(), input.dims[i]); !status)
       return Fail(ErrorCode::kShapeMismatch,
-                  fmt::format("dim {} of {} {}", i, InputText(function, index), status.error().message));
+                  fmt::format("dim {} of {} {}", i, InputText(program, index), status.error().message));
     frame[static_cast<size_t>(dim.symbol())] = input.dims[i];
   }
   return {};
@@ -59,39 +49,14 @@ Status CheckDims(const Program& program, size_t index, const TensorRef& input, s
   if (!desc.has_rank()) return {};
   for (int i = 0; i < input.rank(); ++i) {
     const Dim dim = (*desc.dims)[static_cast<size_t>(i)];
+    if (dim.is_const()) continue;
     ASSIGN_OR_RETURN(const std::optional<int64_t> wanted, EvaluateInFrame(program.symbols, dim, frame));
     if (wanted && *wanted != input.dims[i])
-      return Fail(
-          ErrorCode::kShapeMismatch,
-          dim.is_const()
-              ? fmt::format("dim {} of {} is {}; {} is needed", i, InputText(function, index), input.dims[i], *wanted)
-              : fmt::format("dim {} of {} is {}; {} is {} by an earlier input", i, InputText(function, index),
-                            input.dims[i], program.symbols.ToString(dim), *wanted));
+      return Fail(ErrorCode::kShapeMismatch,
+                  fmt::format("dim {} of {} is {}; {} is {} by an earlier input", i, InputText(program, index),
+                              input.dims[i], program.symbols.ToString(dim), *wanted));
   }
   return {};
-}
-
-// "n is 4, dim 0 of input "x"" for every symbol of the constraint.
-std::string ValuesText(const Program& program, const Constraint& constraint, std::span<const int64_t> frame) {
-  const Function& function = program.entry();
-  const auto place = [&](Dim symbol) -> std::string {
-    for (size_t index = 0; index < function.regions[0].inputs.size(); ++index) {
-      const TensorDesc& desc = function.values[static_cast<size_t>(function.regions[0].inputs[index])].desc;
-      if (!desc.has_rank()) continue;
-      const auto found = std::ranges::find(*desc.dims, symbol);
-      if (found != desc.dims->end())
-        return fmt::format(", dim {} of {}", found - desc.dims->begin(), InputText(function, index));
-    }
-    return "";
-  };
-  std::vector<SymbolId> symbols = program.symbols.SymbolsOf(constraint.left);
-  for (const SymbolId id : program.symbols.SymbolsOf(constraint.right))
-    if (std::ranges::find(symbols, id) == symbols.end()) symbols.push_back(id);
-  std::string text;
-  for (const SymbolId id : symbols)
-    text += fmt::format("{}{} is {}{}", text.empty() ? "" : "; ", program.symbols.SymbolText(id),
-                        frame[static_cast<size_t>(id)], place(program.symbols.SymbolDim(id)));
-  return text;
 }
 
 }  // namespace
@@ -102,17 +67,19 @@ Status CheckConstraint(const Program& program, const Constraint& constraint, std
   const auto right = EvaluateInFrame(symbols, constraint.right, frame);
   for (const auto* side : {&left, &right}) {
     if (!side->has_value())
-      return Fail(side->error().code, fmt::format("constraint {}: {} ({})", symbols.ToString(constraint),
-                                                  side->error().message, ValuesText(program, constraint, frame)));
+      return Fail(side->error().code,
+                  fmt::format("constraint {}: {} ({})", symbols.ToString(constraint), side->error().message,
+                              ValuesText(program, symbols, constraint, frame)));
   }
   if (!*left || !*right) return {};  // a symbol that no input shows
   if (Holds(constraint.kind, **left, **right)) return {};
   return Fail(ErrorCode::kShapeMismatch, fmt::format("constraint {} does not hold: {}", symbols.ToString(constraint),
-                                                     ValuesText(program, constraint, frame)));
+                                                     ValuesText(program, symbols, constraint, frame)));
 }
 
-Status BindInputs(const Program& program, std::span<const TensorRef> inputs, std::span<const int64_t> given,
+Status BindInputs(const LoadedProgram& loaded, std::span<const TensorRef> inputs, std::span<const int64_t> given,
                   std::span<int64_t> frame) {
+  const Program& program = loaded.program();
   std::ranges::fill(frame, -1);
   std::copy_n(given.begin(), std::min(given.size(), frame.size()), frame.begin());
   const size_t wanted = program.entry().regions[0].inputs.size();
@@ -123,7 +90,7 @@ Status BindInputs(const Program& program, std::span<const TensorRef> inputs, std
   for (size_t i = 0; i < inputs.size(); ++i) RETURN_IF_ERROR(CheckDims(program, i, inputs[i], frame));
   for (const Constraint& constraint : program.symbols.constraints())
     RETURN_IF_ERROR(CheckConstraint(program, constraint, frame));
-  return {};
+  return CheckEntryRequirements(program, loaded.entry_requirements(), frame);
 }
 
 }  // namespace kiln

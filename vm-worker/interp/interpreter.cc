@@ -35,7 +35,7 @@ Result<std::span<const TensorRef>> VmContext::RunBorrowed(const LoadedProgram& p
   for (Register& held : state.registers) held.block = kNoBlock;
   const Region& body = program.program().entry().regions[0];
   context.outputs.assign(body.outputs.size(), Register{});
-  RETURN_IF_ERROR(BindInputs(program.program(), inputs, options.symbols, state.frame));
+  RETURN_IF_ERROR(BindInputs(program, inputs, options.symbols, state.frame));
   RETURN_IF_ERROR(Machine(context, state, program, inputs, options).Run());
   context.output_refs.clear();
   for (const Register& output : context.outputs) context.output_refs.push_back(output.ref);

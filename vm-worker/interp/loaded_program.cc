@@ -53,6 +53,11 @@ Result<std::shared_ptr<const LoadedProgram>> LoadedProgram::Load(Program program
   const SymbolDefinitions definitions = FindSymbolDefinitions(owned, options.given);
   SegmentedProgram segmented = SegmentProgram(owned, definitions);
   if (segmented.refuted) return std::unexpected(*segmented.refuted);
+  if (options.entry_requirements) {
+    auto found = FindEntryRequirements(owned, definitions);
+    if (!found) return FailIn("function \"" + owned.entry().name.substr(0, 200) + "\"", found.error());
+    loaded->entry_requirements_ = *std::move(found);
+  }
   loaded->sites_ = std::move(segmented.sites);
   std::vector<SegmentRange> ranges;
   for (const SegmentSite& site : loaded->sites_) {
@@ -91,6 +96,7 @@ size_t LoadedProgram::overhead_bytes() const {
 
 Result<std::shared_ptr<const LoadedProgram>> LoadSegmentBody(const Segment& segment, const LoadOptions& options) {
   LoadOptions with_given = options;
+  with_given.entry_requirements = false;  // those are of the program that it is a part of
   for (size_t i = 0; i < segment.symbols.size(); ++i)
     if (segment.symbols[i].kind == SymbolSource::Kind::kParameter) with_given.given.push_back(static_cast<SymbolId>(i));
   return LoadedProgram::Load(segment.body, with_given);

@@ -11,6 +11,7 @@
 #include "common/bytecode/compact.h"
 #include "common/bytecode/program.h"
 #include "common/ops/reference_kernel.h"
+#include "common/segment/entry_requirements.h"
 #include "common/segment/segment.h"
 
 namespace kiln {
@@ -22,6 +23,9 @@ struct LoadOptions {
 #else
   bool verify_code = true;
 #endif
+  // Finds what every run asks of the sizes of the inputs, refuses the program where no call can give it, and checks it
+  // where a run enters. Without: the nodes check it.
+  bool entry_requirements = true;
   std::vector<SymbolId> given;  // symbols whose values callers pass (RunOptions::symbols) and no input shows
 };
 
@@ -33,11 +37,13 @@ struct NodeKernel {
 
 class LoadedProgram {
  public:
-  // Fails as VerifyProgram does, and with Unsupported when an op has no kernel for its dtype; names the node.
+  // Fails as VerifyProgram and FindEntryRequirements do, and with Unsupported when an op has no kernel for its dtype;
+  // names the node.
   static Result<std::shared_ptr<const LoadedProgram>> Load(Program program, const LoadOptions& options = {});
 
   const Program& program() const { return program_; }
   const CompactProgram& code() const { return code_; }
+  const EntryRequirements& entry_requirements() const { return entry_requirements_; }
   const std::vector<SegmentSite>& sites() const { return sites_; }
   const std::vector<Segment>& segments() const { return segments_; }  // per site
   std::span<const TensorRef> weights(int segment) const { return weights_[static_cast<size_t>(segment)]; }
@@ -56,6 +62,7 @@ class LoadedProgram {
   std::vector<Segment> segments_;
   std::vector<std::vector<TensorRef>> weights_;
   CompactProgram code_;
+  EntryRequirements entry_requirements_;
   std::vector<NodeKernel> kernels_;
   uint64_t serial_ = 0;
 };

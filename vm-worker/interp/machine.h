@@ -102,7 +102,7 @@ struct VmState {
 };
 
 // Checks the inputs of a call and binds the symbols that they show.
-Status BindInputs(const Program& program, std::span<const TensorRef> inputs, std::span<const int64_t> given,
+Status BindInputs(const LoadedProgram& loaded, std::span<const TensorRef> inputs, std::span<const int64_t> given,
                   std::span<int64_t> frame);
 
 class Machine final : SegmentMemory {

@@ -3,36 +3,9 @@
 #include <optional>
 #include <unordered_map>
 
+#include "common/bytecode/entry_inputs.h"
+
 namespace kiln {
-namespace {
-
-std::string What(const Value& input) {
-  return "input '" + input.name + "'";
-}
-
-Result<TensorRef> Fit(const Value& input, TensorRef tensor, const SymbolTable& symbols) {
-  if (tensor.dtype != input.desc.dtype) {
-    return Fail(ErrorCode::kShapeMismatch, What(input) + " is " + std::string(DTypeName(tensor.dtype)) +
-                                               "; the program takes " + ToString(input.desc, symbols));
-  }
-  if (!input.desc.has_rank()) return tensor;
-  tensor = AsDeclared(tensor, input.desc.rank() == 0);
-  if (tensor.rank() != input.desc.rank()) {
-    return Fail(ErrorCode::kShapeMismatch, What(input) + " has shape " + tensor.dims.ToString() +
-                                               "; the program takes " + ToString(input.desc, symbols));
-  }
-  for (int i = 0; i < tensor.rank(); ++i) {
-    const Dim dim = (*input.desc.dims)[static_cast<size_t>(i)];
-    if (dim.is_const() && dim.value() != tensor.dims[i]) {
-      return Fail(ErrorCode::kShapeMismatch, "dim " + std::to_string(i) + " of " + What(input) + " is " +
-                                                 std::to_string(tensor.dims[i]) + "; the program takes " +
-                                                 ToString(input.desc, symbols));
-    }
-  }
-  return tensor;
-}
-
-}  // namespace
 
 TensorRef AsDeclared(TensorRef tensor, bool declared_scalar) {
   if (!declared_scalar || tensor.dims != Dims{1}) return tensor;
@@ -57,12 +30,14 @@ Result<std::vector<TensorRef>> BindInputs(const Program& program, std::span<cons
   std::vector<std::optional<TensorRef>> bound(inputs.size());
   for (size_t i = 0; i < given.size(); ++i) {
     const size_t at = by_name ? position.at(given[i].name) : i;
-    if (bound[at]) return Fail(ErrorCode::kInvalidArgument, What(input(at)) + " was given twice");
-    ASSIGN_OR_RETURN(bound[at], Fit(input(at), given[i].tensor, program.symbols));
+    if (bound[at]) return Fail(ErrorCode::kInvalidArgument, InputText(program, at) + " was given twice");
+    const TensorDesc& desc = input(at).desc;
+    bound[at] = AsDeclared(given[i].tensor, desc.has_rank() && desc.rank() == 0);
+    RETURN_IF_ERROR(CheckDeclared(program, at, *bound[at]));
   }
   std::vector<TensorRef> result;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!bound[i]) return Fail(ErrorCode::kInvalidArgument, What(input(i)) + " is missing");
+    if (!bound[i]) return Fail(ErrorCode::kInvalidArgument, InputText(program, i) + " is missing");
     result.push_back(*bound[i]);
   }
   return result;

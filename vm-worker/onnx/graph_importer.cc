@@ -108,6 +108,7 @@ Result<Dim> GraphImporter::SymbolFor(const std::string& dim_param, const std::st
       while (builder_.symbols().FindSymbol(name)) name += "_";
     }
     ASSIGN_OR_RETURN(dim, builder_.symbols().AddSymbol(name, range, divisor));
+    if (hint != nullptr) hint_of_.emplace(builder_.symbols().symbol(dim.symbol()).name, *hint);
   }
   if (!dim_param.empty()) dim_params_.emplace(dim_param, dim);
   return dim;
@@ -247,11 +248,33 @@ Status GraphImporter::VisitNode(NodeProto& node, Scope& scope) {
   if (Status status = ImportNode(node, scope); !status.has_value()) {
     const std::string domain = CanonicalDomain(node.domain());
     const auto opset = scope.opsets->find(domain);
+    Error error = status.error();
+    error.message += HintsOfInputs(node, scope);
     return FailIn("node '" + NameOf(node) + "' (" + node.op_type() + ", " + ShownDomain(domain) + " " +
                       (opset == scope.opsets->end() ? "?" : std::to_string(opset->second)) + ")",
-                  status.error());
+                  error);
   }
   return {};
+}
+
+std::string GraphImporter::HintText(const std::string& symbol) const {
+  const auto found = hint_of_.find(symbol);
+  return found == hint_of_.end() ? "" : "--dim " + found->second.name + "=" + ToString(found->second);
+}
+
+std::string GraphImporter::HintsOfInputs(const NodeProto& node, const Scope& scope) const {
+  std::set<SymbolId> symbols;
+  for (const std::string& name : node.input()) {
+    const ValueId* value = hint_of_.empty() ? nullptr : scope.Find(name);
+    if (value == nullptr || *value < 0 || !builder_.Desc(*value).has_rank()) continue;
+    for (const Dim dim : *builder_.Desc(*value).dims)
+      for (const SymbolId id : builder_.symbols().SymbolsOf(dim)) symbols.insert(id);
+  }
+  std::string text;
+  for (const SymbolId id : symbols)
+    if (const std::string hint = HintText(builder_.symbols().symbol(id).name); !hint.empty())
+      text += "; " + builder_.symbols().SymbolText(id) + " is limited by " + hint;
+  return text;
 }
 
 Result<ValueList> GraphImporter::ImportGraph(GraphProto& graph, Scope& scope) {

@@ -52,6 +52,8 @@ class GraphImporter {
   Result<ImportedModel> Run();
 
   ProgramBuilder& builder() { return builder_; }
+  // The hint that says what a symbol of the program may be, as a user wrote it: "--dim k=1..3"; "" where none does.
+  std::string HintText(const std::string& symbol) const;
 
   // Imports the nodes of a graph into the open region, with `inputs` bound to the graph's inputs; returns the outputs.
   Result<ValueList> ImportBody(GraphProto& graph, const Scope& outer, std::span<const ValueId> inputs);
@@ -72,6 +74,8 @@ class GraphImporter {
   Status AddInitializers(GraphProto& graph, Scope& scope);
   Status ImportNodes(google::protobuf::RepeatedPtrField<NodeProto>& nodes, Scope& scope);
   Status VisitNode(NodeProto& node, Scope& scope);
+  // "; k is limited by --dim k=1..3" for symbols with hints in the dims of a node's inputs.
+  std::string HintsOfInputs(const NodeProto& node, const Scope& scope) const;
   Status ImportNode(NodeProto& node, Scope& scope);
   // Imports the nodes of a graph and gives its outputs.
   Result<ValueList> ImportGraph(GraphProto& graph, Scope& scope);
@@ -111,6 +115,7 @@ class GraphImporter {
   OpsetImports opsets_;
   std::map<std::string, FunctionProto*> functions_;  // by FunctionKey
   std::unordered_map<std::string, Dim> dim_params_;
+  std::unordered_map<std::string, DimHint> hint_of_;  // by the symbol's name in the program
   std::unordered_map<const TensorProto*, Tensor> tensors_;
   std::vector<OverridableInput> overridable_;
   size_t visited_nodes_ = 0;

@@ -1,5 +1,6 @@
 #include "vm-worker/onnx/importer.h"
 
+#include "common/segment/entry_requirements.h"
 #include "schemas/onnx.pb.h"
 #include "vm-worker/onnx/graph_importer.h"
 #include "vm-worker/onnx/model_file.h"
@@ -33,9 +34,14 @@ Result<ImportedModel> Import(std::span<const uint8_t> bytes, std::string_view na
                                                " nodes; at most " + std::to_string(limits::kProgramNodesMax) +
                                                " are read");
   }
-  auto imported = onnx::GraphImporter(model, std::move(files), options).Run();
+  onnx::GraphImporter importer(model, std::move(files), options);
+  auto imported = importer.Run();
   if (!imported.has_value()) return FailIn(name, imported.error());
-  if (Status status = VerifyProgram(imported->program); !status.has_value()) return FailIn(name, status.error());
+  const Program& program = imported->program;
+  if (Status status = VerifyProgram(program); !status.has_value()) return FailIn(name, status.error());
+  const auto source = [&](const std::string& symbol) { return importer.HintText(symbol); };
+  const auto requirements = FindEntryRequirements(program, FindSymbolDefinitions(program), source);
+  if (!requirements.has_value()) return FailIn(name, requirements.error());
   return imported;
 }
 

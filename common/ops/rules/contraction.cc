@@ -26,6 +26,7 @@ Status MatMulShape(InferContext& context, size_t a, size_t b) {
                     DimsText(context, InDims(context, a)) + ", must equal dim " + context.symbols.ToString(k_right) +
                     " of input " + std::to_string(b) + ", " + DimsText(context, InDims(context, b)));
   }
+  context.Require(ConstraintKind::kEqual, k_left, k_right);
   const Dim rows = left[left.size() - 2];
   const Dim columns = right.back();
   ASSIGN_OR_RETURN(DimList dims, BroadcastDims(context, DimList(left.begin(), left.end() - 2),

@@ -1,6 +1,7 @@
 // Gather, scatter and one-hot.
 #include <algorithm>
 
+#include "common/base/checked_math.h"
 #include "common/ops/rules/rules.h"
 
 namespace kiln::rules {
@@ -27,6 +28,24 @@ void FollowGather(InferContext& context) {
   SetKnown(context, std::move(taken));
 }
 
+// Indices that are constants must lie in the dim they select from. A call whose result is empty reads none of them.
+void RequireGathered(InferContext& context, int axis) {
+  if (context.required == nullptr) return;
+  const std::optional<std::vector<int64_t>> indices = KnownInts(context, 1);
+  if (!indices || indices->empty()) return;
+  const auto [least, most] = std::ranges::minmax(*indices);
+  const std::optional<int64_t> behind = CheckedAdd(most, 1), before = CheckedSub(0, least);
+  if (!behind || !before) return;
+  Dim others = Dim::Const(1);
+  const DimList& data = InDims(context, 0);
+  for (size_t d = 0; d < data.size(); ++d)
+    if (static_cast<int>(d) != axis) others = context.symbols.Mul(others, data[d]);
+  if (others == Dim::Const(0)) return;
+  const Dim any = context.symbols.Min(others, Dim::Const(1));
+  const Dim needed = context.symbols.Mul(any, Dim::Const(std::max(*behind, *before)));
+  context.Require(ConstraintKind::kLessEqual, needed, data[static_cast<size_t>(axis)]);
+}
+
 }  // namespace
 
 Status Gather(InferContext& context) {
@@ -40,6 +59,7 @@ Status Gather(InferContext& context) {
   dims.insert(dims.end(), indices.begin(), indices.end());
   dims.insert(dims.end(), data.begin() + axis + 1, data.end());
   SetDims(context, std::move(dims));
+  RequireGathered(context, axis);
   FollowGather(context);
   return {};
 }

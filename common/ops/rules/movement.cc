@@ -82,6 +82,21 @@ Status Tile(InferContext& context) {
   return {};
 }
 
+namespace {
+
+// What Pad repeats from a dim must be there.
+void RequirePadSource(const InferContext& context, std::string_view mode, Dim in, Dim before, Dim after) {
+  if (!before.is_const() || !after.is_const()) return;
+  const int64_t most = std::max(before.value(), after.value());
+  if (mode == "reflect" && most >= 1) {
+    if (const auto least = CheckedAdd(most, 1)) RequireAtLeast(context, in, *least);
+  } else if ((mode == "edge" || mode == "wrap") && CheckedAdd(before.value(), after.value()) != 0) {
+    RequireAtLeast(context, in, 1);
+  }
+}
+
+}  // namespace
+
 Status Pad(InferContext& context) {
   RETURN_IF_ERROR(RequireInteger(context, 1));
   RETURN_IF_ERROR(RequireSameType(context, 0, 2));
@@ -119,10 +134,12 @@ Status Pad(InferContext& context) {
     const Dim after = (*pads)[i + axes.size()];
     const Dim in = dim;
     dim = context.symbols.Add(context.symbols.Add(dim, before), after);
-    if (dim.is_const() && dim.value() < 0) {
+    if (context.symbols.Bounds(dim).max < 0) {
       return Fail(ErrorCode::kShapeMismatch, "the pads of dim " + std::to_string(axes[i]) + " take more than its " +
                                                  context.symbols.ToString(in) + " elements");
     }
+    RequireAtLeast(context, dim, 0);
+    RequirePadSource(context, mode, in, before, after);
     if (mode == "reflect" && in.is_const() && before.is_const() && after.is_const() &&
         std::max(before.value(), after.value()) >= std::max<int64_t>(in.value(), 1)) {
       return Fail(ErrorCode::kShapeMismatch,
@@ -155,6 +172,7 @@ Status Blocks(InferContext& context, bool to_space) {
       return Fail(ErrorCode::kShapeMismatch, "dim " + std::to_string(d) + ", " + std::to_string(dims[d].value()) +
                                                  ", is not a multiple of " + std::to_string(by.value()));
     }
+    RequireMultiple(context, dims[d], by.value());
     dims[d] = symbols.ExactDiv(dims[d], by);
     return {};
   };

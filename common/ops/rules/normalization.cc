@@ -67,6 +67,7 @@ Status GroupNormalization(InferContext& context) {
       return Fail(ErrorCode::kShapeMismatch, std::to_string(channels.value()) + " channels do not divide into " +
                                                  std::to_string(groups) + " groups");
     }
+    RequireMultiple(context, channels, groups);
   }
   return PerChannel(context, 1, 2);
 }

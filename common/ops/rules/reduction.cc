@@ -69,6 +69,7 @@ Status ArgReduce(InferContext& context) {
   if (reduced == Dim::Const(0)) {
     return Fail(ErrorCode::kShapeMismatch, "dim " + std::to_string(axis) + " is empty; it has no extreme element");
   }
+  RequireAtLeast(context, reduced, 1);
   if (context.attributes.Int("keepdims", 1) != 0) {
     dims[static_cast<size_t>(axis)] = Dim::Const(1);
   } else {

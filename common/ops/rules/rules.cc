@@ -107,13 +107,18 @@ Status RequireInteger(const InferContext& context, size_t i) {
 
 Status RequireOneElement(const InferContext& context, size_t i) {
   const std::optional<int64_t> length = KnownLength(context, i);
+  if (!length && Ranked(context, i))
+    context.Require(ConstraintKind::kEqual, Product(context.symbols, InDims(context, i)), Dim::Const(1));
   if (!length || *length == 1) return {};
   return Fail(ErrorCode::kShapeMismatch,
               "input " + std::to_string(i) + " must hold one element, not " + std::to_string(*length));
 }
 
 Status RequireEqual(InferContext& context, Dim a, Dim b, const std::string& what) {
-  if (context.Equal(a, b) != false) return {};
+  if (context.Equal(a, b) != false) {
+    context.Require(ConstraintKind::kEqual, a, b);
+    return {};
+  }
   return Fail(ErrorCode::kShapeMismatch,
               what + " differ: " + context.symbols.ToString(a) + " and " + context.symbols.ToString(b));
 }
@@ -123,7 +128,11 @@ Status RequireBroadcastTo(InferContext& context, Dim to, Dim from, const std::st
   if (from == one || context.symbols.ProvenEqual(to, from)) return {};
   const Interval bounds = context.symbols.Bounds(from);
   const bool may_be_one = bounds.min <= 1 && bounds.max >= 1;
-  if (may_be_one && (context.policy != UnprovenPolicy::kAssume || context.Equal(from, one) == true)) return {};
+  if (may_be_one && (context.policy != UnprovenPolicy::kAssume || context.Equal(from, one) == true)) {
+    // Where `to` may be 1 itself this is less than what is asked, and the rest is left to the call.
+    context.Require(to == one ? ConstraintKind::kEqual : ConstraintKind::kBroadcasts, from, to);
+    return {};
+  }
   return RequireEqual(context, to, from, what);
 }
 
@@ -168,12 +177,24 @@ Dim AtLeast(InferContext& context, Dim x, int64_t low) {
   return context.symbols.Max(x, Dim::Const(low));
 }
 
-Status RequireSizes(const DimList& dims) {
-  for (size_t d = 0; d < dims.size(); ++d)
+Status RequireSizes(InferContext& context, const DimList& dims) {
+  for (size_t d = 0; d < dims.size(); ++d) {
     if (dims[d].is_const() && dims[d].value() < 0)
       return Fail(ErrorCode::kShapeMismatch,
                   "dim " + std::to_string(d) + " of the shape is negative: " + std::to_string(dims[d].value()));
+    RequireAtLeast(context, dims[d], 0);
+  }
   return {};
+}
+
+void RequireMultiple(const InferContext& context, Dim dim, int64_t divisor) {
+  if (context.required == nullptr || context.symbols.Divisor(dim) % divisor == 0) return;
+  context.Require(ConstraintKind::kDivides, Dim::Const(divisor), dim);
+}
+
+void RequireAtLeast(const InferContext& context, Dim dim, int64_t low) {
+  if (context.required == nullptr || context.symbols.Bounds(dim).min >= low) return;
+  context.Require(ConstraintKind::kLessEqual, Dim::Const(low), dim);
 }
 
 std::optional<int64_t> ConstantProduct(std::span<const Dim> dims) {

@@ -66,7 +66,8 @@ Status RequireFloat(const InferContext& context, size_t i);
 Status RequireInteger(const InferContext& context, size_t i);
 // ShapeMismatch unless input i, where present, holds one element (or its shape is not known yet).
 Status RequireOneElement(const InferContext& context, size_t i);
-// ShapeMismatch when a and b are proven (or, under kAssume, taken) to differ. `what` names the two.
+// ShapeMismatch when a and b are proven (or, under kAssume, taken) to differ; else that they are equal is required.
+// `what` names the two.
 Status RequireEqual(InferContext& context, Dim a, Dim b, const std::string& what);
 // ShapeMismatch when `from`, a dim that broadcasts to `to` and never the other way, is neither 1 nor `to`. Under
 // kAssume the hints decide which of the two it is, as they do for InferContext::Broadcast.
@@ -90,7 +91,11 @@ Result<DimList> BroadcastDims(InferContext& context, const DimList& a, const Dim
 // Dim of x clamped below at `low`, without a max where the bounds prove it.
 Dim AtLeast(InferContext& context, Dim x, int64_t low);
 // Fails where a dim is a negative constant: the contents of a shape operand that ONNX takes as they are.
-Status RequireSizes(const DimList& dims);
+Status RequireSizes(InferContext& context, const DimList& dims);
+// Notes that a positive divisor divides `dim`, where that is not proven.
+void RequireMultiple(const InferContext& context, Dim dim, int64_t divisor);
+// Notes that `dim` is at least `low`, where that is not proven.
+void RequireAtLeast(const InferContext& context, Dim dim, int64_t low);
 // Product of constants, when all dims are.
 std::optional<int64_t> ConstantProduct(std::span<const Dim> dims);
 std::string DimsText(const InferContext& context, const DimList& dims);

@@ -141,6 +141,7 @@ Status DeformConv(InferContext& context) {
                                                  "; it must divide the channels, " +
                                                  context.symbols.ToString(channels));
   }
+  RequireMultiple(context, channels, offset_groups);
   if (Ranked(context, 3)) {
     RETURN_IF_ERROR(RequireEqual(context, InDims(context, 1)[0], InDims(context, 3)[0],
                                  "the output channels of the weight and the length of the bias"));
@@ -204,6 +205,7 @@ Status Col2Im(InferContext& context) {
                                                ", is not a multiple of the block's size, " +
                                                std::to_string(taps.value()));
   }
+  if (taps.is_const() && taps.value() >= 1) RequireMultiple(context, columns[1], taps.value());
   dims[1] = block ? context.symbols.ExactDiv(columns[1], taps) : DataDependentDim(context);
   SetDims(context, std::move(dims));
   return {};

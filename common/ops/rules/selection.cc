@@ -25,6 +25,7 @@ Status TopK(InferContext& context) {
                                                  std::to_string(axis) + " has " + context.symbols.ToString(dim) +
                                                  " elements");
     }
+    context.Require(ConstraintKind::kLessEqual, wanted, dim);
     dim = wanted;
   } else {
     dim = DataDependentDim(context, {0, context.symbols.Bounds(dim).max});

@@ -91,7 +91,7 @@ Status ConstantOfShape(InferContext& context) {
   SetType(context, constant == nullptr ? DType::kF32 : constant->tensor.dtype());
   RETURN_IF_ERROR(RequireRank(context, 0, 1, 1));
   if (const std::optional<KnownValues> dims = Known(context, 0)) {
-    RETURN_IF_ERROR(RequireSizes(*dims));
+    RETURN_IF_ERROR(RequireSizes(context, *dims));
     SetDims(context, *dims);
     const std::optional<int64_t> count = ConstantProduct(*dims);
     if (constant != nullptr && HasIntegerContents(constant->tensor.dtype()) && FollowKnown(context, *dims)) {

@@ -13,7 +13,10 @@ Dim ValueOf(InferContext& context, size_t i) {
 // The last dim holds 1 part of a real or 2 of a complex number; `parts` is 0 where either will do.
 Status RequireParts(const InferContext& context, int64_t parts) {
   const Dim last = InDims(context, 0).back();
-  if (!last.is_const()) return {};
+  if (!last.is_const()) {
+    if (parts != 0) context.Require(ConstraintKind::kEqual, last, Dim::Const(parts));
+    return {};
+  }
   if (parts == 0 ? last.value() == 1 || last.value() == 2 : last.value() == parts) return {};
   return Fail(ErrorCode::kShapeMismatch, "the last dim of input 0 is " + std::to_string(last.value()) +
                                              "; it is 1 for real and 2 for complex numbers" +

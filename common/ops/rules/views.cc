@@ -40,7 +40,16 @@ struct ReshapeTarget {
   std::vector<Dim> divisors;  // dims that were given, not copied
   std::vector<bool> copied;   // per input dim
   int derived = -1;
+  bool literal = true;  // no dim that was given may turn out to ask for a copy or be derived: to be 0 or -1
 };
+
+// Whether entry d of a shape means its value whatever that is. A 0 that would copy what is the same anyway does.
+bool IsLiteral(const InferContext& context, size_t d, Dim value, bool allow_zero) {
+  const int64_t least = context.symbols.Bounds(value).min;
+  if (least >= (allow_zero ? 0 : 1)) return true;
+  return least >= 0 && Ranked(context, 0) && d < InDims(context, 0).size() &&
+         context.symbols.ProvenEqual(value, InDims(context, 0)[d]);
+}
 
 Result<ReshapeTarget> ReadTarget(InferContext& context, const KnownValues& shape) {
   const bool allow_zero = context.attributes.Int("allowzero", 0) != 0;
@@ -73,6 +82,7 @@ Result<ReshapeTarget> ReadTarget(InferContext& context, const KnownValues& shape
       target.dims.push_back(InDims(context, 0)[d]);
     } else {
       explicit_zero = explicit_zero || value == Dim::Const(0);
+      target.literal = target.literal && IsLiteral(context, d, value, allow_zero);
       target.divisors.push_back(value);
       target.dims.push_back(value);
     }
@@ -105,7 +115,11 @@ Result<Dim> DeriveDim(InferContext& context, const ReshapeTarget& target) {
     wanted[static_cast<size_t>(target.derived)] = Dim::Const(-1);
     return Fail(ErrorCode::kShapeMismatch, ReshapeText(context, wanted) + ": the elements do not divide");
   }
-  return context.symbols.ExactDiv(elements, divisor);
+  const Dim quotient = context.symbols.ExactDiv(elements, divisor);
+  const bool divides = context.symbols.ProvenEqual(context.symbols.Mul(quotient, divisor), elements);
+  // Nothing divides into nothing: a divisor of 0 is no contradiction where there are no elements.
+  if (target.literal && !divides) context.Require(ConstraintKind::kDivides, AtLeast(context, divisor, 1), elements);
+  return quotient;
 }
 
 }  // namespace
@@ -131,6 +145,7 @@ Status Reshape(InferContext& context) {
                                                context.symbols.ToString(before) + " and " +
                                                context.symbols.ToString(after));
   }
+  if (target.derived < 0 && target.literal) context.Require(ConstraintKind::kEqual, before, after);
   SetDims(context, std::move(target.dims));
   KeepKnown(context);
   return {};
@@ -245,7 +260,7 @@ Status Expand(InferContext& context) {
     return {};
   }
   if (shape) {
-    RETURN_IF_ERROR(RequireSizes(*shape));
+    RETURN_IF_ERROR(RequireSizes(context, *shape));
     ASSIGN_OR_RETURN(DimList dims, BroadcastDims(context, InDims(context, 0), *shape));
     SetDims(context, std::move(dims));
     const std::optional<KnownValues> values = Known(context, 0);

@@ -30,6 +30,7 @@ Result<Dim> SlidingDim(InferContext& context, const Window& window, int d, Dim i
     return Fail(ErrorCode::kShapeMismatch, "spatial dim " + std::to_string(d) + " has " + most +
                                                " elements with its pads; the kernel spans " + symbols.ToString(extent));
   }
+  if (symbols.Bounds(room).min < 0) context.Require(ConstraintKind::kLessEqual, extent, padded);
   if (!window.ceil_mode) return symbols.Add(symbols.FloorDiv(room, stride), Dim::Const(1));
   // With ceil_mode the last window must still begin in the input or in the pads before it.
   const Dim rounded_up = symbols.Add(symbols.CeilDiv(room, stride), Dim::Const(1));
@@ -55,6 +56,7 @@ Result<DimList> KernelSizes(InferContext& context, const Window& window, const D
                                                    " for spatial dim " + std::to_string(d) + ", the weight " +
                                                    DimsText(context, weight));
       }
+      context.Require(ConstraintKind::kEqual, size, Dim::Const(window.kernel[d]));
       size = Dim::Const(window.kernel[d]);
     }
     if (size.is_const() && size.value() < 1) {
@@ -134,6 +136,7 @@ Status ConvShape(InferContext& context, size_t x, size_t w) {
     return Fail(ErrorCode::kShapeMismatch, std::to_string(weight[0].value()) + " output channels do not divide into " +
                                                std::to_string(groups) + " groups");
   }
+  RequireMultiple(context, weight[0], groups);
   dims[1] = weight[0];
   ASSIGN_OR_RETURN(const DimList kernel, KernelSizes(context, window, weight));
   for (int d = 0; d < rank; ++d) {
@@ -187,6 +190,7 @@ Status ConvTranspose(InferContext& context) {
       return Fail(ErrorCode::kShapeMismatch,
                   "the input channels do not divide into " + std::to_string(groups) + " groups");
     }
+    RequireMultiple(context, dims[1], groups);
     dims[1] = symbols.Mul(weight[1], Dim::Const(groups));
     if (Ranked(context, 2)) {
       RETURN_IF_ERROR(
@@ -212,10 +216,11 @@ Status ConvTranspose(InferContext& context) {
       const Dim extent = Extent(context, window, d, kernel[static_cast<size_t>(d)]);
       dim = symbols.Add(symbols.Mul(dim, stride), symbols.Add(extent, Dim::Const(fixed)));
     }
-    if (dim.is_const() && dim.value() < 0) {
+    if (symbols.Bounds(dim).max < 0) {
       return Fail(ErrorCode::kShapeMismatch, "spatial dim " + std::to_string(d) + " of ConvTranspose would be " +
-                                                 std::to_string(dim.value()) + "; the pads crop more than there is");
+                                                 symbols.ToString(dim) + "; the pads crop more than there is");
     }
+    RequireAtLeast(context, dim, 0);
   }
   SetDims(context, std::move(dims));
   return {};

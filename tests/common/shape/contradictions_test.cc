@@ -43,10 +43,10 @@ TEST(Contradictions, OfOneConstraintAlone) {
   EXPECT_EQ(Verdict({"n != n"}), "constraint n != n cannot hold: left lies in [0, inf], right in [0, inf]");
   EXPECT_EQ(Verdict({"k8 <= 7"}), "constraint k8 <= 7 cannot hold: left lies in [8, 64], right in [7, 7]");
   EXPECT_EQ(Verdict({"n + 5 <= n"}).substr(0, 36), "constraint n + 5 <= n cannot hold: l");
-  for (const char* text :
-       {"k8 == 12", "2*n == 2*m + 1", "max(n, 16) <= 8", "min(small, n) == 4", "0 divides n", "7 divides small",
-        "8 divides k8 + 4", "100 divides k8", "k8*n == 12", "small*small == 5", "floordiv(k8, 8) == 9",
-        "mod(n, 4) == 5", "n == n + 1", "65 <= k8", "8 == 9", "small + k8 == 70", "k8 == 3*small"})
+  for (const char* text : {"k8 == 12", "2*n == 2*m + 1", "max(n, 16) <= 8", "min(small, n) == 4", "0 divides n",
+                           "7 divides small", "8 divides k8 + 4", "100 divides k8", "k8*n == 12", "small*small == 5",
+                           "floordiv(k8, 8) == 9", "mod(n, 4) == 5", "n == n + 1", "65 <= k8", "8 == 9",
+                           "small + k8 == 70", "k8 == 3*small", "k8 broadcasts with small", "small broadcasts with 4"})
     EXPECT_NE(Verdict({text}), "ok") << text;
 }
 
@@ -59,6 +59,8 @@ TEST(Contradictions, OfOneConstraintWithAnother) {
   EXPECT_NE(Verdict({"6 divides n", "4 divides n", "1 <= n", "n <= 11"}), "ok");
   EXPECT_NE(Verdict({"n == k8", "n == small"}), "ok");
   EXPECT_NE(Verdict({"n <= 3", "1 <= n", "n*small == 7"}), "ok");
+  EXPECT_NE(Verdict({"2 <= n", "n broadcasts with k8", "n <= 7"}), "ok");
+  EXPECT_NE(Verdict({"2 <= n", "n <= 8", "n broadcasts with 4", "n != 4"}), "ok");
 }
 
 TEST(Contradictions, AreNotFoundWhereThereAreNone) {
@@ -67,6 +69,8 @@ TEST(Contradictions, AreNotFoundWhereThereAreNone) {
   EXPECT_EQ(Verdict({"small*small == 4", "k8 == 8*small", "8 divides k8", "16 divides k8"}), "ok");
   EXPECT_EQ(Verdict({"n*m == 24", "n <= 24", "5 divides n + 2"}), "ok");
   EXPECT_EQ(Verdict({"floordiv(n, m) == 3"}), "ok");
+  EXPECT_EQ(Verdict({"n broadcasts with 4", "n != 4"}), "ok");
+  EXPECT_EQ(Verdict({"n broadcasts with k8", "k8 == 16", "n <= 1"}), "ok");
   EXPECT_EQ(Verdict({"max(n, 16) <= 16", "min(n, m) == 9", "n != m"}), "ok");
   EXPECT_EQ(Verdict({"n <= 9223372036854775806", "m*m*m <= n", "9223372036854775807 divides n"}), "ok");
 }
@@ -112,7 +116,7 @@ TEST(Contradictions, AgreeWithTryingEveryValue) {
       }
     };
     for (int64_t c = pick(1, 3); c > 0; --c)
-      table.AddConstraint({static_cast<ConstraintKind>(pick(1, 4)), side(), side()});
+      table.AddConstraint({static_cast<ConstraintKind>(pick(1, 5)), side(), side()});
     bool satisfiable = false;
     std::vector<int64_t> values(3);
     const auto range = [&](size_t s) { return table.symbol(static_cast<SymbolId>(s)).range; };

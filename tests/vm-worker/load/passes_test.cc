@@ -281,7 +281,8 @@ TEST_F(BindInputsTest, NamesTheInputThatDoesNotFit) {
                                                       {{"a", matrix_.ref}, {"rate", two.ref}},
                                                       {{"a", scalar_.ref}, {"rate", scalar_.ref}},
                                                       {{"a", matrix_.ref}}};
-  const char* named[] = {"'a'", "'rate'", "'a'", "'rate'"};
+  const char* named[] = {"dim 1 of input \"a\" is 5; 2 is needed", "input \"rate\" has rank 1",
+                         "input \"a\" is i64; f32 is needed", "input \"rate\" is missing"};
   for (size_t i = 0; i < wrong.size(); ++i) {
     const auto bound = BindInputs(program_, wrong[i]);
     ASSERT_FALSE(bound.has_value()) << i;

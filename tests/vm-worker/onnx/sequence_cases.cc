@@ -419,7 +419,8 @@ void AddEdits(std::vector<SequenceCase>& cases) {
               {{x, Scalar(3)}, {}, "index 3 is outside axis 0"},
               {{x, Scalar(-4)}, {}, "index -4 is outside axis 0"}};
     } else {
-      runs = {{{x}, {F({2, 2}, {0, 1, 2, 3}), Scalar(2)}}, {{F({0, 2}, {})}, {}, "index -1 is outside axis 0"}};
+      runs = {{{x}, {F({2, 2}, {0, 1, 2, 3}), Scalar(2)}},
+              {{F({0, 2}, {})}, {}, "is 0, dim 0 of input \"x\"; node Gather"}};
     }
     cases.push_back({given ? "erased_at" : "erased_last", erase, runs});
   }
@@ -493,7 +494,7 @@ void AddMaps(std::vector<SequenceCase>& cases) {
   cases.push_back({"mapped_together",
                    both,
                    {{{x, x}, {F({2, 2}, {2, 6, 4, 8}), I({2}, {2, 2})}},
-                    {{x, F({1, 2}, {1, 1})}, {}, "cannot reshape [1] to [2]"}}});
+                    {{x, F({1, 2}, {1, 1})}, {}, "is 1, dim 0 of input \"y\"; "}}});
 }
 
 void AddBranches(std::vector<SequenceCase>& cases) {
