@@ -65,6 +65,10 @@ class Oracle {
     if (!options.overrides.empty()) {
       ASSIGN_OR_RETURN(imported, ReadModel(path, options));
     }
+    if (Status status = RequireRepeatable(imported.program); !status) {
+      return Fail(status.error().code, "--check: " + status.error().message +
+                                           "; --compare holds the plan of each segment to the interpreter instead");
+    }
     Oracle oracle;
     ASSIGN_OR_RETURN(oracle.program_, LoadedProgram::Load(std::move(imported.program)));
     oracle.bounds_ = OutputErrorBounds(oracle.program_->program(), {}, NumericMode::kDefault);
@@ -324,7 +328,9 @@ void AddRunCommand(CLI::App& app, Action& action) {
                    "INPUT=OUTPUT, per state of the model: the runs are one stream, whose worker keeps the output for "
                    "the next run's input; the first begins with --input, or zeros of --dim's sizes")
       ->allow_extra_args(false);
-  command->add_flag("--check", flags->check, "compare every answer with the interpreter of this process");
+  command->add_flag(
+      "--check", flags->check,
+      "compare every answer with the interpreter of this process; not of models that draw random numbers");
   command->add_flag("--json", flags->json, "print one line of JSON instead");
   command->add_option("--deadline-ms", flags->deadline_ms, "per run")
       ->check(CLI::Range(1, 3'600'000))

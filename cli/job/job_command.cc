@@ -75,6 +75,7 @@ class Job {
   std::vector<TextLine> first_, second_;
   std::vector<std::string> characters_;
   std::string input_;
+  std::shared_ptr<const LoadedProgram> program_;  // what answers are compared with
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<EmbeddedFleet> fleet_;
   std::set<int64_t> seen_;
@@ -91,6 +92,9 @@ Status Job::Prepare() {
   if (flags_.first_lines.empty() && flags_.second_lines.empty())
     return Fail(ErrorCode::kInvalidArgument, "the job needs --lines, --lines-joined, or both");
   RETURN_IF_ERROR(CheckIsNoSource(flags_.json, {flags_.model, flags_.characters}));
+  ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnx(flags_.model));
+  if (Status status = RequireRepeatable(imported.program); !status) return FailIn(flags_.model, status.error());
+  ASSIGN_OR_RETURN(program_, LoadedProgram::Load(std::move(imported.program)));
   if (!flags_.first_lines.empty()) {
     ASSIGN_OR_RETURN(first_, ReadTextLines(flags_.first_lines));
   }
@@ -223,16 +227,14 @@ Status Job::JoinWarm() {
 
 // Every answer against the interpreter in this process, which has no plans.
 Status Job::Compare() {
-  ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnx(flags_.model));
-  ASSIGN_OR_RETURN(auto program, LoadedProgram::Load(std::move(imported.program)));
-  const std::vector<ErrorBound> bounds = OutputErrorBounds(program->program(), {}, NumericMode::kDefault);
+  const std::vector<ErrorBound> bounds = OutputErrorBounds(program_->program(), {}, NumericMode::kDefault);
   VmContext context;
   std::map<const TextLine*, Tensor> expected;
   for (const Answer& answer : answers_) {
     auto it = expected.find(answer.line);
     if (it == expected.end()) {
       const TensorRef input = answer.line->input.ref;
-      ASSIGN_OR_RETURN(std::vector<Tensor> outputs, context.Run(*program, {&input, 1}));
+      ASSIGN_OR_RETURN(std::vector<Tensor> outputs, context.Run(*program_, {&input, 1}));
       it = expected.emplace(answer.line, MakeContiguous(outputs[0].ref)).first;
     }
     if (const auto difference = FirstDifference(it->second.ref, answer.output.ref, bounds.at(0))) {

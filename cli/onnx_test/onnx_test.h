@@ -39,7 +39,7 @@ struct TestOptions {
 };
 
 // One case in one mode: imports the model, loads it, runs every data set. Skipped where import or load answer
-// Unsupported.
+// Unsupported, and where the model draws random numbers: then only types and shapes of its outputs are compared.
 CaseResult RunCase(const VectorCase& test, const RunnerMode& mode, const TestOptions& options);
 
 struct Summary {

@@ -5,12 +5,12 @@
 namespace kiln::cli {
 namespace {
 
-// A node of which a reference step computes any part counts as the reference step's; to check its indices is none.
+// A node of which a reference step computes any part counts as the reference step's; to check its operands is none.
 void CountOps(const Plan& plan, const Segment& segment, std::map<TensorOp, OpCoverage>& ops) {
   std::map<int32_t, bool> generated;  // per node that steps compute
   for (const PlanStep& step : plan.steps) {
     const bool kernel = std::holds_alternative<KernelStep>(step.step);
-    if (!kernel && std::get<ReferenceStep>(step.step).op == TensorOp::kCheckIndices) continue;
+    if (!kernel && IsPlanCheck(std::get<ReferenceStep>(step.step).op)) continue;
     for (int32_t node : step.nodes) {
       const auto [at, fresh] = generated.emplace(node, kernel);
       if (!fresh) at->second = at->second && kernel;

@@ -8,12 +8,13 @@
  * C convention.
  *
  * A kernel cannot refuse a call. What it is told by numbers in memory (the indices of a lookup, the lengths of a
- * recurrence) is checked by a step of the plan before it, the reference kernel of CheckIndices or of another op: when a
- * number is outside of its range, the run ends with that op's error before the kernel, nothing is let out, and the call
- * is answered by the interpreter, which gives the error that names the node. Such a call says nothing about the plan:
- * it counts neither for nor against it. So that no kernel depends on that order for where it reads, a position that
- * comes from memory is brought into [0, extent) first, whatever it is (to 0 where the extent is 0, of which no call
- * with a position passes the check); what a kernel computes is defined, and validated, for any numbers. */
+ * recurrence, the divisors of integers) is checked by a step of the plan before it, the reference kernel of
+ * CheckIndices, CheckDivisors or another op: when a number is outside of its range, the run ends with that op's error
+ * before the kernel, nothing is let out, and the call is answered by the interpreter, which gives the error that names
+ * the node. Such a call says nothing about the plan: it counts neither for nor against it. So that no kernel depends on
+ * that order for where it reads, a position that comes from memory is brought into [0, extent) first, whatever it is
+ * (to 0 where the extent is 0, of which no call with a position passes the check); what a kernel computes is defined,
+ * and validated, for any numbers. */
 #ifndef KILN_COMMON_ARTIFACT_KERNEL_ABI_H_
 #define KILN_COMMON_ARTIFACT_KERNEL_ABI_H_
 

@@ -68,6 +68,14 @@ ConstantId Attributes::Constant(std::string_view name) const {
   return value == nullptr ? -1 : *value;
 }
 
+const Node* Program::FindRandomNode() const {
+  for (const Function& function : functions)
+    for (const Region& region : function.regions)
+      for (const Node& node : region.nodes)
+        if (OpInfo(node.op).effects == OpEffects::kRandom) return &node;
+  return nullptr;
+}
+
 bool Program::IsImmediate(const Tensor& tensor) {
   return IsInteger(tensor.dtype()) || tensor.dtype() == DType::kBool ||
          tensor.ref.elements() <= static_cast<int64_t>(limits::kImmediateElementsMax);

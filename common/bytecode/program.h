@@ -103,6 +103,8 @@ struct Program {
   std::vector<Function> functions;
 
   const Function& entry() const { return functions.front(); }
+  // A node that draws random numbers, so that no two runs have the same values; nullptr: there is none.
+  const Node* FindRandomNode() const;
   // Whether a constant must be part of canonical forms by value (docs/design.md): integers, or at most
   // kImmediateElementsMax elements.
   static bool IsImmediate(const Tensor& tensor);

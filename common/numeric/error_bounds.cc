@@ -211,6 +211,15 @@ std::vector<ErrorBound> ValueErrorBounds(const Program& program, std::span<const
   return result;
 }
 
+Status RequireRepeatable(const Program& program) {
+  const Node* random = program.FindRandomNode();
+  if (random == nullptr) return {};
+  return Fail(ErrorCode::kInvalidArgument,
+              "node " + std::string(OpInfo(random->op).name) +
+                  (random->name.empty() ? "" : " \"" + random->name + "\"") +
+                  " draws random numbers: no two runs have the same values, so they cannot be compared");
+}
+
 std::vector<ErrorBound> OutputErrorBounds(const Program& program, std::span<const int64_t> symbols, NumericMode mode) {
   const ModeBounds bounds = BoundsOf(mode);
   const Propagation propagation(program, symbols, bounds);

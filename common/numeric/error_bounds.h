@@ -51,6 +51,9 @@ inline constexpr int64_t kLoopIterationsMax = 64;
 // inputs and the constants are taken as exact. `symbols`: values of the program's symbols, empty or negative entries
 // where unknown.
 std::vector<ErrorBound> ValueErrorBounds(const Program& program, std::span<const int64_t> symbols, NumericMode mode);
+// InvalidArgument where two runs of a program have nothing to be compared by: a node draws random numbers, and the
+// error names it.
+Status RequireRepeatable(const Program& program);
 // Of the entry function's outputs.
 std::vector<ErrorBound> OutputErrorBounds(const Program& program, std::span<const int64_t> symbols, NumericMode mode);
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 
+#include "common/base/philox.h"
 #include "common/base/result.h"
 #include "common/bytecode/program.h"
 #include "common/tensor/tensor.h"
@@ -34,7 +35,8 @@ struct KernelCall {
   std::span<const TensorRef> inputs;
   std::span<TensorRef> outputs;
   KernelMemory* memory;
-  const void* prepared = nullptr;  // what the kernel's `prepare` made, or nullptr
+  const void* prepared = nullptr;      // what the kernel's `prepare` made, or nullptr
+  const RandomDraw* random = nullptr;  // the numbers of this call; ops with OpEffects::kRandom need them
 
   bool Has(size_t input) const { return input < inputs.size() && inputs[input].data != nullptr; }
 };

@@ -80,6 +80,10 @@ const OpAttributeInfo* FindOpAttribute(TensorOp op, std::string_view name) {
   return nullptr;
 }
 
+bool IsPlanCheck(TensorOp op) {
+  return op == TensorOp::kCheckIndices || op == TensorOp::kCheckDivisors;
+}
+
 int TensorOpCount() {
   return kRows;
 }

@@ -77,6 +77,9 @@ struct OpAttributeInfo {
 std::span<const OpAttributeInfo> OpAttributes(TensorOp op);
 const OpAttributeInfo* FindOpAttribute(TensorOp op, std::string_view name);
 
+// Whether plans run the op for its errors alone: it checks what the kernels behind it believe.
+bool IsPlanCheck(TensorOp op);
+
 // Hash of the first `rows` rows: peers are compatible when one table is a prefix of the other's.
 Digest TensorOpTablePrefix(int rows);
 

@@ -12,6 +12,7 @@ namespace kiln::lower {
 Status EmitElementwise(PlanBuilder& builder, const Group& group);
 Status EmitRow(PlanBuilder& builder, const Group& group);
 Status EmitProduct(PlanBuilder& builder, const Group& group);
+Status EmitWideProduct(PlanBuilder& builder, const Group& group);
 Status EmitAttention(PlanBuilder& builder, const Group& group);
 Status EmitConvolution(PlanBuilder& builder, const Group& group);
 Status EmitWindow(PlanBuilder& builder, const Group& group);

@@ -93,6 +93,7 @@ class Fuser {
     if (node.op == TensorOp::kMatMul && graph_.value(node.inputs[0]).dtype == DType::kF32) {
       return Start(GroupKind::kProduct, n, dims);
     }
+    if (IsWideProduct(graph_, node)) return Start(GroupKind::kWideProduct, n, dims);
     if (node.op == TensorOp::kMatMulInteger || node.op == TensorOp::kQLinearMatMul) {
       return Start(ByteProductOf(graph_, node) ? GroupKind::kProduct : GroupKind::kReference, n, dims);
     }
@@ -214,15 +215,24 @@ class Fuser {
     return all || none;
   }
 
-  // Whether the node's inputs are memory: it reads them at other places than its own, or more than once and bit for
-  // bit.
+  // Whether inputs of the node are memory: it reads them at other places than its own, or more than once and bit for
+  // bit, or a step reads them before its kernel does.
   bool ReadsMemory(const GraphNode& node) const {
-    return IsLookup(graph_, node) || IsResample(node) || node.op == TensorOp::kOneHot || IsArgReduction(graph_, node);
+    return IsLookup(graph_, node) || IsResample(node) || node.op == TensorOp::kOneHot || IsArgReduction(graph_, node) ||
+           NeedsDivisorCheck(graph_, node);
   }
 
-  // Whether an input of the node is memory that the group makes.
+  // Whether an input that the node needs as memory is made by the group.
   bool ReadsFrom(const GraphNode& node, int32_t index) const {
-    return std::ranges::any_of(node.inputs, [&](GraphValueId input) { return input >= 0 && GroupOf(input) == index; });
+    std::span<const GraphValueId> inputs = node.inputs;
+    if (NeedsDivisorCheck(graph_, node)) inputs = inputs.subspan(1, 1);
+    return std::ranges::any_of(inputs, [&](GraphValueId input) { return input >= 0 && GroupOf(input) == index; });
+  }
+
+  // Whether the node reads or makes f64, which takes a nest of its own behind sums in registers of f32.
+  bool IsWide(const GraphNode& node) const {
+    const auto wide = [&](GraphValueId id) { return id >= 0 && graph_.value(id).dtype == DType::kF64; };
+    return std::ranges::any_of(node.inputs, wide) || std::ranges::any_of(node.outputs, wide);
   }
 
   bool CanHold(const Group& g, int32_t index, const GraphNode& node) const {
@@ -236,11 +246,13 @@ class Fuser {
     }
     switch (g.kind) {
       case GroupKind::kElementwise:
+        return graph_.SameDims(g.dims, out);
       case GroupKind::kProduct:
       case GroupKind::kWindow:
-        return graph_.SameDims(g.dims, out);
+        return !IsWide(node) && graph_.SameDims(g.dims, out);
       case GroupKind::kConvolution:
-        return graph_.SameDims(g.dims, out) && std::ranges::all_of(node.inputs, [&](GraphValueId input) {
+        return !IsWide(node) && graph_.SameDims(g.dims, out) &&
+               std::ranges::all_of(node.inputs, [&](GraphValueId input) {
                  return input < 0 || DirectGroupOf(input) == index || SpatialAllOrNone(g, input);
                });
       case GroupKind::kRow: {
@@ -253,6 +265,7 @@ class Fuser {
                                             graph_.SameDims(row, graph_.value(input).dims);
                                    });
       }
+      case GroupKind::kWideProduct:
       case GroupKind::kAttention:
       case GroupKind::kTaps:
       case GroupKind::kCopies:

@@ -14,6 +14,7 @@ enum class GroupKind : uint8_t {
   kElementwise,  // a chain over one iteration space
   kRow,          // reductions over `axes` of one iteration space, with everything element-wise around them
   kProduct,      // MatMul with an epilogue
+  kWideProduct,  // MatMul in f64
   kAttention,    // product, element-wise nodes, Softmax, product
   kConvolution,  // Conv with an epilogue
   kWindow,       // depthwise Conv or pooling with an epilogue
@@ -38,6 +39,9 @@ struct Group {
 bool IsView(const ir::GraphNode& node);
 // The value whose memory `id` views (itself when its node is no view).
 ir::GraphValueId RootOf(const ir::Graph& graph, ir::GraphValueId id);
+
+// Whether a node is a product of f64 matrices that a nest computes.
+bool IsWideProduct(const ir::Graph& graph, const ir::GraphNode& node);
 
 // Groups in an order in which each only reads what earlier ones made. Nodes of `reference` become reference steps.
 Result<std::vector<Group>> Fuse(const ir::Graph& graph, const std::set<int32_t>& reference = {});

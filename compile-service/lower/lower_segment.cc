@@ -23,6 +23,8 @@ Status EmitGroup(PlanBuilder& builder, const Group& group) {
       return EmitRow(builder, group);
     case GroupKind::kProduct:
       return EmitProduct(builder, group);
+    case GroupKind::kWideProduct:
+      return EmitWideProduct(builder, group);
     case GroupKind::kAttention:
       return EmitAttention(builder, group);
     case GroupKind::kConvolution:
@@ -98,7 +100,7 @@ void CountNodes(const Plan& plan, size_t body_nodes, Coverage& coverage) {
   for (const PlanStep& step : plan.steps) {
     const bool kernel = std::holds_alternative<KernelStep>(step.step);
     const auto* reference = std::get_if<ReferenceStep>(&step.step);
-    if (reference != nullptr && reference->op == TensorOp::kCheckIndices) continue;  // the nodes' kernel computes them
+    if (reference != nullptr && IsPlanCheck(reference->op)) continue;  // the nodes' kernel computes them
     if (!kernel) coverage.reference_ops.push_back(step.label);
     for (int32_t node : step.nodes) {
       if (how[static_cast<size_t>(node)] != 'r') how[static_cast<size_t>(node)] = kernel ? 'k' : 'r';

@@ -17,6 +17,7 @@ bool StoresParts(GroupKind kind, int axis) {
     case GroupKind::kElementwise:
     case GroupKind::kRow:
     case GroupKind::kProduct:
+    case GroupKind::kWideProduct:
     case GroupKind::kAttention:
     case GroupKind::kCopies:
     case GroupKind::kRecurrent:

@@ -46,7 +46,7 @@ int32_t Bounded(ScalarBuilder& s, const Reduction& reduction, DType dtype, int32
 std::optional<Reduction> ReductionOf(TensorOp op, DType dtype) {
   const std::optional<Combine> combine = CombineOf(op);
   if (!combine) return std::nullopt;
-  if (dtype == DType::kF32) return Reduction{*combine, dtype};
+  if (dtype == DType::kF32 || dtype == DType::kF64) return Reduction{*combine, dtype};
   if (IsFloat(dtype)) return std::nullopt;
   const bool extreme = *combine == Combine::kMax || *combine == Combine::kMin;
   if (dtype == DType::kBool) return extreme ? std::optional(Reduction{*combine, DType::kI32}) : std::nullopt;

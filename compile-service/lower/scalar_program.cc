@@ -12,8 +12,9 @@ using ir::ScalarNode;
 using ir::ScalarOp;
 
 // How an op enters kernels. Activations are f32 functions of one input; Generic ops exist for several dtypes;
-// Quantization ops have one scale and one zero point for all elements. Integers are divided by known numbers: a 0 among
-// others is an error of the op, which no kernel can report.
+// Quantization ops have one scale and one zero point for all elements. A 0 among the divisors of integers is an error
+// of the op, which no kernel can report: a known one is left to the op, others are looked for by a step before the
+// kernel.
 enum class ScalarKind : uint8_t { kNone, kActivation, kFloatOnly, kGeneric, kQuantization, kDivision };
 
 ScalarKind KindOf(TensorOp op) {
@@ -119,23 +120,33 @@ bool IsPlainQuantization(const ir::Graph& graph, const ir::GraphNode& node) {
                                               : IsByte(x.dtype) && y.dtype == DType::kF32;
 }
 
-// Whether the divisor's elements are known, and none is 0.
-bool DividesByKnown(const ir::Graph& graph, const ir::GraphNode& node) {
+// Whether a 0 is among the divisor's elements, where the plan knows them.
+std::optional<bool> DividesByZero(const ir::Graph& graph, const ir::GraphNode& node) {
   const ir::GraphValue& divisor = graph.value(node.inputs[1]);
   if (divisor.origin == ir::Origin::kImmediate) {
     const Tensor& tensor = graph.immediates[static_cast<size_t>(divisor.index)];
-    const auto no_zero = [](const auto& values) { return std::ranges::none_of(values, [](auto v) { return v == 0; }); };
-    if (divisor.dtype == DType::kI32) return no_zero(tensor.values<int32_t>());
-    if (divisor.dtype == DType::kI64) return no_zero(tensor.values<int64_t>());
-    return false;
+    if (divisor.dtype == DType::kI32) return std::ranges::count(tensor.values<int32_t>(), 0) > 0;
+    if (divisor.dtype == DType::kI64) return std::ranges::count(tensor.values<int64_t>(), 0) > 0;
+    return std::nullopt;
   }
-  return divisor.known && std::ranges::all_of(*divisor.known, [](Dim v) { return v.is_const() && v.value() != 0; });
+  if (!divisor.known) return std::nullopt;
+  const auto not_zero = [&](Dim value) {
+    const Interval bounds = graph.symbols.Bounds(value);
+    return bounds.min > 0 || bounds.max < 0;
+  };
+  if (std::ranges::all_of(*divisor.known, not_zero)) return false;
+  const bool zero = std::ranges::any_of(*divisor.known, [](Dim v) { return v.is_const() && v.value() == 0; });
+  return zero ? std::optional(true) : std::nullopt;
+}
+
+bool DividesIntegers(const ir::Graph& graph, const ir::GraphNode& node) {
+  const DType type = graph.value(node.inputs[0]).dtype;
+  return KindOf(node.op) == ScalarKind::kDivision && (type == DType::kI32 || type == DType::kI64);
 }
 
 bool IsDivision(const ir::Graph& graph, const ir::GraphNode& node) {
-  const DType type = graph.value(node.inputs[0]).dtype;
-  if (type == DType::kF32) return node.op == TensorOp::kDiv;
-  return (type == DType::kI32 || type == DType::kI64) && DividesByKnown(graph, node);
+  if (IsFloat(graph.value(node.inputs[0]).dtype)) return node.op == TensorOp::kDiv;
+  return DividesIntegers(graph, node) && DividesByZero(graph, node) != true;
 }
 
 }  // namespace
@@ -145,8 +156,8 @@ bool IsByte(DType dtype) {
 }
 
 bool IsKernelDType(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kI32 || dtype == DType::kI64 || dtype == DType::kBool ||
-         IsByte(dtype) || IsHalf(dtype);
+  return dtype == DType::kF32 || dtype == DType::kF64 || dtype == DType::kI32 || dtype == DType::kI64 ||
+         dtype == DType::kBool || IsByte(dtype) || IsHalf(dtype);
 }
 
 DType ComputeType(DType dtype) {
@@ -175,6 +186,10 @@ std::optional<DType> WideType(DType dtype) {
       return DType::kI64;
   }
   return std::nullopt;
+}
+
+bool NeedsDivisorCheck(const ir::Graph& graph, const ir::GraphNode& node) {
+  return DividesIntegers(graph, node) && !DividesByZero(graph, node);
 }
 
 bool IsScalarNode(const ir::Graph& graph, const ir::GraphNode& node) {

@@ -47,6 +47,8 @@ class ScalarBuilder {
 
 // Whether a kernel can compute the node element by element: op and dtypes both.
 bool IsScalarNode(const ir::Graph& graph, const ir::GraphNode& node);
+// Whether a step before the kernel must look for zeros in the divisor, which then is memory.
+bool NeedsDivisorCheck(const ir::Graph& graph, const ir::GraphNode& node);
 // Dtypes that kernels read and write.
 bool IsKernelDType(DType dtype);
 bool IsByte(DType dtype);  // u8, i8

@@ -280,8 +280,21 @@ class Decomposer : public NodeTable<Decomposer> {
     return true;
   }
 
+  // Whether kernels multiply matrices of the type.
+  bool IsProductType(const GraphNode& node) const {
+    const DType dtype = graph_.value(node.inputs[0]).dtype;
+    return dtype == DType::kF32 || dtype == DType::kF64;
+  }
+
+  // A number in the type of the node's operands.
+  GraphValueId NumberOf(const GraphNode& node, double number) {
+    if (graph_.value(node.inputs[0]).dtype == DType::kF32) return graph_.AddScalar(static_cast<float>(number));
+    return graph_.AddImmediate(Tensor::Of<double>(DType::kF64, Dims{}, std::span(&number, 1)));
+  }
+
   // 1-D operands become matrices, so that products always have rank >= 2.
   bool VectorMatMul(const GraphNode& node) {
+    if (!IsProductType(node)) return false;
     GraphValueId a = node.inputs[0], b = node.inputs[1];
     const bool a_vector = Rank(a) == 1, b_vector = Rank(b) == 1;
     if (!a_vector && !b_vector) return false;
@@ -299,6 +312,7 @@ class Decomposer : public NodeTable<Decomposer> {
   }
 
   bool Gemm(const GraphNode& node) {
+    if (!IsProductType(node)) return false;
     GraphValueId a = node.inputs[0], b = node.inputs[1];
     if (node.attributes.Int("transA", 0) != 0) a = r_.Transpose(a, {1, 0});
     if (node.attributes.Int("transB", 0) != 0) b = r_.Transpose(b, {1, 0});
@@ -308,11 +322,11 @@ class Decomposer : public NodeTable<Decomposer> {
     const std::vector<Dim> dims = DimsOf(Out(node));
     GraphValueId product = r_.Emit(TensorOp::kMatMul, {a, b}, dims, {}, !has_c && !scale_after ? Out(node) : -1);
     if (scale_after) {
-      product = r_.Binary(TensorOp::kMul, product, graph_.AddScalar(static_cast<float>(alpha)), has_c ? -1 : Out(node));
+      product = r_.Binary(TensorOp::kMul, product, NumberOf(node, alpha), has_c ? -1 : Out(node));
     }
     if (!has_c) return true;
     GraphValueId c = node.inputs[2];
-    if (beta != 1.0) c = r_.Binary(TensorOp::kMul, c, graph_.AddScalar(static_cast<float>(beta)));
+    if (beta != 1.0) c = r_.Binary(TensorOp::kMul, c, NumberOf(node, beta));
     r_.Binary(TensorOp::kAdd, product, c, Out(node));
     return true;
   }
@@ -335,8 +349,8 @@ std::span<const Decomposer::Row> Decomposer::Rows() {
       {TensorOp::kDepthToSpace, false, &Decomposer::DepthToSpace},
       {TensorOp::kSpaceToDepth, false, &Decomposer::SpaceToDepth},
       {TensorOp::kResize, false, &Decomposer::Resize},
-      {TensorOp::kMatMul, true, &Decomposer::VectorMatMul},
-      {TensorOp::kGemm, true, &Decomposer::Gemm},
+      {TensorOp::kMatMul, false, &Decomposer::VectorMatMul},
+      {TensorOp::kGemm, false, &Decomposer::Gemm},
   };
   return kRows;
 }

@@ -80,6 +80,75 @@ class RowDecomposer : public NodeTable<RowDecomposer> {
     return true;
   }
 
+  // The mean is taken twice: what rounding leaves of the first one would be the whole result beside deviations of 0.
+  bool MeanVarianceNorm(const GraphNode& node) {
+    const GraphValueId x = node.inputs[0];
+    std::set<int> reduced;
+    const std::span<const int64_t> given = node.attributes.Ints("axes");
+    for (const int64_t axis : given.empty() ? std::vector<int64_t>{0, 2, 3} : std::vector(given.begin(), given.end())) {
+      if (axis < -Rank(x) || axis >= Rank(x)) return false;
+      reduced.insert(ir::NormalAxis(axis, Rank(x)));
+    }
+    const std::vector<int> axes(reduced.begin(), reduced.end());
+    const auto centre = [&](GraphValueId value) {
+      return r_.Binary(TensorOp::kSub, value, r_.Reduce(TensorOp::kReduceMean, value, axes));
+    };
+    const GraphValueId centred = centre(centre(x));
+    const GraphValueId variance = r_.Reduce(TensorOp::kReduceMean, r_.Binary(TensorOp::kMul, centred, centred), axes);
+    const GraphValueId deviation = r_.Unary(TensorOp::kSqrt, variance);
+    r_.Binary(TensorOp::kDiv, centred, r_.Binary(TensorOp::kAdd, deviation, graph_.AddScalar(1e-9f)), Out(node));
+    return true;
+  }
+
+  // x / (bias + alpha * mean of squares over neighbouring channels)^beta. The mean is that of a pool over an image
+  // whose rows are the channels and whose channels are the pixels; channels beyond the ends count as 0.
+  bool LocalResponseNorm(const GraphNode& node) {
+    const GraphValueId x = node.inputs[0];
+    const int64_t size = node.attributes.Int("size", 1);
+    if (Rank(x) < 3 || size < 1 || size > limits::kSpecWindowMax) return false;
+    const std::vector<Dim> dims = DimsOf(x);
+    const Dim pixels = graph_.Elements({dims.begin() + 2, dims.end()});
+    const GraphValueId planes = r_.Reshape(r_.Binary(TensorOp::kMul, x, x), {dims[0], dims[1], pixels});
+    Attributes window;
+    window.Set("kernel_shape", std::vector<int64_t>{size});
+    window.Set("pads", std::vector<int64_t>{(size - 1) / 2, size - 1 - (size - 1) / 2});
+    window.Set("count_include_pad", int64_t{1});
+    const GraphValueId turned = r_.Transpose(planes, {0, 2, 1});
+    const GraphValueId mean = r_.Emit(TensorOp::kAveragePool, {turned}, {dims[0], pixels, dims[1]}, std::move(window));
+    const GraphValueId squares = r_.Reshape(r_.Transpose(mean, {0, 2, 1}), dims);
+    const auto number = [&](const char* name, double fallback) {
+      return graph_.AddScalar(static_cast<float>(node.attributes.Float(name, fallback)));
+    };
+    const GraphValueId scaled = r_.Binary(TensorOp::kMul, squares, number("alpha", 1e-4));
+    const GraphValueId base = r_.Binary(TensorOp::kAdd, scaled, number("bias", 1));
+    r_.Binary(TensorOp::kDiv, x, r_.Binary(TensorOp::kPow, base, number("beta", 0.75)), Out(node));
+    return true;
+  }
+
+  // Rows by their norm; a row of norm 0 stays 0. Squares are those of elements beside the largest, so that none
+  // vanishes where the result would not; beside an infinite one all others are 0.
+  bool LpNorm(const GraphNode& node) {
+    const int64_t p = node.attributes.Int("p", 2);
+    GraphValueId x = node.inputs[0];
+    if (Rank(x) == 0 || (p != 1 && p != 2)) return false;
+    const std::vector<int> axes{ir::NormalAxis(node.attributes.Int("axis", -1), Rank(x))};
+    const GraphValueId sizes = r_.Unary(TensorOp::kAbs, x);
+    GraphValueId norm = r_.Reduce(p == 1 ? TensorOp::kReduceSum : TensorOp::kReduceMax, sizes, axes);
+    const GraphValueId zero = graph_.AddScalar(0.0f);
+    const GraphValueId none = r_.Binary(TensorOp::kEqual, norm, zero);
+    graph_.value(none).dtype = DType::kBool;
+    if (p == 2) {
+      const GraphValueId infinite = r_.Unary(TensorOp::kIsInf, norm);
+      graph_.value(infinite).dtype = DType::kBool;
+      const GraphValueId unit = r_.Emit(TensorOp::kWhere, {infinite, graph_.AddScalar(1.0f), norm}, DimsOf(norm));
+      graph_.value(unit).dtype = DType::kF32;
+      x = r_.Binary(TensorOp::kDiv, x, unit);
+      norm = r_.Unary(TensorOp::kSqrt, r_.Reduce(TensorOp::kReduceSum, r_.Binary(TensorOp::kMul, x, x), axes));
+    }
+    r_.Emit(TensorOp::kWhere, {none, zero, r_.Binary(TensorOp::kDiv, x, norm)}, {}, {}, Out(node));
+    return true;
+  }
+
   bool RmsNorm(const GraphNode& node) {
     const GraphValueId x = node.inputs[0];
     const std::vector<int> axes = AxesFrom(ir::NormalAxis(node.attributes.Int("axis", -1), Rank(x)), Rank(x));
@@ -198,6 +267,9 @@ std::span<const RowDecomposer::Row> RowDecomposer::Rows() {
       {TensorOp::kInstanceNormalization, true, &RowDecomposer::InstanceNorm},
       {TensorOp::kGroupNormalization, true, &RowDecomposer::GroupNorm},
       {TensorOp::kBatchNormalization, true, &RowDecomposer::BatchNorm},
+      {TensorOp::kMeanVarianceNormalization, true, &RowDecomposer::MeanVarianceNorm},
+      {TensorOp::kLRN, true, &RowDecomposer::LocalResponseNorm},
+      {TensorOp::kLpNormalization, true, &RowDecomposer::LpNorm},
       {TensorOp::kGlobalAveragePool, true, &RowDecomposer::GlobalAverage},
       {TensorOp::kGlobalMaxPool, true, &RowDecomposer::GlobalMax},
       {TensorOp::kReduceL1, false, &RowDecomposer::ComposedReduce},

@@ -18,7 +18,7 @@ Result<bool> TurnTransposed(ir::Graph& graph);
 Result<bool> DecomposeRows(ir::Graph& graph);
 // Rewrites other composite ops into views, element-wise ops and contractions (Gemm, Split, Tile…).
 Result<bool> Decompose(ir::Graph& graph);
-// Pooling over three dims, or whose averages count pads but not all of a window, in terms of other pooling.
+// Pooling over three dims, of powers, or whose averages count pads but not all of a window, in terms of other pooling.
 Result<bool> Pools(ir::Graph& graph);
 // Resize as one node per axis that it changes.
 Result<bool> SeparateResizes(ir::Graph& graph);

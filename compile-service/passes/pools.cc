@@ -1,5 +1,5 @@
-// Forms of pooling in terms of those that window kernels compute: at most two spatial dims, and averages over what is
-// inside.
+// Forms of pooling in terms of those that window kernels compute: at most two spatial dims, averages over what is
+// inside or over all of a window, maxima.
 #include <algorithm>
 #include <numeric>
 
@@ -38,6 +38,7 @@ class PoolRewriter {
   explicit PoolRewriter(Rewriter& rewriter) : r_(rewriter), graph_(rewriter.graph()) {}
 
   bool Run(const GraphNode& node) {
+    if (node.op == TensorOp::kLpPool) return PoolPowers(node);
     const bool average = node.op == TensorOp::kAveragePool;
     if (!average && node.op != TensorOp::kMaxPool) return false;
     if (node.outputs.size() > 1 && node.outputs[1] >= 0) return false;
@@ -92,6 +93,68 @@ class PoolRewriter {
     graph_.value(list).known.emplace();
     for (int64_t pad : all) graph_.value(list).known->push_back(Dim::Const(pad));
     pool.x = r_.Emit(TensorOp::kPad, {pool.x, list}, std::move(dims));
+    return true;
+  }
+
+  // The p-norm of each window: the mean of powers over all of the window times its size, and the root of that.
+  bool PoolPowers(const GraphNode& node) {
+    const GraphValueId x = node.inputs[0];
+    const int64_t p = node.attributes.Int("p", 2);
+    const std::span<const int64_t> kernel = node.attributes.Ints("kernel_shape");
+    const size_t spatial = graph_.value(x).dims.size() - 2;
+    if (p < 1 || kernel.size() != spatial || graph_.value(x).dtype != DType::kF32 ||
+        graph_.value(node.outputs[0]).prepack)
+      return false;
+    Pool pool{TensorOp::kAveragePool, Power(x, p), {}};
+    for (const Attribute& attribute : node.attributes.all())
+      if (attribute.name != "p") pool.attributes.Set(attribute.name, attribute.value);
+    pool.attributes.Set("count_include_pad", int64_t{1});
+    if (CountsLess({TensorOp::kAveragePool, pool.attributes, {}, {}, {}}) && !PadToWindows(node, pool)) return false;
+    const std::vector<Dim> dims = graph_.value(node.outputs[0]).dims;
+    GraphValueId mean = graph_.AddValue(DType::kF32, dims);
+    if (spatial == 3) {
+      PoolDepthLast(pool, mean);
+    } else {
+      r_.Emit(pool.op, {pool.x}, {}, std::move(pool.attributes), mean);
+    }
+    const auto size = std::accumulate(kernel.begin(), kernel.end(), 1.0f, [](float product, int64_t extent) {
+      return product * static_cast<float>(extent);
+    });
+    const GraphValueId sum = r_.Binary(TensorOp::kMul, mean, graph_.AddScalar(size), p == 1 ? node.outputs[0] : -1);
+    if (p == 2) r_.Unary(TensorOp::kSqrt, sum, node.outputs[0]);
+    if (p > 2) r_.Binary(TensorOp::kPow, sum, graph_.AddScalar(1 / static_cast<float>(p)), node.outputs[0]);
+    return true;
+  }
+
+  // |x|^p
+  GraphValueId Power(GraphValueId x, int64_t p) {
+    if (p == 2) return r_.Binary(TensorOp::kMul, x, x);
+    const GraphValueId magnitude = r_.Unary(TensorOp::kAbs, x);
+    return p == 1 ? magnitude : r_.Binary(TensorOp::kPow, magnitude, graph_.AddScalar(static_cast<float>(p)));
+  }
+
+  // Pads that reach as far as the windows of ceil_mode do, where sizes are known.
+  bool PadToWindows(const GraphNode& node, Pool& pool) {
+    const std::vector<Dim>& in = graph_.value(node.inputs[0]).dims;
+    const std::vector<Dim>& out = graph_.value(node.outputs[0]).dims;
+    const size_t spatial = in.size() - 2;
+    const auto list = [&](const char* name, int64_t fallback, size_t count) {
+      const std::span<const int64_t> given = node.attributes.Ints(name);
+      return given.size() == count ? std::vector<int64_t>(given.begin(), given.end())
+                                   : std::vector<int64_t>(count, fallback);
+    };
+    const std::vector<int64_t> kernel = list("kernel_shape", 1, spatial), strides = list("strides", 1, spatial),
+                               dilations = list("dilations", 1, spatial);
+    std::vector<int64_t> pads = list("pads", 0, 2 * spatial);
+    if (node.attributes.Text("auto_pad", "NOTSET") == "VALID") std::ranges::fill(pads, 0);
+    for (size_t d = 0; d < spatial; ++d) {
+      if (!in[d + 2].is_const() || !out[d + 2].is_const()) return false;
+      const int64_t reach = (out[d + 2].value() - 1) * strides[d] + (kernel[d] - 1) * dilations[d] + 1;
+      pads[spatial + d] = std::max<int64_t>(0, reach - in[d + 2].value() - pads[d]);
+    }
+    pool.attributes.Set("pads", std::move(pads));
+    pool.attributes.Set("ceil_mode", int64_t{0});
+    pool.attributes.Set("auto_pad", std::string("NOTSET"));
     return true;
   }
 

@@ -1,7 +1,8 @@
 // The ONNX backend tests. Every case of scope core must pass, as declared and with every dim a symbol, interpreted and
 // again in strictly compiled plans, unless exceptions.tsv names it with a reason; a case in that file that passes fails
-// the test: the file only shrinks. A case of scope extra, in the same forms, passes or is refused by an error that says
-// what is not supported. kernel_nodes.tsv is how many nodes of each op generated kernels compute: it only rises.
+// the test: the file only shrinks. A case of scope extra, in the same forms, passes, is refused by an error that says
+// what is not supported, or draws random numbers. kernel_nodes.tsv is how many nodes of each op generated kernels
+// compute: it only rises.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -155,7 +156,8 @@ TEST(Conformance, CasesPassWithEveryDimASymbolAndGiveTheSameBits) {
   RunForm(InterpretedMode(), "dynamic", true);
 }
 
-// A case of scope extra passes, or import refuses it by an error that says what is not supported; nothing else.
+// A case of scope extra passes, draws random numbers that nobody can compare, or import refuses it by an error that
+// says what is not supported; nothing else.
 void RunExtra(const RunnerMode& mode, bool dynamic) {
   KILN_NEEDS_SHARED(ArchiveDirectory() / "cases.tsv");
   const Status unpacked = Unpack();
@@ -166,7 +168,8 @@ void RunExtra(const RunnerMode& mode, bool dynamic) {
     passed += result.outcome == Outcome::kPassed;
     if (result.outcome == Outcome::kPassed) continue;
     EXPECT_EQ(result.outcome, Outcome::kSkipped) << name << ": " << result.detail;
-    EXPECT_THAT(result.detail, ::testing::HasSubstr("support")) << name;
+    EXPECT_THAT(result.detail, ::testing::AnyOf(::testing::HasSubstr("support"), ::testing::HasSubstr("random")))
+        << name;
   }
   std::printf("%zu cases of scope extra passed\n", passed);
   EXPECT_GE(passed, dynamic ? kExtraPassedDynamicMin : kExtraPassedMin);

@@ -132,7 +132,7 @@ std::vector<std::string> Remedies(const SegmentStatus& status, const TierOptions
   std::set<std::string> ops;
   for (const ExplainedPlan& plan : explained.plans)
     for (const ExplainedStep& step : plan.steps)
-      if (!step.op.empty() && step.op != OpInfo(TensorOp::kCheckIndices).name) ops.insert(step.op);
+      if (const auto op = TensorOpFromName(step.op); op && !IsPlanCheck(*op)) ops.insert(step.op);
   std::string list;
   for (const std::string& op : ops) list += (list.empty() ? "" : ", ") + op;
   if (!list.empty())

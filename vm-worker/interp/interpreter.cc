@@ -18,7 +18,7 @@ ProgramState& VmState::StateOf(const LoadedProgram& program) {
   }
   if (programs.size() >= std::max<size_t>(options.programs, 1))
     programs.erase(std::ranges::min_element(programs, {}, [](const auto& entry) { return entry.second->last_used; }));
-  programs.emplace_back(program.serial(), std::make_unique<ProgramState>(&memo, program));
+  programs.emplace_back(program.serial(), std::make_unique<ProgramState>(&memo, program, options.random));
   programs.back().second->last_used = runs;
   return *programs.back().second;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/random_bits.h"
 #include "common/base/result.h"
 #include "common/tensor/tensor.h"
 #include "vm-worker/interp/arena.h"
@@ -23,6 +24,9 @@ struct VmOptions {
   size_t memo_entries = 1024;
   size_t programs = 16;                 // programs whose registers and forms are kept
   const Clock* clock = &SystemClock();  // for SegmentHook::Leave and deadlines
+  // Seeds the nodes that draw random numbers and have no attribute `seed`: asked once per program that has nodes which
+  // draw, when the context begins with it.
+  RandomBits random = SystemRandomBits;
 };
 
 struct RunOptions {
@@ -45,7 +49,8 @@ struct VmStats {
   ArenaStats arena;
 };
 
-// Not thread-safe. After an error the context is as usable as before the call.
+// Not thread-safe. After an error the context is as usable as before the call. Nodes that draw random numbers draw
+// others every time they run; those with an attribute `seed` the same ones in every fresh context.
 class VmContext {
  public:
   explicit VmContext(const VmOptions& options = {});

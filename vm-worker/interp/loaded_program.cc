@@ -85,6 +85,7 @@ Status LoadedProgram::ChooseKernels() {
     if (!kernel) return FailIn("node " + NodeText(node), kernel.error());
     kernels_[i].kernel = *kernel;
     if (kernel->prepare) kernels_[i].prepared = kernel->prepare(node.attributes);
+    if (info.effects == OpEffects::kRandom) kernels_[i].random_node = static_cast<int32_t>(random_nodes_++);
   }
   return {};
 }

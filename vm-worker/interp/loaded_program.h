@@ -33,6 +33,7 @@ struct LoadOptions {
 struct NodeKernel {
   ReferenceKernel kernel;
   std::shared_ptr<const void> prepared;
+  int32_t random_node = -1;  // of a node that draws random numbers: its number among those
 };
 
 class LoadedProgram {
@@ -48,6 +49,7 @@ class LoadedProgram {
   const std::vector<Segment>& segments() const { return segments_; }  // per site
   std::span<const TensorRef> weights(int segment) const { return weights_[static_cast<size_t>(segment)]; }
   const NodeKernel& kernel(uint32_t node) const { return kernels_[node]; }  // per code().nodes
+  size_t random_nodes() const { return random_nodes_; }                     // that draw random numbers
   // Distinct for every load of this process.
   uint64_t serial() const { return serial_; }
   // Bytes of tables and code, without constants.
@@ -64,6 +66,7 @@ class LoadedProgram {
   CompactProgram code_;
   EntryRequirements entry_requirements_;
   std::vector<NodeKernel> kernels_;
+  size_t random_nodes_ = 0;
   uint64_t serial_ = 0;
 };
 

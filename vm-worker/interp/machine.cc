@@ -2,14 +2,35 @@
 
 #include <fmt/format.h>
 
+#include <bit>
+
 #include "common/base/check.h"
 
 namespace kiln {
+namespace {
 
-ProgramState::ProgramState(Memo* memo_of_context, const LoadedProgram& program)
+// One sequence per node, of its own seed or of the context's.
+std::vector<RandomDraw> FirstDraws(const LoadedProgram& program, const RandomBits& random) {
+  std::vector<RandomDraw> draws(program.random_nodes());
+  if (draws.empty()) return draws;
+  const uint64_t seed = random();
+  for (uint32_t i = 0; i < program.code().nodes.size(); ++i) {
+    const int32_t index = program.kernel(i).random_node;
+    if (index < 0) continue;
+    const Attributes& attributes = program.code().nodes[i].In(program.program()).attributes;
+    const uint64_t own = attributes.Has("seed") ? std::bit_cast<uint64_t>(attributes.Float("seed", 0)) : seed;
+    draws[static_cast<size_t>(index)].key = RandomKey(own, static_cast<uint32_t>(index));
+  }
+  return draws;
+}
+
+}  // namespace
+
+ProgramState::ProgramState(Memo* memo_of_context, const LoadedProgram& program, const RandomBits& random)
     : registers(program.code().register_count),
       frame(program.program().symbols.symbol_count(), -1),
-      memo(memo_of_context, program.segments().size()) {}
+      memo(memo_of_context, program.segments().size()),
+      draws(FirstDraws(program, random)) {}
 
 // --- registers ---
 

@@ -39,13 +39,14 @@ struct LoopFrame {
 
 // Per program of a context.
 struct ProgramState {
-  ProgramState(Memo* memo, const LoadedProgram& program);
+  ProgramState(Memo* memo, const LoadedProgram& program, const RandomBits& random);
   uint64_t last_used = 0;
   std::vector<Register> registers;
   std::vector<int64_t> frame;    // value per symbol, -1 while unbound
   std::vector<LoopFrame> loops;  // used from the front; frames keep their storage
   ProgramMemo memo;
   std::unordered_map<uint32_t, LastShapes> shapes;  // per node that ran outside of static forms
+  std::vector<RandomDraw> draws;                    // per node that draws random numbers: its next call
 };
 
 // Memory for kernels and hooks; outputs are blocks that whoever called takes over with Claim.
@@ -166,6 +167,7 @@ class Machine final : SegmentMemory {
   Status AllocStatic(std::span<const uint32_t> inputs, std::span<const uint32_t> outputs, uint32_t node);
   Status AllocDynamic(std::span<const uint32_t> inputs, std::span<const uint32_t> outputs, uint32_t node);
   Status Compute(std::span<const uint32_t> inputs, std::span<const uint32_t> outputs, uint32_t node);
+  std::optional<RandomDraw> NextDraw(uint32_t node);
   Status TakeResults(std::span<const uint32_t> outputs, uint32_t node);
   Status Views(std::span<const uint32_t> inputs, std::span<const uint32_t> outputs, uint32_t node);
   Status CheckOutput(uint32_t node, size_t output, DType dtype, const Dims& dims) const;

@@ -121,6 +121,15 @@ Result<TensorRef> Machine::ContiguousScratch(const TensorRef& from) {
   return copy;
 }
 
+std::optional<RandomDraw> Machine::NextDraw(uint32_t node) {
+  const int32_t index = loaded_.kernel(node).random_node;
+  if (index < 0) return std::nullopt;
+  RandomDraw& next = state_.draws[static_cast<size_t>(index)];
+  const RandomDraw draw = next;
+  ++next.call;
+  return draw;
+}
+
 Status Machine::Compute(std::span<const uint32_t> inputs, std::span<const uint32_t> outputs, uint32_t node) {
   const NodeKernel& kernel = loaded_.kernel(node);
   const Node& at = NodeOf(node);
@@ -139,13 +148,15 @@ Status Machine::Compute(std::span<const uint32_t> inputs, std::span<const uint32
   }
   context_.results.clear();
   for (uint32_t index : outputs) context_.results.push_back(index == kNoRegister ? TensorRef{} : At(index).ref);
+  const std::optional<RandomDraw> draw = NextDraw(node);
   KernelCall call{.op = at.op,
                   .attributes = &at.attributes,
                   .constants = program_.constants,
                   .inputs = context_.inputs,
                   .outputs = context_.results,
                   .memory = &context_.memory,
-                  .prepared = kernel.prepared.get()};
+                  .prepared = kernel.prepared.get(),
+                  .random = draw ? &*draw : nullptr};
   status = IsEmptyCall(call) ? Status() : kernel.kernel.run(call);
   if (status) status = TakeResults(outputs, node);
   context_.memory.End();

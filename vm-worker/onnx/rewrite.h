@@ -64,6 +64,8 @@ Status CheckAttributes(const NodeRule& rule, const NodeAttributes& attributes);
 #undef KILN_REWRITE
 
 // --- building blocks of rewrites ---
+// The element type that an attribute names by the format's number.
+Result<DType> DTypeAttribute(NodeContext& node, std::string_view name, DType fallback);
 // The dims of `value` as an i64 vector, which is folded where they are known.
 Result<ValueId> ShapeOf(ProgramBuilder& b, ValueId value);
 // Dim `axis` of it, as a vector of one element.

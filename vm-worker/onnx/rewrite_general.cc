@@ -1,4 +1,4 @@
-// Forms of general operators: constants, casts, parts, random ones that inference runs without chance.
+// Forms of general operators: constants, casts, parts, Dropout.
 #include "schemas/onnx.pb.h"
 #include "vm-worker/onnx/graph_importer.h"
 #include "vm-worker/onnx/rewrite.h"
@@ -77,6 +77,13 @@ Result<Tensor> FillValue(NodeContext& node) {
   return tensor;
 }
 
+Result<ValueList> Convert(NodeContext& node, DType dtype) {
+  ASSIGN_OR_RETURN(const ValueId value, CastTo(node.b, node.In(0), dtype));
+  return ValueList{value};
+}
+
+}  // namespace
+
 Result<DType> DTypeAttribute(NodeContext& node, std::string_view name, DType fallback) {
   if (!node.attributes.Has(name)) return fallback;
   const int64_t number = node.attributes.Int(name, 0);
@@ -85,13 +92,6 @@ Result<DType> DTypeAttribute(NodeContext& node, std::string_view name, DType fal
   }
   return DTypeOfOnnx(static_cast<int32_t>(number));
 }
-
-Result<ValueList> Convert(NodeContext& node, DType dtype) {
-  ASSIGN_OR_RETURN(const ValueId value, CastTo(node.b, node.In(0), dtype));
-  return ValueList{value};
-}
-
-}  // namespace
 
 Result<ValueList> ConstantNode(NodeContext& node) {
   ASSIGN_OR_RETURN(Tensor tensor, ConstantContent(node));

@@ -133,6 +133,8 @@ KILN_BINARY(Or, bool, a || b)
 KILN_BINARY(Xor, bool, a != b)
 #undef KILN_BINARY
 
+constexpr std::string_view kDividedByZero = "integer division by zero: input 1 holds a 0";
+
 // For functors that may meet a zero divisor.
 template <class T, class F>
 Status RunDivision(KernelCall& call) {
@@ -140,8 +142,23 @@ Status RunDivision(KernelCall& call) {
   const TensorRef operands[] = {call.outputs[0], call.inputs[0], call.inputs[1]};
   ForEachRun(call.outputs[0].dims, operands, &BinaryLoop<T, T, T, F>, &functor);
   if (functor.failed) {
-    return Fail(ErrorCode::kInvalidArgument, "integer division by zero: input 1 holds a 0");
+    return Fail(ErrorCode::kInvalidArgument, std::string(kDividedByZero));
   }
+  return {};
+}
+template <class T>
+Status RunCheckDivisors(KernelCall& call) {
+  bool has_zero = false;
+  const TensorRef operands[] = {call.inputs[0]};
+  ForEachRun(
+      call.inputs[0].dims, operands,
+      [](char* const* p, const int64_t* s, int64_t n, const void* functor) {
+        bool& found = *static_cast<bool*>(const_cast<void*>(functor));
+        for (int64_t i = 0; i < n; ++i) found |= *reinterpret_cast<const T*>(p[0] + i * s[0]) == T(0);
+      },
+      &has_zero);
+  if (has_zero) return Fail(ErrorCode::kInvalidArgument, std::string(kDividedByZero));
+  if (Wants(call, 0)) *call.outputs[0].as<int64_t>() = call.inputs[0].elements();
   return {};
 }
 template <class F>
@@ -254,6 +271,11 @@ ReferenceKernel Div(DType dtype) {
 }
 ReferenceKernel Mod(DType dtype) {
   return DivisionKernel<ModOf>(dtype);
+}
+ReferenceKernel CheckDivisors(DType dtype) {
+  if (dtype == DType::kI32) return {&RunCheckDivisors<int32_t>, true};
+  if (dtype == DType::kI64) return {&RunCheckDivisors<int64_t>, true};
+  return {};
 }
 ReferenceKernel Pow(DType dtype) {
   return {DispatchDType(dtype,

@@ -343,4 +343,9 @@ Status Where(InferContext& context) {
   return {};
 }
 
+Status CheckDivisors(InferContext& context) {
+  SetDims(context, {});
+  return RequireInteger(context, 0);
+}
+
 }  // namespace kiln::rules

@@ -44,6 +44,25 @@ Dim DataDependentDim(InferContext& context, Interval range) {
   return context.symbols.FreshSymbol(range);
 }
 
+Status SetDimsFromContents(InferContext& context, size_t i) {
+  RETURN_IF_ERROR(RequireInteger(context, i));
+  RETURN_IF_ERROR(RequireRank(context, i, 1, 1));
+  if (std::optional<KnownValues> sizes = Known(context, i)) {
+    RETURN_IF_ERROR(RequireSizes(context, *sizes));
+    SetDims(context, *std::move(sizes));
+    return {};
+  }
+  const std::optional<int64_t> length = KnownLength(context, i);
+  if (!length || *length > limits::kRankMax) {
+    context.data_dependent = true;
+    return {};
+  }
+  DimList dims;
+  for (int64_t d = 0; d < *length; ++d) dims.push_back(DataDependentDim(context));
+  SetDims(context, std::move(dims));
+  return {};
+}
+
 Result<int> Axis(int64_t axis, int rank) {
   if (axis < -rank || axis >= rank) {
     return Fail(ErrorCode::kShapeMismatch,

@@ -50,6 +50,8 @@ bool FollowKnown(const InferContext& context, const DimList& dims);
 inline void SetKnown(InferContext& context, KnownValues values, size_t output = 0) {
   if (output < context.known_outputs.size()) context.known_outputs[output] = std::move(values);
 }
+// Output 0 gets the sizes that input i holds, a vector: dims of their own while nobody knows its contents.
+Status SetDimsFromContents(InferContext& context, size_t i);
 // A dim that follows from contents nobody knows yet.
 Dim DataDependentDim(InferContext& context, Interval range = {});
 

@@ -80,7 +80,6 @@ Status Size(InferContext& context) {
 }
 
 Status ConstantOfShape(InferContext& context) {
-  RETURN_IF_ERROR(RequireInteger(context, 0));
   const kiln::Constant* constant = ConstantOf(context, "value");
   if (context.attributes.Has("value") && constant == nullptr) {
     return Fail(ErrorCode::kInvalidArgument, "attribute `value` of ConstantOfShape names no constant of the program");
@@ -89,24 +88,12 @@ Status ConstantOfShape(InferContext& context) {
     return Fail(ErrorCode::kInvalidArgument, "attribute `value` of ConstantOfShape must hold one element");
   }
   SetType(context, constant == nullptr ? DType::kF32 : constant->tensor.dtype());
-  RETURN_IF_ERROR(RequireRank(context, 0, 1, 1));
-  if (const std::optional<KnownValues> dims = Known(context, 0)) {
-    RETURN_IF_ERROR(RequireSizes(context, *dims));
-    SetDims(context, *dims);
-    const std::optional<int64_t> count = ConstantProduct(*dims);
-    if (constant != nullptr && HasIntegerContents(constant->tensor.dtype()) && FollowKnown(context, *dims)) {
-      SetKnown(context, KnownValues(static_cast<size_t>(*count), ConstantValues(constant->tensor).front()));
-    }
-    return {};
-  }
-  const std::optional<int64_t> length = KnownLength(context, 0);
-  if (!length || *length > limits::kRankMax) {
-    context.data_dependent = true;
-    return {};
-  }
-  DimList dims;
-  for (int64_t d = 0; d < *length; ++d) dims.push_back(DataDependentDim(context));
-  SetDims(context, std::move(dims));
+  RETURN_IF_ERROR(SetDimsFromContents(context, 0));
+  if (constant == nullptr || !HasIntegerContents(constant->tensor.dtype()) || !context.outputs[0].has_rank()) return {};
+  const DimList& dims = *context.outputs[0].dims;
+  if (!FollowKnown(context, dims)) return {};
+  const std::optional<int64_t> count = ConstantProduct(dims);
+  SetKnown(context, KnownValues(static_cast<size_t>(*count), ConstantValues(constant->tensor).front()));
   return {};
 }
 

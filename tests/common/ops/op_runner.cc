@@ -102,7 +102,8 @@ Result<std::vector<Tensor>> RunOp(const OpCase& test_case) {
                   .constants = test_case.constants,
                   .inputs = inputs,
                   .outputs = outputs,
-                  .memory = &memory};
+                  .memory = &memory,
+                  .random = &test_case.random};
   if (is_view) {
     for (size_t i = 0; i < outputs.size(); ++i) {
       ASSIGN_OR_RETURN(std::optional<TensorRef> view, MakeView(call, static_cast<int>(i), results[i].dims()));

@@ -27,6 +27,7 @@ struct OpCase {
   std::vector<std::optional<TensorRef>> inputs;  // nullopt: absent
   size_t outputs = 1;
   std::vector<Constant> constants;
+  RandomDraw random = {};  // what ops that draw random numbers are given
 };
 
 // Contiguous outputs.

@@ -47,6 +47,14 @@ void ExpectError(const Call& call, const std::string& code, const std::string& p
   EXPECT_NE(error.find(part), std::string::npos) << error;
 }
 
+TEST(Rejection, DivisorsThatAreZero) {
+  const std::string zero = "integer division by zero: input 1 holds a 0";
+  for (const TensorOp op : {TensorOp::kDiv, TensorOp::kMod})
+    ExpectError(Call(op).In(I64({2}, {1, 2})).In(I64({2}, {3, 0})), "invalid_argument", zero);
+  ExpectError(Call(TensorOp::kCheckDivisors).In(I64({2, 2}, {1, 2, 0, 3})), "invalid_argument", zero);
+  ExpectError(Call(TensorOp::kCheckDivisors).In(I32({1}, {0})), "invalid_argument", zero);
+}
+
 TEST(Rejection, IndicesOutsideTheirDim) {
   ExpectError(Call(TensorOp::kGather).In(Zeros({2, 3})).In(I64({2}, {0, 3})).Set("axis", int64_t{1}), "out_of_range",
               "index 3 is outside axis 1, which has 3 entries");

@@ -49,10 +49,10 @@ class Random {
   std::mt19937 engine_;
 };
 
-bool Close(float a, float b, double tolerance) {
+bool Close(double a, double b, double tolerance) {
   if (std::isnan(a) || std::isnan(b)) return std::isnan(a) == std::isnan(b);
   if (a == b) return true;
-  return std::abs(static_cast<double>(a) - b) <= tolerance * (1 + std::abs(static_cast<double>(b)));
+  return std::abs(a - b) <= tolerance * (1 + std::abs(b));
 }
 
 // One unit in the last place: a value may be rounded from either side.
@@ -72,8 +72,11 @@ void ExpectSame(const Tensor& got, const Tensor& want, double tolerance, const s
                         : is_f16       ? kF16Unit
                                        : kBF16Unit))
           << what << ": element " << i << " is " << value(got) << ", not " << value(want);
-    } else if (want.dtype() == DType::kF32) {
-      const float g = got.ref.as<float>()[i], w = want.ref.as<float>()[i];
+    } else if (IsFloat(want.dtype())) {
+      const auto value = [&](const Tensor& t) {
+        return want.dtype() == DType::kF32 ? static_cast<double>(t.ref.as<float>()[i]) : t.ref.as<double>()[i];
+      };
+      const double g = value(got), w = value(want);
       ASSERT_TRUE(Close(g, w, tolerance))
           << what << ": element " << i << " of " << want.dims().ToString() << " is " << g << ", not " << w;
     } else {

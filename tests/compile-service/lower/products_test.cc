@@ -151,6 +151,33 @@ TEST(ProductsOfWeights, AreMadeForManyRowsAndForFew) {
   }
 }
 
+// In f64 they are nests, held to what f64 gives; with vectors and scaled sums.
+TEST(WideProducts, AreGeneratedAndKeepTheirDigits) {
+  if (HostTargets().empty()) GTEST_SKIP() << "no target for this host";
+  CompiledRunner compiled(HostTargets().front());
+  const auto check = [&](std::string text, std::vector<std::vector<int64_t>> shapes) {
+    SCOPED_TRACE(text);
+    for (size_t at; (at = text.find("f32")) != std::string::npos;) text.replace(at, 3, "f64");
+    const lower::LoweredSegment lowered = CheckSegment(
+        SegmentOf(text),
+        {.shapes = std::move(shapes), .targets = {HostTargets().front()}, .tolerance = 1e-12, .runner = [&](Target) {
+           return compiled.runner();
+         }});
+    EXPECT_EQ(lowered.coverage.reference_nodes, 0) << Describe(lowered);
+  };
+  for (const Product& product : kProducts) check(product.text, Shapes(product.symbols, true));
+  check(R"(program "p" { symbol k symbol n
+      func main(%a: f32[k], %b: f32[3, k, n]) -> (%y) { %y : f32[3, n] = MatMul(%a, %b) } })",
+        {{5, 7}, {1, 1}, {0, 3}, {40, 33}});
+  check(R"(program "p" { symbol m symbol k
+      func main(%a: f32[m, k], %b: f32[k]) -> (%y) { %y : f32[m] = MatMul(%a, %b) } })",
+        {{5, 7}, {1, 1}, {3, 0}, {40, 33}});
+  check(R"(program "p" { symbol m
+      func main(%a: f32[7, m], %b: f32[7, 5], %c: f32[5]) -> (%y) {
+        %y : f32[m, 5] = Gemm(%a, %b, %c) {transA = 1, alpha = 0.3, beta = 1.7} } })",
+        {{5}, {1}, {0}});
+}
+
 INSTANTIATE_TEST_SUITE_P(Products, ProductsTest, ::testing::ValuesIn(kProducts),
                          [](const auto& info) { return info.param.name; });
 

@@ -167,5 +167,56 @@ TEST(Rows, SumsOfExponentialsOfInfinities) {
   EXPECT_FLOAT_EQ(y[4], 1000);
 }
 
+TEST(Rows, MeanAndVarianceOverAnyAxes) {
+  const auto text = [](const std::string& x, const std::string& attributes) {
+    return "program \"p\" { symbol n\n symbol h\n func main(%x: " + x +
+           ") -> (%y) {\n %y : " + x.substr(0, x.find('[')) + "[*] = MeanVarianceNormalization(%x) {" + attributes +
+           "} } }";
+  };
+  CheckGenerated(text("f32[n, 5, h, 7]", ""), {{2, 3}, {1, 1}, {3, 40}});
+  CheckGenerated(text("f32[n, h]", "axes = [1]"), {{2, 3}, {5, 1}, {1, 100}});
+  CheckGenerated(text("f32[n, h, 3]", "axes = [-1, 0]"), {{2, 3}, {5, 1}});
+  CheckGenerated(text("f16[n, 5, h, 7]", ""), {{2, 3}});
+}
+
+// Equal numbers have no deviation: what rounding leaves of their mean must not be taken for one.
+TEST(Rows, MeanAndVarianceOfEqualNumbersAreZero) {
+  const Segment segment = SegmentOf(R"(program "p" { symbol n
+      func main(%x: f32[n, 100]) -> (%y) { %y : f32[n, 100] = MeanVarianceNormalization(%x) {axes = [1]} } })");
+  for (const Target target : HostTargets()) {
+    const auto lowered = lower::LowerSegment({segment, target, NumericMode::kDefault, {7}, {}});
+    ASSERT_TRUE(lowered.has_value()) << ToString(lowered.error());
+    EXPECT_EQ(lowered->coverage.reference_nodes, 0);
+    Tensor x = Tensor::Zeros(DType::kF32, Dims{7, 100});
+    for (int64_t i = 0; i < 700; ++i) x.ref.as<float>()[i] = 0.1f * static_cast<float>(i / 100 + 1) + 3e4f * (i >= 300);
+    CompiledRunner runner(target);
+    const auto y =
+        RunLowered(*lowered, std::vector<int64_t>{7}, {&x.ref, 1}, {}, InfoOf(target).f32_lanes(), runner.runner());
+    ASSERT_TRUE(y.has_value()) << ToString(y.error());
+    for (const float value : (*y)[0].values<float>()) EXPECT_EQ(value, 0);
+  }
+}
+
+TEST(Rows, ResponsesOfNeighbouringChannels) {
+  const auto text = [](const std::string& x, const std::string& attributes) {
+    return "program \"p\" { symbol n\n symbol h\n func main(%x: " + x +
+           ") -> (%y) {\n %y : " + x.substr(0, x.find('[')) + "[*] = LRN(%x) {" + attributes + "} } }";
+  };
+  for (const char* attributes :
+       {"size = 3", "size = 5, alpha = 0.5, beta = 0.75, bias = 2.0", "size = 4, alpha = 1.0, beta = 0.5, bias = 0.5",
+        "size = 1, alpha = 2.0", "size = 31, alpha = 3.0, beta = 1.0"})
+    CheckGenerated(text("f32[n, 9, h, 7]", attributes), {{2, 3}, {1, 1}, {0, 2}});
+  CheckGenerated(text("f32[n, h, 5]", "size = 3, alpha = 0.5"), {{3, 7}});
+  CheckGenerated(text("f16[n, 9, h, 7]", "size = 3, alpha = 0.5"), {{2, 3}});
+}
+
+TEST(Rows, RowsByTheirNorm) {
+  for (const char* attributes : {"p = 1", "p = 2", "axis = 0, p = 2", "axis = 1, p = 1"})
+    CheckGenerated(std::string("program \"p\" { symbol n\n symbol h\n func main(%x: f32[n, h, 7]) -> (%y) {\n "
+                               "%y : f32[n, h, 7] = LpNormalization(%x) {") +
+                       attributes + "} } }",
+                   {{2, 3}, {1, 1}, {5, 40}});
+}
+
 }  // namespace
 }  // namespace kiln::testing

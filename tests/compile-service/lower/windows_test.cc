@@ -46,6 +46,23 @@ TEST(Windows, AveragesThatCountPads) {
                  {{2, 8}});
 }
 
+TEST(Windows, NormsOfWindows) {
+  const auto pool = [](const std::string& x, const std::string& attributes, std::vector<std::vector<int64_t>> shapes) {
+    CheckGenerated(Pool(x, "LpPool", attributes), std::move(shapes));
+  };
+  for (const char* power : {"p = 1", "p = 2", "p = 3", "p = 4"})
+    pool("f32[n, 5, h, w]", std::string("kernel_shape = [3, 2], strides = [2, 2], pads = [1, 0, 1, 1], ") + power,
+         {{2, 7, 9}, {1, 10, 8}, {0, 6, 7}});
+  pool("f32[n, 5, h, w]", "kernel_shape = [2, 3], strides = [3, 3], pads = [1, 2, 0, 1], dilations = [2, 1]",
+       {{2, 7, 9}, {1, 10, 8}});
+  for (const char* rest : {"ceil_mode = 1, pads = [1, 0, 1, 1]", "ceil_mode = 1, auto_pad = \"VALID\"",
+                           "auto_pad = \"SAME_UPPER\"", "auto_pad = \"SAME_LOWER\""})
+    pool("f32[n, 5, 9, 12]", std::string("kernel_shape = [3, 2], strides = [2, 3], ") + rest, {{2}});
+  pool("f32[n, 3, w]", "kernel_shape = [3], strides = [2], p = 3", {{2, 8}, {1, 3}});
+  pool("f32[n, 3, d, h, w]", "kernel_shape = [2, 3, 2], strides = [2, 1, 2], p = 3", {{2, 5, 6, 7}});
+  pool("f16[n, 3, w]", "kernel_shape = [3], strides = [2], p = 2", {{2, 8}});
+}
+
 // A dilated window may step over all that there is: nothing is its mean, the least number its maximum.
 TEST(Windows, WindowsOverNothing) {
   const std::string over = "kernel_shape = [2, 2], dilations = [2, 2], pads = [1, 1, 1, 1]";

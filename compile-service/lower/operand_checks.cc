@@ -1,4 +1,4 @@
-// Which indices a plan checks, and which are known to be right.
+// Which indices and divisors a plan checks, and which indices are known to be right.
 #include <algorithm>
 
 #include "common/ops/kernels/operands.h"
@@ -53,6 +53,17 @@ Status PlanBuilder::AddIndexCheck(GraphValueId indices, GraphValueId data, size_
   step.inputs = {AddPlanValue(place, value.dtype, value.dims), AddPlanValue(data_place, read.dtype, read.dims)};
   step.outputs = {-1};  // nobody asks how many there are
   AddReference(std::move(step), {"check indices", nodes});
+  return {};
+}
+
+Status PlanBuilder::AddDivisorCheck(GraphValueId divisor, const std::vector<int32_t>& nodes) {
+  if (!divisor_checks_.insert(divisor).second) return {};
+  const ir::GraphValue value = graph_.value(divisor);
+  ASSIGN_OR_RETURN(const Place place, RowMajorPlace(divisor));
+  ReferenceStep step{TensorOp::kCheckDivisors, {}, {}, {}};
+  step.inputs = {AddPlanValue(place, value.dtype, value.dims)};
+  step.outputs = {-1};  // nobody asks how many there are
+  AddReference(std::move(step), {"check divisors", nodes});
   return {};
 }
 
