@@ -94,6 +94,7 @@ PlanInfo InfoOf(const PlanRecord& record, uint64_t record_bytes) {
           .target = record.target,
           .abi = record.abi,
           .numeric_mode = record.numeric_mode,
+          .weights = record.weights,
           .guard = record.guard,
           .evidence = record.evidence,
           .provenance = record.provenance,
@@ -120,6 +121,7 @@ Bytes EncodeInfo(const PlanInfo& info) {
     writer.U64(kernel.size);
   }
   writer.U64(info.record_bytes);
+  if (info.weights != 0) writer.U8(info.weights);  // packed is what entries without it mean
   return writer.Take();
 }
 
@@ -143,6 +145,7 @@ Result<PlanInfo> DecodeInfo(std::span<const uint8_t> bytes) {
     kernel.size = reader.U64();
   }
   info.record_bytes = reader.U64();
+  if (!reader.AtEnd()) info.weights = reader.U8();
   return Complete(reader, std::move(info), "plan info");
 }
 

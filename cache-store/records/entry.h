@@ -44,6 +44,7 @@ struct PlanInfo {
   std::string target;
   uint32_t abi = 0;
   uint8_t numeric_mode = 0;
+  uint8_t weights = 0;  // weight_forms.def
   Bytes guard;
   Evidence evidence;
   Provenance provenance;

@@ -31,6 +31,7 @@ Result<cache::VariantsReply> Records::Handle(const cache::VariantsRequest& reque
     if (!request.targets.empty() &&
         std::find(request.targets.begin(), request.targets.end(), info.target) == request.targets.end())
       continue;
+    if (info.weights != 0 && std::ranges::count(request.weights, info.weights) == 0) continue;
     found.push_back({UseNow(plan.state),
                      {.plan_key = key,
                       .target = info.target,
@@ -40,7 +41,8 @@ Result<cache::VariantsReply> Records::Handle(const cache::VariantsRequest& reque
                       .evidence = FleetEvidence(plan),
                       .codegen_id = info.provenance.codegen_id,
                       .tier = info.provenance.tier,
-                      .created_wall_ms = info.provenance.created_wall_ms}});
+                      .created_wall_ms = info.provenance.created_wall_ms,
+                      .weights = info.weights}});
   }
   // Where there are too many: those of the lower tiers, which serve most shapes, and of these the most used.
   if (found.size() > limits::kVariantsMax) {

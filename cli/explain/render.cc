@@ -120,9 +120,10 @@ const ExplainedPlan* NearestPlan(const ExplainedSegment& segment) {
 }
 
 void RenderPlan(std::string& text, const ExplainedSegment& segment, const ExplainedPlan& plan, bool steps) {
-  text += fmt::format("    plan {}  {}, {}{}; {}; {} in {} generated steps", plan.key.substr(0, 12), plan.tier,
-                      plan.state, &plan == NearestPlan(segment) ? ", the nearest to the last interpreted call" : "",
-                      plan.target, Counted(plan.kernels, "kernel"), plan.generated_steps);
+  text += fmt::format("    plan {}  {}{}, {}{}; {}; {} in {} generated steps", plan.key.substr(0, 12), plan.tier,
+                      plan.weights.empty() ? "" : ", weights " + plan.weights, plan.state,
+                      &plan == NearestPlan(segment) ? ", the nearest to the last interpreted call" : "", plan.target,
+                      Counted(plan.kernels, "kernel"), plan.generated_steps);
   text += plan.reference_steps > 0 ? fmt::format(", {}\n", Counted(plan.reference_steps, "reference step")) : "\n";
   if (!plan.guard.empty()) {
     text += "      holds for  ";

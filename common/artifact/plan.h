@@ -6,12 +6,14 @@
 // vm-worker/dispatch.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "common/artifact/weight_form.h"
 #include "common/base/hash.h"
 #include "common/base/result.h"
 #include "common/bytecode/program.h"
@@ -171,8 +173,14 @@ struct Plan {
   std::vector<PrepackRecipe> recipes;
   std::vector<int32_t> outputs;  // PlanValue (storage kOutput) per segment output: its dims and dtype
   std::vector<PlanStep> steps;
+  WeightForm weights{};              // as given: no recipe reads a weight; part of the PlanKey
   bool tuned = false;                // tiles chosen by measurement: part of the PlanKey
   std::vector<KernelTuning> tuning;  // the measurements; only of a tuned plan
+
+  // Whether it takes memory for weights beside the model's own.
+  bool PacksWeights() const {
+    return std::ranges::any_of(recipes, [](const PrepackRecipe& recipe) { return !recipe.weights.empty(); });
+  }
 };
 
 // Bytes of a plan (plan.fbs) and back; Decode verifies every index, rank, count and expression, and the recipes'
@@ -182,8 +190,9 @@ Result<Plan> DecodePlan(std::span<const uint8_t> bytes);
 // Structure and meaning against the segment it claims to be for.
 Status VerifyPlan(const Plan& plan, const Segment& segment);
 
-// PlanKey = SegmentId, canonical guard, target, numeric mode, ABI, and whether it is tuned (docs/design.md). What was
-// measured is no part of it: whoever looks for the tuned plan finds the one that the fleet has.
+// PlanKey = SegmentId, canonical guard, target, numeric mode, ABI, whether it is tuned, and how it reads weights
+// (docs/design.md). What was measured is no part of it: whoever looks for the tuned plan finds the one that the fleet
+// has.
 PlanKey ComputePlanKey(const Plan& plan);
 
 }  // namespace kiln

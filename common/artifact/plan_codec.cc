@@ -203,7 +203,7 @@ std::vector<uint8_t> EncodePlan(const Plan& plan) {
       fbs::CreatePlan(builder, kPlanVersion, segment, target, plan.abi, static_cast<uint8_t>(plan.numeric_mode), guard,
                       builder.CreateVector(codes), builder.CreateVector(kernels), builder.CreateVector(values),
                       builder.CreateVector(buffers), builder.CreateVector(recipes), builder.CreateVector(plan.outputs),
-                      builder.CreateVector(steps), plan.tuned, tuning);
+                      builder.CreateVector(steps), plan.tuned, tuning, static_cast<uint8_t>(plan.weights));
   builder.Finish(root, fbs::PlanIdentifier());
   return {builder.GetBufferPointer(), builder.GetBufferPointer() + builder.GetSize()};
 }
@@ -258,6 +258,10 @@ Result<Plan> DecodePlan(std::span<const uint8_t> bytes) {
     }
   plan.tuned = root.tuned();
   plan.tuning = DecodeTuning(root);
+  const std::optional<WeightForm> weights = WeightFormFromNumber(root.weights());
+  if (!weights)
+    return Fail(ErrorCode::kMalformed, "plan reads weights in unknown form " + std::to_string(root.weights()));
+  plan.weights = *weights;
   return plan;
 }
 
@@ -268,7 +272,9 @@ PlanKey ComputePlanKey(const Plan& plan) {
       .Text(plan.target)
       .U8(static_cast<uint8_t>(plan.numeric_mode))
       .U32(plan.abi);
+  // Options that are as they were before there were any say nothing: keys of then stay.
   if (plan.tuned) hasher.Text("tuned");
+  if (plan.weights != WeightForm::kPacked) hasher.Text("weights").U8(static_cast<uint8_t>(plan.weights));
   return hasher.Finish();
 }
 

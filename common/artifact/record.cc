@@ -72,6 +72,7 @@ Bytes EncodeBody(const PlanRecord& record) {
   table.add_compile_us(record.provenance.compile_us);
   table.add_created_wall_ms(record.provenance.created_wall_ms);
   table.add_tier(record.provenance.tier);
+  table.add_weights(record.weights);
   builder.Finish(table.Finish());
   return FinishedBytes(builder);
 }
@@ -95,6 +96,7 @@ Result<PlanRecord> DecodeBody(std::span<const uint8_t> bytes) {
       .target = table->target()->str(),
       .abi = table->abi(),
       .numeric_mode = table->numeric_mode(),
+      .weights = table->weights(),
       .guard = Bytes(table->guard()->begin(), table->guard()->end()),
       .plan = Bytes(table->plan()->begin(), table->plan()->end()),
       .kernels = {},

@@ -44,8 +44,9 @@ struct PlanRecord {
   std::string target;
   uint32_t abi = 0;
   uint8_t numeric_mode = 0;
-  Bytes guard;  // canonical bytes, opaque here
-  Bytes plan;   // opaque here
+  uint8_t weights = 0;  // weight_forms.def
+  Bytes guard;          // canonical bytes, opaque here
+  Bytes plan;           // opaque here
   std::vector<KernelRef> kernels;
   Evidence evidence;
   Provenance provenance;

@@ -121,6 +121,15 @@ Status CheckStep(const Plan& plan, size_t s) {
   return {};
 }
 
+// What reads weights as the model holds them packs none.
+Status CheckRecipes(const Plan& plan) {
+  for (size_t r = 0; r < plan.recipes.size(); ++r)
+    if (plan.weights == WeightForm::kAsGiven && !plan.recipes[r].weights.empty())
+      return Fail(ErrorCode::kMalformed, "plan says that it reads weights as given; its recipe " + std::to_string(r) +
+                                             " packs weight " + std::to_string(plan.recipes[r].weights.front()));
+  return {};
+}
+
 // Measurements name kernels of the plan and choices of theirs; a plan that is not tuned has none.
 Status CheckTuning(const Plan& plan) {
   if (!plan.tuned && !plan.tuning.empty())
@@ -162,6 +171,7 @@ Status VerifyPlan(const Plan& plan, const Segment& segment) {
                                            " outputs, the segment has " +
                                            std::to_string(body.regions[0].outputs.size()));
   RETURN_IF_ERROR(CheckBuffers(plan));
+  RETURN_IF_ERROR(CheckRecipes(plan));
   for (size_t i = 0; i < plan.values.size(); ++i) RETURN_IF_ERROR(CheckValue(plan, segment, plan.values[i], i));
   for (size_t i = 0; i < plan.outputs.size(); ++i) {
     RETURN_IF_ERROR(CheckIndex(plan.outputs[i], plan.values.size(), "plan output: value"));

@@ -102,6 +102,7 @@ inline constexpr int kChangeLogPollMs = 2000;
 // Of the cache store's messages.
 inline constexpr size_t kMessageKeysMax = 4096;  // digests, and rows of a reply
 inline constexpr size_t kMessageTargetsMax = 64;
+inline constexpr size_t kMessageWeightFormsMax = 64;
 inline constexpr size_t kMessageTextBytesMax = 1024;
 
 // --- queues ---

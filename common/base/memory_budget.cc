@@ -104,6 +104,15 @@ MemoryCharge& MemoryCharge::operator=(MemoryCharge&& other) noexcept {
   return *this;
 }
 
+MemoryCharge MemoryCharge::Split(int64_t bytes) {
+  MemoryCharge part;
+  part.budget_ = budget_;
+  part.use_ = use_;
+  part.bytes_ = std::min(bytes, bytes_);
+  bytes_ -= part.bytes_;
+  return part;
+}
+
 void MemoryCharge::End() {
   if (budget_ != nullptr) budget_->Release(use_, bytes_);
   budget_ = nullptr;

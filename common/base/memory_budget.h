@@ -67,6 +67,8 @@ class MemoryCharge {
   MemoryCharge& operator=(MemoryCharge&& other) noexcept;
   ~MemoryCharge() { End(); }
   int64_t bytes() const { return bytes_; }
+  // At most so many of its bytes as a reservation of their own.
+  MemoryCharge Split(int64_t bytes);
 
  private:
   void End();

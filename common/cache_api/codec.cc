@@ -10,12 +10,17 @@ Message Encode(const VariantsRequest& request) {
   Builder builder;
   const wire::Digest32 segment = ToWire(request.segment);
   const auto targets = builder.CreateVectorOfStrings(request.targets);
-  return Finish(builder, wire::CreateVariantsRequest(builder, &segment, targets));
+  const auto weights = builder.CreateVector(request.weights);
+  return Finish(builder, wire::CreateVariantsRequest(builder, &segment, targets, weights));
 }
 
 Status Decode(Message message, VariantsRequest& out) {
   ASSIGN_OR_RETURN(const auto* table, VerifiedRoot<wire::VariantsRequest>(message.payload, "Variants request"));
   out.segment = ReadDigest(table->segment());
+  if (table->weights() != nullptr) {
+    RETURN_IF_ERROR(CheckCount(table->weights()->size(), limits::kMessageWeightFormsMax, "Variants request weights"));
+    out.weights.assign(table->weights()->begin(), table->weights()->end());
+  }
   if (table->targets() == nullptr) return {};
   RETURN_IF_ERROR(CheckCount(table->targets()->size(), limits::kMessageTargetsMax, "Variants request targets"));
   for (const auto* target : *table->targets()) out.targets.push_back(ReadText(target));
@@ -32,7 +37,7 @@ Message Encode(const VariantsReply& reply) {
     entries.push_back(wire::CreateVariantEntry(builder, &plan_key, target, variant.abi, variant.numeric_mode, guard,
                                                static_cast<uint8_t>(variant.evidence.validation),
                                                variant.evidence.shadow_runs, &codegen_id, variant.tier,
-                                               variant.created_wall_ms));
+                                               variant.created_wall_ms, variant.weights));
   }
   return Finish(builder, wire::CreateVariantsReply(builder, builder.CreateVector(entries)));
 }
@@ -50,7 +55,8 @@ Status Decode(Message message, VariantsReply& out) {
                     .guard = ReadBytes(entry->guard()),
                     .codegen_id = ReadDigest(entry->codegen_id()),
                     .tier = entry->tier(),
-                    .created_wall_ms = entry->created_wall_ms()};
+                    .created_wall_ms = entry->created_wall_ms(),
+                    .weights = entry->weights()};
     RETURN_IF_ERROR(ReadEvidence(entry->validation(), entry->shadow_runs(), variant.evidence));
     out.variants.push_back(std::move(variant));
   }

@@ -62,6 +62,9 @@ std::optional<std::string_view> PurgeKindName(PurgeKind value);
 struct VariantsRequest {
   Digest segment;
   std::vector<std::string> targets;  // empty: every target
+  // weight_forms.def: forms beside packed that the asker can use. Whoever does not know of a form is not told of its
+  // plans.
+  std::vector<uint8_t> weights = {};
 };
 struct Variant {
   Digest plan_key;
@@ -73,6 +76,7 @@ struct Variant {
   Digest codegen_id;
   uint8_t tier = 0;
   int64_t created_wall_ms = 0;
+  uint8_t weights = 0;  // weight_forms.def
 };
 // Quarantined plans are not in it.
 struct VariantsReply {

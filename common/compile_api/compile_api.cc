@@ -55,6 +55,8 @@ Digest CompileRequest::Key() const {
       .Int64s(hints);
   hasher.U64(symbols.size());
   for (const SymbolGuard& symbol : symbols) hasher.I64(symbol.min).I64(symbol.max).I64(symbol.divisor);
+  // As peers of the version before have it, where they can have it.
+  if (weights != WeightForm::kPacked) hasher.U8(static_cast<uint8_t>(weights));
   return hasher.Finish();
 }
 
@@ -62,10 +64,11 @@ Message EncodeCompileRequest(const CompileRequest& request) {
   flatbuffers::FlatBufferBuilder builder(request.segment.size() + 1024);
   std::vector<fbs::SymbolBinding> symbols;
   for (const SymbolGuard& symbol : request.symbols) symbols.emplace_back(symbol.min, symbol.max, symbol.divisor);
-  builder.Finish(fbs::CreateCompileRequest(
-      builder, builder.CreateVector(request.segment), builder.CreateString(request.target),
-      static_cast<uint8_t>(request.numeric_mode), static_cast<uint8_t>(request.tier), request.priority,
-      builder.CreateVectorOfStructs(symbols), builder.CreateVector(request.hints)));
+  builder.Finish(
+      fbs::CreateCompileRequest(builder, builder.CreateVector(request.segment), builder.CreateString(request.target),
+                                static_cast<uint8_t>(request.numeric_mode), static_cast<uint8_t>(request.tier),
+                                request.priority, builder.CreateVectorOfStructs(symbols),
+                                builder.CreateVector(request.hints), static_cast<uint8_t>(request.weights)));
   return {FinishedBytes(builder), {}};
 }
 
@@ -84,6 +87,9 @@ Result<CompileRequest> DecodeCompileRequest(const Message& message) {
   if (!tier) return Fail(ErrorCode::kMalformed, "unknown plan tier " + std::to_string(root->tier()));
   request.tier = *tier;
   request.priority = root->priority();
+  const std::optional<WeightForm> weights = WeightFormFromNumber(root->weights());
+  if (!weights) return Fail(ErrorCode::kMalformed, "unknown form of weights " + std::to_string(root->weights()));
+  request.weights = *weights;
   if (root->symbols() != nullptr) {
     RETURN_IF_ERROR(CheckCount(root->symbols()->size(), limits::kGuardSymbolsMax, "compile request symbols"));
     for (const fbs::SymbolBinding* symbol : *root->symbols()) {

@@ -34,6 +34,8 @@ struct CompileRequest {
   uint32_t priority = 0;
   std::vector<SymbolGuard> symbols;  // per symbol of the segment
   std::vector<int64_t> hints;        // per symbol; -1 where known only inside
+  // A service of the version before packs them whatever is asked for; the plan that its reply names says so.
+  WeightForm weights{};
 
   // Identity for single flight: everything that can change the plan.
   Digest Key() const;

@@ -67,12 +67,12 @@ Offset<fbs::ExplainedPlan> EncodePlanOf(FlatBufferBuilder& builder, const Explai
                                     builder.CreateString(step.op), builder.CreateString(step.dims),
                                     builder.CreateVector(step.nodes), step.ns, builder.CreateString(step.operands));
   });
-  return fbs::CreateExplainedPlan(builder, builder.CreateString(plan.key), builder.CreateString(plan.state),
-                                  builder.CreateString(plan.target), builder.CreateVectorOfStrings(plan.guard),
-                                  plan.kernels, plan.generated_steps, plan.reference_steps, plan.clean_runs,
-                                  plan.timed_calls, builder.CreateString(plan.timed_shape), plan.arena_bytes, steps,
-                                  builder.CreateVectorOfStrings(plan.mismatch), builder.CreateVector(plan.guard_bytes),
-                                  builder.CreateString(plan.tier), builder.CreateVectorOfStrings(plan.tuning));
+  return fbs::CreateExplainedPlan(
+      builder, builder.CreateString(plan.key), builder.CreateString(plan.state), builder.CreateString(plan.target),
+      builder.CreateVectorOfStrings(plan.guard), plan.kernels, plan.generated_steps, plan.reference_steps,
+      plan.clean_runs, plan.timed_calls, builder.CreateString(plan.timed_shape), plan.arena_bytes, steps,
+      builder.CreateVectorOfStrings(plan.mismatch), builder.CreateVector(plan.guard_bytes),
+      builder.CreateString(plan.tier), builder.CreateVectorOfStrings(plan.tuning), builder.CreateString(plan.weights));
 }
 
 ExplainedPlan DecodePlanOf(const fbs::ExplainedPlan& from) {
@@ -91,6 +91,7 @@ ExplainedPlan DecodePlanOf(const fbs::ExplainedPlan& from) {
   plan.mismatch = Texts(from.mismatch());
   plan.tier = Text(from.tier());
   plan.tuning = Texts(from.tuning());
+  plan.weights = Text(from.weights());
   if (from.guard_bytes() != nullptr) plan.guard_bytes.assign(from.guard_bytes()->begin(), from.guard_bytes()->end());
   if (from.steps() != nullptr)
     for (const fbs::ExplainedStep* step : *from.steps()) {

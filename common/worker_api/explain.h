@@ -48,6 +48,7 @@ struct ExplainedPlan {
   std::vector<std::string> mismatch;  // why it does not admit the last interpreted call, field by field
   std::vector<uint8_t> guard_bytes;   // EncodeGuard, for tools that ask for the same plan again
   std::vector<std::string> tuning;    // what was measured before tiles were chosen, a kernel a line
+  std::string weights;                // how it reads them (weight_forms.def); empty: packed
 };
 
 // A row of the ledger: interpreted calls booked under one reason of miss_reasons.def.

@@ -34,7 +34,8 @@ struct GraphValue {
   Origin origin = Origin::kNode;
   int32_t index = -1;
   std::optional<KnownValues> known;  // integer contents, row-major
-  bool prepack = false;              // follows from weights and immediates alone, with constant dims
+  // Follows from immediates, and weights where the plan packs them, alone, with constant dims.
+  bool prepack = false;
 
   int rank() const { return static_cast<int>(dims.size()); }
 };

@@ -25,6 +25,9 @@ Status CheckLowered(const LowerAnswer& answer, const Plan& plan, const CompileRe
   if (plan.segment != segment.id) return Refuse("a plan of another segment, " + plan.segment.ShortHex());
   if (plan.target != request.target) return Refuse("a plan for " + plan.target + ", not for " + request.target);
   if (plan.numeric_mode != request.numeric_mode) return Refuse("a plan of another numeric mode");
+  if (plan.weights != request.weights)
+    return Refuse("a plan that reads weights " + std::string(WeightFormText(plan.weights)) + ", not " +
+                  std::string(WeightFormText(request.weights)));
   if (plan.abi != KILN_KERNEL_ABI) return Refuse("a plan of kernel ABI " + std::to_string(plan.abi));
   const size_t symbols = segment.symbols.size();
   if (plan.guard.symbols.size() != symbols || (!request.symbols.empty() && request.symbols.size() != symbols))

@@ -45,6 +45,7 @@ Result<Frame> Lower(const std::vector<uint8_t>& bytes, const std::vector<uint32_
   const std::optional<Target> target = TargetFromName(request.target);
   if (!target) return Fail(ErrorCode::kInvalidArgument, "unknown target \"" + request.target + "\"");
   lower::LowerRequest lowering{segment, *target, request.numeric_mode, request.hints, {}};
+  lowering.weights = request.weights;
   for (const SymbolGuard& guard : request.symbols) lowering.symbols.push_back(ChoiceOf(guard));
   ASSIGN_OR_RETURN(lower::LoweredSegment lowered, lower::LowerSegment(lowering));
   LowerAnswer answer;

@@ -374,6 +374,7 @@ Status PublishPlan(State& job) {
   record.target = job.request.target;
   record.abi = job.plan.abi;
   record.numeric_mode = static_cast<uint8_t>(job.plan.numeric_mode);
+  record.weights = static_cast<uint8_t>(job.plan.weights);
   record.guard = EncodeGuard(job.plan.guard, job.plan.symbols);
   record.plan = EncodePlan(job.plan);
   record.evidence.validation = ValidationKind::kExecuted;

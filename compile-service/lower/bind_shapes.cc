@@ -32,7 +32,7 @@ std::optional<KnownValues> ContentsOf(const Tensor& tensor) {
 class Binder {
  public:
   Binder(const LowerRequest& request, const std::vector<SymbolChoice>& choices)
-      : segment_(request.segment), hints_(request.hints), choices_(choices) {}
+      : segment_(request.segment), hints_(request.hints), choices_(choices), weights_(request.weights) {}
 
   Status Run() {
     RETURN_IF_ERROR(AddSymbols());
@@ -118,7 +118,7 @@ class Binder {
       graph_.value(id).origin = weight ? Origin::kWeight : Origin::kInput;
       graph_.value(id).index =
           static_cast<int32_t>(weight ? static_cast<int>(i) - segment_.runtime_inputs : static_cast<int>(i));
-      graph_.value(id).prepack = weight;
+      graph_.value(id).prepack = weight && weights_ == WeightForm::kPacked;
       (weight ? graph_.weights : graph_.inputs).push_back(id);
     }
   }
@@ -339,6 +339,7 @@ class Binder {
   const Segment& segment_;
   std::span<const int64_t> hints_;
   const std::vector<SymbolChoice>& choices_;
+  const WeightForm weights_;
   Graph graph_;
   std::vector<Dim> mapping_;  // body symbol to a Dim of graph_.symbols
   std::vector<SymbolGuard> guards_;

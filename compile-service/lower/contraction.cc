@@ -7,6 +7,7 @@
 #include "compile-service/lower/emit.h"
 #include "compile-service/lower/kernel_cost.h"
 #include "compile-service/lower/loop_dims.h"
+#include "compile-service/lower/second_factor.h"
 #include "compile-service/lower/tiles.h"
 
 namespace kiln::lower {
@@ -34,26 +35,6 @@ struct RightSide {
   ir::BLayout layout = ir::BLayout::kRows;
   Dim row;  // stride of k (rows) or n (turned)
 };
-
-// Weights [groups, k, n] as [groups, panels, k, width], zero-padded; the strides of one group and the place.
-Result<Place> PackPanels(PlanBuilder& b, GraphValueId weights, int64_t groups, int64_t k, int64_t n, int64_t width) {
-  const int64_t panels = (n + width - 1) / width;
-  const auto dims = [](std::initializer_list<int64_t> list) {
-    std::vector<Dim> result;
-    for (int64_t value : list) result.push_back(Dim::Const(value));
-    return result;
-  };
-  GraphValueId packed = b.AddPrepackNode(TensorOp::kReshape, {b.WithoutDenormals(weights)}, dims({groups, k, n}));
-  if (panels * width != n) {
-    const GraphValueId pads = b.AddIntegers({0, 0, 0, 0, 0, panels * width - n});
-    packed = b.AddPrepackNode(TensorOp::kPad, {packed, pads}, dims({groups, k, panels * width}));
-  }
-  packed = b.AddPrepackNode(TensorOp::kReshape, {packed}, dims({groups, k, panels, width}));
-  Attributes perm;
-  perm.Set("perm", std::vector<int64_t>{0, 2, 1, 3});
-  packed = b.AddPrepackNode(TensorOp::kTranspose, {packed}, dims({groups, panels, k, width}), std::move(perm));
-  return b.Recipe(packed);
-}
 
 // Puts the accesses of the epilogue into the spec, over batch…, m, n.
 void FillEpilogue(GroupBody& body, const std::vector<LoopDim>& rows, const LoopDim& columns, size_t first,
@@ -316,15 +297,6 @@ Status EmitProjection(PlanBuilder& b, const Group& group, GraphValueId x, GraphV
 
 namespace {
 
-// [O, I/g, kernel…] as [g, kernel…, I/g, O/g], the k x n matrices of the groups.
-GraphValueId ConvMatrices(PlanBuilder& b, GraphValueId weights, int64_t groups, int64_t out, int64_t in, int64_t taps) {
-  const std::vector<Dim> split{Dim::Const(groups), Dim::Const(out), Dim::Const(in), Dim::Const(taps)};
-  const GraphValueId parts = b.AddPrepackNode(TensorOp::kReshape, {weights}, split);
-  Attributes perm;
-  perm.Set("perm", std::vector<int64_t>{0, 3, 2, 1});
-  return b.AddPrepackNode(TensorOp::kTranspose, {parts}, {split[0], split[3], split[2], split[1]}, std::move(perm));
-}
-
 // Adds the bias to the sum.
 Result<int32_t> ConvSum(PlanBuilder& b, GroupBody& body, const GraphNode& conv, const std::vector<Dim>& space) {
   if (const std::optional<ByteProduct> bytes = ByteProductOf(b.graph(), conv)) {
@@ -377,18 +349,17 @@ Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const G
   const int64_t taps = int64_t{shape.kernel_h} * shape.kernel_w;
   int64_t rows = b.RawHint(group.dims[0]);
   for (size_t i = 2; i < group.dims.size(); ++i) rows *= b.RawHint(group.dims[i]);
+  const bool packed = b.graph().value(weights_id).prepack;
   // Panels half as wide cost less than the products that Winograd's form saves; of one vector, about as much.
-  const bool fewer_products = !bytes && b.mode() != NumericMode::kStrict;
+  const bool fewer_products = packed && !bytes && b.mode() != NumericMode::kStrict;
   const int64_t widest = fewer_products ? WinogradVectorsMax(shape, channels) : 0;
-  const ir::Tile tile = widest >= 2 ? ChooseTile(b.target(), rows, out, taps * channels, true, widest)
-                                    : ChooseTile(b.target(), rows, out, taps * channels, true);
+  const ir::Tile tile = widest >= 2 ? ChooseTile(b.target(), rows, out, taps * channels, packed, widest)
+                                    : ChooseTile(b.target(), rows, out, taps * channels, packed);
   const bool winograd =
       fewer_products && GainsFromWinograd(shape, channels, out, rows, b.RawHint(group.dims.back()), tile);
-  const int64_t width = int64_t{tile.nv} * b.f32_lanes();
-  const GraphValueId matrices =
-      ConvMatrices(b, weights_id, groups, out, weights[1].value(), taps * channels / weights[1].value());
-  ASSIGN_OR_RETURN(const Place panels, bytes ? PackBytePanels(b, matrices, groups, taps, channels, out, width)
-                                             : PackPanels(b, matrices, groups, taps * channels, out, width));
+  ASSIGN_OR_RETURN(const ConvFactor factor,
+                   packed ? PackedFactor(b, weights_id, bytes.has_value(), groups, taps, channels, tile)
+                          : GivenFactor(b, conv, groups));
 
   const std::vector<Dim>& strides = image.place.strides;  // of depths, where they are images
   const bool apart =
@@ -419,14 +390,12 @@ Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const G
     ASSIGN_OR_RETURN(const Place zeros, bytes ? ZeroPoints(b, *bytes, channels) : b.Zeros(channels));
     spec.zeros = body.Pointer({zeros, dtype, {Dim::Const(channels)}, {}});
   }
-  const int64_t depth = bytes ? BytePanelDepth(taps, channels) : taps * channels;
-  const int64_t matrix = (out + width - 1) / width * depth * width;
-  Place packed = panels;
-  packed.strides = {kOne};
   const DType b_dtype = bytes ? DType::kI8 : DType::kF32;
-  spec.b = {body.Pointer({packed, b_dtype, {Dim::Const(groups * matrix)}, {}}), b_dtype, {}};
-  if (groups > 1) spec.b.strides.push_back(arguments.Argument(Dim::Const(matrix)));
+  spec.b = {body.Pointer({factor.place, b_dtype, {Dim::Const(groups * factor.matrix)}, {}}), b_dtype, {}};
+  if (groups > 1) spec.b.strides.push_back(arguments.Argument(Dim::Const(factor.matrix)));
   if (image_batch) spec.b.strides.push_back(SpecInt::Const(0));
+  spec.b_layout = factor.layout;
+  if (!packed) spec.b.strides.push_back(arguments.Stride(Dim::Const(out)));
   spec.tile = tile;
   spec.winograd = winograd;
   std::vector<LoopDim> epilogue_rows = batch;
@@ -435,7 +404,7 @@ Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const G
   spec.epilogue = body.scalars().Take();
   spec.stores = std::move(stores);
   const Dim range = RangeOfContraction(b, batch, m, columns.extent, tile);
-  const Dim cost = CostOf(b, group, Dim::Const(taps * channels), Dim::Const(groups * matrix), b_dtype);
+  const Dim cost = CostOf(b, group, Dim::Const(taps * channels), Dim::Const(groups * factor.matrix), b_dtype);
   return b.AddKernel({std::move(spec)}, body.pointers(), std::move(arguments), range, cost, body.Text(head));
 }
 
@@ -462,20 +431,23 @@ Status EmitPointwise(PlanBuilder& b, const Group& group, GroupBody& body, const 
     rows.push_back(group.dims[dim]);
   }
   product.few_rows = RowsHint(b, rows) <= kFewRowsHintMax;
-  product.tile = ChooseTile(b.target(), LikelyRows(b, rows), weights[0].value(), weights[1].value(), true);
   const int64_t in = weights[1].value(), out = weights[0].value();
-  const GraphValueId matrix = ConvMatrices(b, weights_id, 1, out, in, 1);
-  const int64_t width = int64_t{product.tile.nv} * b.f32_lanes();
-  ASSIGN_OR_RETURN(Place panels,
-                   bytes ? PackBytePanels(b, matrix, 1, 1, in, out, width) : PackPanels(b, matrix, 1, in, out, width));
-  const int64_t elements = (out + width - 1) / width * (bytes ? BytePanelDepth(1, in) : in) * width;
-  panels.strides = {kOne};
-  product.b = {{panels,
-                bytes ? DType::kI8 : DType::kF32,
-                {Dim::Const(elements)},
-                std::vector<Dim>(product.row_dims.size(), kZero)},
-               ir::BLayout::kPanels,
-               kZero};
+  const bool packed = b.graph().value(weights_id).prepack;
+  product.tile = ChooseTile(b.target(), LikelyRows(b, rows), out, in, packed);
+  if (packed) {
+    ASSIGN_OR_RETURN(const ConvFactor factor, PackedFactor(b, weights_id, bytes.has_value(), 1, 1, in, product.tile));
+    product.b = {{factor.place,
+                  bytes ? DType::kI8 : DType::kF32,
+                  {Dim::Const(factor.matrix)},
+                  std::vector<Dim>(product.row_dims.size(), kZero)},
+                 factor.layout,
+                 kZero};
+  } else {
+    ASSIGN_OR_RETURN(const Operand columns, GivenColumns(b, conv, product.row_dims.size()));
+    product.b = {columns, ir::BLayout::kTurned, Dim::Const(in)};
+    if (product.a_k == kOne && RowsHint(b, rows) <= ir::kDotRowsMax)
+      product.tile = DotTile(b.target(), RowsHint(b, rows));
+  }
   return EmitRows(b, group, body, product, std::move(stores), "conv 1x1");
 }
 

@@ -80,7 +80,8 @@ std::optional<WindowShape> WindowOf(const ir::Graph& graph, const ir::GraphNode&
   std::vector<int64_t> kernel(node.attributes.Ints("kernel_shape").begin(), node.attributes.Ints("kernel_shape").end());
   if (conv) {
     const ir::GraphValue& weight = graph.value(WeightsOf(node));
-    if (!weight.prepack || weight.rank() != x.rank() || node.attributes.Int("depthwise", 0) != 0) return std::nullopt;
+    const bool readable = weight.prepack || (node.op == TensorOp::kConv && weight.origin == ir::Origin::kWeight);
+    if (!readable || weight.rank() != x.rank() || node.attributes.Int("depthwise", 0) != 0) return std::nullopt;
     kernel.clear();
     for (int d = 0; d < shape.spatial; ++d) kernel.push_back(weight.dims[static_cast<size_t>(d + 2)].value());
     shape.group = node.attributes.Int("group", 1);

@@ -155,6 +155,7 @@ Result<LoweredSegment> LowerSegment(const LowerRequest& request) {
   lowered->plan.target = InfoOf(request.target).name;
   lowered->plan.abi = KILN_KERNEL_ABI;
   lowered->plan.numeric_mode = request.mode;
+  lowered->plan.weights = request.weights;
   lowered->plan.guard = std::move(bound.guard);
   CountNodes(lowered->plan, request.segment.body.entry().regions.front().nodes.size(), lowered->coverage);
   return std::move(*lowered);

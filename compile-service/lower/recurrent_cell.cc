@@ -184,7 +184,7 @@ Result<RecurrentCell> CellOf(const ir::Graph& graph, const ir::GraphNode& node) 
   if (x.dtype != DType::kF32) return Fail(ErrorCode::kUnsupported, "a recurrent node of another dtype than f32");
   for (size_t weights : {1, 2, 3, 7}) {
     if (has(weights) && !graph.value(node.inputs[weights]).prepack)
-      return Fail(ErrorCode::kUnsupported, "a recurrent node with weights made at run time");
+      return Fail(ErrorCode::kUnsupported, "a recurrent node whose weights are not packed");
   }
   cell.batch_first = node.attributes.Int("layout", 0) != 0;
   cell.time = x.dims[cell.batch_first ? 1 : 0];

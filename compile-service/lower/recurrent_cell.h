@@ -26,7 +26,7 @@ struct RecurrentCell {
   bool IsTwoProducts() const { return op == TensorOp::kGRU && !linear_before_reset; }
 };
 
-// Fails for what only the reference kernel does: other dtypes, weights made at run time, unknown activations.
+// Fails for what only the reference kernel does: other dtypes, weights that are not packed, unknown activations.
 Result<RecurrentCell> CellOf(const ir::Graph& graph, const ir::GraphNode& node);
 
 // Accesses by index; -1 absent.

@@ -12,8 +12,6 @@
 namespace kiln::testing {
 namespace {
 
-constexpr int kInner = 8;
-
 void AddWeight(onnx::GraphProto& graph, const std::string& name, std::vector<int64_t> dims) {
   onnx::TensorProto& weight = *graph.add_initializer();
   weight.set_name(name);
@@ -50,19 +48,20 @@ void AddValue(onnx::ValueInfoProto& value, const std::string& name, int64_t colu
 
 }  // namespace
 
-SmallModel::SmallModel(int64_t columns, const std::string& activation, bool bias_is_input) {
+SmallModel::SmallModel(int64_t columns, const std::string& activation, bool bias_is_input, int64_t inner)
+    : inner_(inner) {
   onnx::ModelProto model;
   model.set_ir_version(8);
   model.add_opset_import()->set_version(17);
   onnx::GraphProto& graph = *model.mutable_graph();
   graph.set_name("small");
-  AddWeight(graph, "w", {kInner, columns});
+  AddWeight(graph, "w", {inner, columns});
   AddWeight(graph, "b", {columns});
   AddNode(graph, "MatMul", {"x", "w"}, "xw");
   AddNode(graph, "Add", {"xw", "b"}, "sum");
   AddNode(graph, activation, {"sum"}, "positive");
   AddNode(graph, "Softmax", {"positive"}, "y");
-  AddValue(*graph.add_input(), "x", kInner);
+  AddValue(*graph.add_input(), "x", inner);
   if (bias_is_input) {
     onnx::ValueInfoProto& bias = *graph.add_input();
     bias.set_name("b");
@@ -83,8 +82,8 @@ std::string SmallModel::WriteTo(const std::string& directory) const {
 }
 
 Tensor SmallModel::Input(int64_t rows) const {
-  Tensor x = Tensor::Allocate(DType::kF32, {rows, kInner});
-  for (int64_t i = 0; i < rows * kInner; ++i) x.ref.as<float>()[i] = std::cos(static_cast<float>(i + rows) * 0.9f);
+  Tensor x = Tensor::Allocate(DType::kF32, {rows, inner_});
+  for (int64_t i = 0; i < rows * inner_; ++i) x.ref.as<float>()[i] = std::cos(static_cast<float>(i + rows) * 0.9f);
   return x;
 }
 

@@ -1,5 +1,5 @@
-// y = softmax(relu(x * w + b)) with x : f32[n, 8], w : f32[8, columns]: a matmul with epilogue and a row kernel, as an
-// ONNX file.
+// y = softmax(relu(x * w + b)) with x : f32[n, inner], w : f32[inner, columns]: a matmul with epilogue and a row
+// kernel, as an ONNX file.
 #pragma once
 
 #include <string>
@@ -13,7 +13,8 @@ class SmallModel {
  public:
   // columns: of the output; another number, or another activation, is another segment.
   // With `bias_is_input` callers may override the bias "b".
-  explicit SmallModel(int64_t columns = 24, const std::string& activation = "Relu", bool bias_is_input = false);
+  explicit SmallModel(int64_t columns = 24, const std::string& activation = "Relu", bool bias_is_input = false,
+                      int64_t inner = 8);
   // Writes model.onnx into the directory; returns its path.
   std::string WriteTo(const std::string& directory) const;
   const std::shared_ptr<const LoadedProgram>& program() const { return program_; }
@@ -22,6 +23,7 @@ class SmallModel {
   std::string Difference(int64_t rows, const Tensor& actual);
 
  private:
+  int64_t inner_;
   std::string bytes_;
   std::shared_ptr<const LoadedProgram> program_;
   VmContext context_;

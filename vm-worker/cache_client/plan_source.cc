@@ -12,9 +12,9 @@ Status CheckRecord(const PlanRecord& record, const Plan& plan, const PlanKey& ke
                    Target host) {
   if (record.plan_key != key || record.segment != segment || plan.segment != segment || ComputePlanKey(plan) != key)
     return Fail(ErrorCode::kIntegrityFailure, "record " + key.ShortHex() + " holds another plan than its key names");
-  if (record.target != plan.target || record.abi != plan.abi)
+  if (record.target != plan.target || record.abi != plan.abi || record.weights != static_cast<uint8_t>(plan.weights))
     return Fail(ErrorCode::kIntegrityFailure,
-                "record " + key.ShortHex() + " and its plan disagree about target or ABI");
+                "record " + key.ShortHex() + " and its plan disagree about target, ABI or weights");
   if (record.abi != KILN_KERNEL_ABI)
     return Fail(ErrorCode::kTargetMismatch, "plan " + key.ShortHex() + " needs kernel ABI " +
                                                 std::to_string(record.abi) + ", this worker has " +

@@ -1,5 +1,9 @@
 #include "vm-worker/dispatch/linked_plan.h"
 
+#include <set>
+
+#include "common/base/checked_math.h"
+#include "common/base/limits.h"
 #include "common/bytecode/program_codec.h"
 
 namespace kiln {
@@ -23,6 +27,21 @@ Status CheckWeight(const Segment& segment, int index, const TensorRef& weight) {
   return {};
 }
 
+// Of a recipe's result, as its program declares it; 0 where it does not.
+int64_t BytesMade(const PrepackRecipe& recipe) {
+  const Function& function = recipe.program.entry();
+  if (function.regions.front().outputs.size() != 1) return 0;
+  const TensorDesc& desc = function.values[static_cast<size_t>(function.regions.front().outputs[0])].desc;
+  if (!desc.is_static()) return 0;
+  int64_t bytes = DTypeBytes(desc.dtype);
+  for (Dim dim : *desc.dims) {
+    const std::optional<int64_t> product = CheckedMul(bytes, dim.value());
+    if (!product || *product > limits::kTensorBytesMax) return 0;
+    bytes = *product;
+  }
+  return bytes;
+}
+
 bool IsExact(const Guard& guard, const Segment& segment) {
   for (size_t i = 0; i < guard.symbols.size(); ++i)
     if (segment.symbols[i].kind != SymbolSource::Kind::kValueDim && guard.symbols[i].min != guard.symbols[i].max)
@@ -32,40 +51,74 @@ bool IsExact(const Guard& guard, const Segment& segment) {
 
 }  // namespace
 
-Result<std::shared_ptr<const Tensor>> PackedWeights::Pack(const PrepackRecipe& recipe,
-                                                          std::span<const TensorRef> weights,
-                                                          const std::shared_ptr<const void>& owner) {
+Result<PackedWeights::Job> PackedWeights::JobOf(const PrepackRecipe& recipe, std::span<const TensorRef> weights) {
   FieldHasher hasher("kiln.packed.v1");
   ASSIGN_OR_RETURN(std::vector<uint8_t> bytes, EncodeProgram(recipe.program));
   hasher.Bytes(bytes);
-  std::vector<TensorRef> inputs;
+  Job job;
   for (int32_t weight : recipe.weights) {
     if (weight < 0 || static_cast<size_t>(weight) >= weights.size())
       return Fail(ErrorCode::kMalformed, "prepack recipe reads weight " + std::to_string(weight) +
                                              "; the segment has " + std::to_string(weights.size()));
-    inputs.push_back(weights[static_cast<size_t>(weight)]);
-    hasher.U64(reinterpret_cast<uintptr_t>(inputs.back().data)).Int64s(inputs.back().dims.span());
+    job.inputs.push_back(weights[static_cast<size_t>(weight)]);
+    hasher.U64(reinterpret_cast<uintptr_t>(job.inputs.back().data)).Int64s(job.inputs.back().dims.span());
   }
-  const Digest key = hasher.Finish();
-  {
-    std::lock_guard lock(mutex_);
-    if (auto it = packed_.find(key); it != packed_.end() && !it->second.owner.owner_before(owner) &&
-                                     !std::weak_ptr<const void>(owner).owner_before(it->second.owner))
-      if (auto alive = it->second.tensor.lock()) return alive;
-  }
-  ASSIGN_OR_RETURN(Tensor tensor, runner_(recipe.program, inputs));
+  job.key = hasher.Finish();
+  return job;
+}
+
+std::shared_ptr<const Tensor> PackedWeights::Find(const Digest& key, const std::shared_ptr<const void>& owner) const {
+  std::lock_guard lock(mutex_);
+  const auto it = packed_.find(key);
+  if (it == packed_.end() || it->second.owner.owner_before(owner) ||
+      std::weak_ptr<const void>(owner).owner_before(it->second.owner))
+    return nullptr;
+  return it->second.tensor.lock();
+}
+
+Result<std::shared_ptr<const Tensor>> PackedWeights::Make(const PrepackRecipe& recipe, const Job& job,
+                                                          const std::shared_ptr<const void>& owner,
+                                                          MemoryCharge& reserved) {
+  if (auto alive = Find(job.key, owner)) return alive;  // made for an equal recipe of the plan, or meanwhile
+  ASSIGN_OR_RETURN(Tensor tensor, runner_(recipe.program, job.inputs));
   struct Booked {
     Tensor tensor;
     MemoryCharge charge;
   };
   auto booked = std::make_shared<Booked>();
-  ASSIGN_OR_RETURN(booked->charge, MemoryCharge::Take(budget_, MemoryUse::kPackedWeights, tensor.ref.bytes()));
+  const int64_t bytes = tensor.ref.bytes();
+  booked->charge = reserved.Split(bytes);
+  if (booked->charge.bytes() < bytes) {  // it made more than it says
+    booked->charge = {};
+    ASSIGN_OR_RETURN(booked->charge, MemoryCharge::Take(budget_, MemoryUse::kPackedWeights, bytes));
+  }
   booked->tensor = tensor.ref.IsContiguous() ? std::move(tensor) : MakeContiguous(tensor.ref);
   const std::shared_ptr<const Tensor> packed(booked, &booked->tensor);
   std::lock_guard lock(mutex_);
   std::erase_if(packed_, [](const auto& entry) { return entry.second.tensor.expired(); });
-  packed_[key] = {packed, owner};
+  packed_[job.key] = {packed, owner};
   return packed;
+}
+
+Result<PackedWeights::Tensors> PackedWeights::Pack(std::span<const PrepackRecipe> recipes,
+                                                   std::span<const TensorRef> weights,
+                                                   const std::shared_ptr<const void>& owner, WithoutRoom without_room) {
+  std::vector<Job> jobs;
+  Tensors tensors;
+  std::set<Digest> missing;
+  int64_t bytes = 0;
+  for (const PrepackRecipe& recipe : recipes) {
+    ASSIGN_OR_RETURN(Job job, JobOf(recipe, weights));
+    tensors.push_back(Find(job.key, owner));
+    if (tensors.back() == nullptr && missing.insert(job.key).second) bytes += BytesMade(recipe);
+    jobs.push_back(std::move(job));
+  }
+  ASSIGN_OR_RETURN(MemoryCharge reserved, MemoryCharge::Take(budget_, MemoryUse::kPackedWeights, bytes, without_room));
+  for (size_t i = 0; i < recipes.size(); ++i) {
+    if (tensors[i] != nullptr) continue;
+    ASSIGN_OR_RETURN(tensors[i], Make(recipes[i], jobs[i], owner, reserved));
+  }
+  return tensors;
 }
 
 int64_t PackedWeights::bytes() const {
@@ -80,7 +133,8 @@ Result<std::shared_ptr<const LinkedPlan>> LinkedPlan::Link(std::shared_ptr<const
                                                            const Segment& segment,
                                                            std::shared_ptr<const CodeMapping> code,
                                                            std::span<const TensorRef> weights, PackedWeights& packer,
-                                                           const std::shared_ptr<const void>& owner) {
+                                                           const std::shared_ptr<const void>& owner,
+                                                           WithoutRoom without_room) {
   RETURN_IF_ERROR(VerifyPlan(*plan, segment));
   if (plan->abi != KILN_KERNEL_ABI)
     return Fail(ErrorCode::kTargetMismatch, "plan needs kernel ABI " + std::to_string(plan->abi) +
@@ -92,10 +146,7 @@ Result<std::shared_ptr<const LinkedPlan>> LinkedPlan::Link(std::shared_ptr<const
 
   std::shared_ptr<LinkedPlan> linked(new LinkedPlan());
   linked->code_ = std::move(code);
-  for (const PrepackRecipe& recipe : plan->recipes) {
-    ASSIGN_OR_RETURN(auto packed, packer.Pack(recipe, weights, owner));
-    linked->packed_.push_back(std::move(packed));
-  }
+  ASSIGN_OR_RETURN(linked->packed_, packer.Pack(plan->recipes, weights, owner, without_room));
   for (const PlanStep& step : plan->steps) {
     Reference reference;
     if (const auto* node = std::get_if<ReferenceStep>(&step.step)) {
@@ -114,7 +165,8 @@ Result<std::shared_ptr<const LinkedPlan>> LinkedPlan::Link(std::shared_ptr<const
   linked->key_ = key;
   linked->segment_ = &segment;
   linked->weights_.assign(weights.begin(), weights.end());
-  ASSIGN_OR_RETURN(linked->charge_, MemoryCharge::Take(packer.budget(), MemoryUse::kPlans, linked->bytes()));
+  ASSIGN_OR_RETURN(linked->charge_,
+                   MemoryCharge::Take(packer.budget(), MemoryUse::kPlans, linked->bytes(), without_room));
   return linked;
 }
 

@@ -24,18 +24,30 @@ using RecipeRunner = std::function<Result<Tensor>(const Program& program, std::s
 // as long as one of them is. Thread-safe.
 class PackedWeights {
  public:
-  // `budget` may be null; outlives everything packed. Without room there, Pack is ResourceExhausted: whoever wanted the
-  // plan goes on with the weights as they are.
+  // `budget` may be null; outlives everything packed.
   explicit PackedWeights(RecipeRunner runner, MemoryBudget* budget = nullptr)
       : runner_(std::move(runner)), budget_(budget) {}
   MemoryBudget* budget() const { return budget_; }
-  // `owner` holds the weights. Addresses name them only while it lives: the packed form of a model that is gone never
-  // serves another one whose weights lie where its own did. Null: the weights outlive this object.
-  Result<std::shared_ptr<const Tensor>> Pack(const PrepackRecipe& recipe, std::span<const TensorRef> weights,
-                                             const std::shared_ptr<const void>& owner);
+  using Tensors = std::vector<std::shared_ptr<const Tensor>>;
+  // What the recipes of a plan make, in their order. `owner` holds the weights. Addresses name them only while it
+  // lives: the packed form of a model that is gone never serves another one whose weights lie where its own did. Null:
+  // the weights outlive this object. ResourceExhausted: the budget has no room for all that is missing, and nothing was
+  // packed.
+  Result<Tensors> Pack(std::span<const PrepackRecipe> recipes, std::span<const TensorRef> weights,
+                       const std::shared_ptr<const void>& owner, WithoutRoom without_room = WithoutRoom::kMakeRoom);
   int64_t bytes() const;  // of everything alive
 
  private:
+  struct Job {
+    Digest key;
+    std::vector<TensorRef> inputs;
+  };
+  static Result<Job> JobOf(const PrepackRecipe& recipe, std::span<const TensorRef> weights);
+  std::shared_ptr<const Tensor> Find(const Digest& key, const std::shared_ptr<const void>& owner) const;
+  // Runs the recipe; what it makes takes its memory out of `reserved`.
+  Result<std::shared_ptr<const Tensor>> Make(const PrepackRecipe& recipe, const Job& job,
+                                             const std::shared_ptr<const void>& owner, MemoryCharge& reserved);
+
   RecipeRunner runner_;
   MemoryBudget* budget_;
   mutable std::mutex mutex_;
@@ -51,11 +63,13 @@ class LinkedPlan : public std::enable_shared_from_this<LinkedPlan> {
  public:
   // `code` maps plan.kernels, in order; equal layers share one plan and one mapping. `weights` are the segment's, in
   // canonical order; they and `segment` live as long as the model, which is `owner` (see PackedWeights). Verifies plan
-  // against segment, ABI, dtypes and dims of weights.
+  // against segment, ABI, dtypes and dims of weights. ResourceExhausted: its packed weights, or its tables, have no
+  // room; a plan that packs weights has a sibling that does not (WeightForm).
   static Result<std::shared_ptr<const LinkedPlan>> Link(std::shared_ptr<const Plan> plan, PlanKey key,
                                                         const Segment& segment, std::shared_ptr<const CodeMapping> code,
                                                         std::span<const TensorRef> weights, PackedWeights& packer,
-                                                        const std::shared_ptr<const void>& owner = nullptr);
+                                                        const std::shared_ptr<const void>& owner = nullptr,
+                                                        WithoutRoom without_room = WithoutRoom::kMakeRoom);
 
   const Plan& plan() const { return *plan_; }
   const PlanKey& key() const { return key_; }

@@ -173,6 +173,7 @@ ExplainedPlan ExplainPlan(const PlanStatus& status, const SegmentNames& names, c
   explained.target = plan.target;
   explained.tier = PlanTierName(TierOf(plan, status.plan->segment()));
   explained.tuning = TuningLines(plan);
+  if (plan.weights != WeightForm::kPacked) explained.weights = WeightFormText(plan.weights);
   explained.guard = GuardLines(plan, names);
   explained.guard_bytes = EncodeGuard(plan.guard, plan.symbols);
   explained.kernels = static_cast<uint32_t>(plan.kernels.size());

@@ -53,6 +53,30 @@ std::string ThrottledText(const SegmentStatus& status) {
       status.retry_in_ms);
 }
 
+std::string UnpackedText(const SegmentStatus& status) {
+  return fmt::format(
+      "packed weights, which kernels are faster with, have no room: {}; more memory for the worker (--memory-bytes), "
+      "or "
+      "fewer models in it, changes that; they are tried again in {} ms",
+      status.no_pack_room, status.pack_again_in_ms);
+}
+
+// Ops that plans leave to reference steps, by what their plans' kernels may read: weights in any form, or as given.
+void AddReferenceText(const ExplainedSegment& explained, std::vector<std::string>& remedies) {
+  std::set<std::string> any, given;
+  for (const ExplainedPlan& plan : explained.plans)
+    for (const ExplainedStep& step : plan.steps)
+      if (const auto op = TensorOpFromName(step.op); op && !IsPlanCheck(*op))
+        (plan.weights.empty() ? any : given).insert(step.op);
+  if (!any.empty())
+    remedies.push_back(fmt::format("no kernel is generated for {}: these run as reference steps inside the plan",
+                                   fmt::join(any, ", ")));
+  for (const std::string& op : any) given.erase(op);
+  if (!given.empty())
+    remedies.push_back(fmt::format("where weights are not packed, {} are left to reference steps inside the plan",
+                                   fmt::join(given, ", ")));
+}
+
 void AddQuarantineText(const SegmentStatus& status, std::vector<std::string>& remedies) {
   remedies.push_back(
       "the plan gave a wrong result, faulted, or was withdrawn; `kiln run --compare` names the step; another plan that "
@@ -104,6 +128,10 @@ void AddReasonText(const SegmentStatus& status, const TierOptions& options, std:
     case MissReason::kNoMemory:
       remedies.push_back("more memory for the worker (--memory-bytes), or fewer models in it");
       break;
+    case MissReason::kNoPackRoom:
+      remedies.push_back(
+          "the plan that reads weights as the model holds them arrives when the compile service is done with it");
+      break;
     case MissReason::kUndecided:
       remedies.push_back(fmt::format(
           "calls whose decisions (comparisons, rounding to integers) do not lie on an edge, or more memory for shadow "
@@ -126,17 +154,11 @@ std::vector<std::string> Remedies(const SegmentStatus& status, const TierOptions
   AddReasonText(status, options, remedies);
   if (status.trouble == MissReason::kQuarantined && status.reason != status.trouble)
     AddQuarantineText(status, remedies);
+  if (!status.no_pack_room.empty()) remedies.push_back(UnpackedText(status));
   if (status.throttled && status.reason != MissReason::kThrottled) remedies.push_back(ThrottledText(status));
   if (!status.tuned_refusal.empty())
     remedies.push_back("the tiles of this segment were not measured: " + status.tuned_refusal);
-  std::set<std::string> ops;
-  for (const ExplainedPlan& plan : explained.plans)
-    for (const ExplainedStep& step : plan.steps)
-      if (const auto op = TensorOpFromName(step.op); op && !IsPlanCheck(*op)) ops.insert(step.op);
-  std::string list;
-  for (const std::string& op : ops) list += (list.empty() ? "" : ", ") + op;
-  if (!list.empty())
-    remedies.push_back("no kernel is generated for " + list + ": these run as reference steps inside the plan");
+  AddReferenceText(explained, remedies);
   if (explained.input_copies > 0)
     remedies.push_back(
         fmt::format("{} inputs came as views or unaligned and were copied together for the plan; pass them contiguous",

@@ -17,7 +17,7 @@ constexpr int64_t kBackoffMaxMs = 60'000;
 
 void TierController::AskVariants(ModelState& state, Group& group) {
   group.variants_pending = true;
-  cache::VariantsRequest request{group.id, {}};
+  cache::VariantsRequest request{group.id, {}, {static_cast<uint8_t>(WeightForm::kAsGiven)}};
   for (Target target : options_.targets) request.targets.emplace_back(InfoOf(target).name);
   services_->Variants(request, ToGroup(state, group, &TierController::OnVariants));
 }
@@ -31,9 +31,14 @@ void TierController::OnVariants(ModelState& state, Group& group, const Result<ca
   if (group.trouble == MissReason::kNoService) group.ServicesAnswer();
   for (const cache::Variant& variant : reply->variants) group.doubted.erase(variant.plan_key);
   AskAboutDoubted(state, group);
+  // Packed weights are tried whatever there is room for now: what has none is paused by its key.
+  const auto is_wanted = [&](const cache::Variant& variant) {
+    const std::optional<WeightForm> weights = WeightFormFromNumber(variant.weights);
+    return variant.numeric_mode == static_cast<uint8_t>(options_.numeric_mode) &&
+           (weights == WeightForm::kPacked || weights == group.WeightsWanted());
+  };
   for (const cache::Variant& variant : reply->variants)
-    if (variant.numeric_mode == static_cast<uint8_t>(options_.numeric_mode))
-      Want(state, group, variant.plan_key, variant.evidence);
+    if (is_wanted(variant)) Want(state, group, variant.plan_key, variant.evidence);
 }
 
 bool TierController::TakeTokens(ModelState& state, Group& group) {
@@ -67,9 +72,10 @@ void TierController::Consider(ModelState& state, Group& group) {
   plans.tuned_general = group.tuned.general;
   plans.tuned_exact.assign(group.tuned.exact.begin(), group.tuned.exact.end());
   for (const auto& [key, entry] : group.plans) {
+    if (group.IsReplaced(entry)) continue;
     const bool exact = entry.linked.front()->exact();
     plans.tuned_general |= entry.tuned() && !exact;
-    plans.published += entry.published && !group.IsReplaced(entry) ? 1 : 0;
+    plans.published += entry.published ? 1 : 0;
     const Guard& guard = entry.linked.front()->plan().guard;
     if (!exact && !group.IsGeneral(key, guard) && std::ranges::count(plans.ranges, guard.symbols) == 0)
       plans.ranges.push_back(guard.symbols);
@@ -102,6 +108,7 @@ void TierController::SendRequest(ModelState& state, Group& group, const PlanWish
   request.priority = wish.priority;
   request.symbols = wish.symbols;
   request.hints = wish.hints;
+  request.weights = group.WeightsWanted();
   if (wish.tier == PlanTier::kRange) return SendRangeRequest(state, group, std::move(request));
   if (wish.tier == PlanTier::kTuned) return SendTunedRequest(state, group, wish, std::move(request));
   const bool beside_others = wish.tier == PlanTier::kExact && !group.segment->symbols.empty();

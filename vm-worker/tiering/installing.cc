@@ -24,7 +24,12 @@ TierController::Wanted TierController::Want(ModelState& state, Group& group, con
     group.variants_again_ns = group.variants_again_ns == 0 ? retry_ns : std::min(group.variants_again_ns, retry_ns);
     return Wanted::kPaused;
   }
-  FetchJob job{state.model, group.id, key, evidence, group.sites, group.rejected.ContentsOf(key), HasRoom(group, true)};
+  FetchJob job{
+      state.model,          group.id, key, evidence, group.sites, group.rejected.ContentsOf(key), HasRoom(group, true),
+      group.WeightsWanted()};
+  // Plans of others do not leave for packed weights where a plan answers without them.
+  const bool stands_in = !group.no_pack_room.empty() && group.HasGeneric();
+  job.without_room = stands_in ? WithoutRoom::kGoWithout : WithoutRoom::kMakeRoom;
   std::string what =
       "model " + state.model->name() + ": segment " + group.id.ShortHex() + ": fetching plan " + key.ShortHex();
   const bool posted = fetch_lane_->Post(std::move(what), [this, mailbox = mailbox_, job = std::move(job)] {
@@ -64,14 +69,22 @@ Status TierController::FetchAndLink(const FetchJob& job, const std::shared_ptr<M
   fetched.evidence.shadow_runs = std::max(fetched.evidence.shadow_runs, plan.evidence.shadow_runs);
   if (plan.contents == job.rejected)
     return Fail(ErrorCode::kQuarantined, "plan " + job.key.ShortHex() + " is the one that was given up before");
+  // Of a store that does not tell forms apart.
+  if (plan.plan->weights != WeightForm::kPacked && plan.plan->weights != job.weights)
+    return Fail(ErrorCode::kLimitExceeded,
+                "plan " + job.key.ShortHex() + " reads weights as given; packed ones have room");
   if (options_.gdb_symbols) plan.code = NameForGdb(model->name(), *plan.plan, std::move(plan.code));
   for (size_t site : job.sites) {
-    ASSIGN_OR_RETURN(auto linked, LinkedPlan::Link(plan.plan, plan.key, model->program().segments()[site], plan.code,
-                                                   model->program().weights(static_cast<int>(site)), packer_, model));
+    auto linked = LinkedPlan::Link(plan.plan, plan.key, model->program().segments()[site], plan.code,
+                                   model->program().weights(static_cast<int>(site)), packer_, model, job.without_room);
+    if (!linked.has_value()) {
+      fetched.no_pack_room = linked.error().code == ErrorCode::kResourceExhausted && plan.plan->PacksWeights();
+      return std::unexpected(linked.error());
+    }
     // Other workers' exact plans for shapes of theirs must not fill the slot; a tuned one may be for a shape of ours.
-    if (linked->exact() && !linked->segment().symbols.empty() && !job.exact_has_room && !plan.plan->tuned)
+    if ((*linked)->exact() && !(*linked)->segment().symbols.empty() && !job.exact_has_room && !plan.plan->tuned)
       return Fail(ErrorCode::kLimitExceeded, "the segment has as many plans as it may (--plans)");
-    fetched.linked.push_back(std::move(linked));
+    fetched.linked.push_back(*std::move(linked));
   }
   if (options_.perf_map != nullptr) options_.perf_map->Add(model->name(), *plan.plan, *plan.code);
   return {};
@@ -88,18 +101,7 @@ void TierController::OnFetched(ModelState& state, Group& group, Fetched& fetched
     group.exact_asked.erase(exact_wish);
     return group.AskAgain();
   }
-  if (!fetched.status.has_value()) {
-    const Error& error = fetched.status.error();
-    if (IsTransient(error.code)) {
-      group.ListAgain();  // so that it is met again
-      return BackOff(state, group, MissReason::kNoService, error);
-    }
-    const bool full = error.code == ErrorCode::kLimitExceeded;
-    const MissReason reason = full ? group.trouble : ReasonOf(error.code);
-    if (!full && reason == MissReason::kCompileFailed) ++stats_.rejected;
-    return Reject(state, group, fetched.key, fetched.contents, reason, ToString(error), exact_wish,
-                  !full && exact_wish.empty());
-  }
+  if (!fetched.status.has_value()) return OnNotFetched(state, group, fetched, exact_wish);
   ++stats_.fetched;
   stats_.fetched_from_disk += fetched.from_disk ? 1 : 0;
   const bool exact = fetched.linked.front()->exact() && !group.segment->symbols.empty();
@@ -115,6 +117,31 @@ void TierController::OnFetched(ModelState& state, Group& group, Fetched& fetched
     return Publish(state, group, fetched.key, entry);
   }
   TurnShadow(state, group);
+}
+
+void TierController::OnNotFetched(ModelState& state, Group& group, const Fetched& fetched,
+                                  const std::vector<int64_t>& exact_wish) {
+  const Error& error = fetched.status.error();
+  if (fetched.no_pack_room) {
+    Reject(state, group, fetched.key, {}, MissReason::kNoPackRoom, ToString(error), exact_wish, false);
+    return OnNoPackRoom(group, error.message);
+  }
+  if (IsTransient(error.code)) {
+    group.ListAgain();  // so that it is met again
+    return BackOff(state, group, MissReason::kNoService, error);
+  }
+  const bool full = error.code == ErrorCode::kLimitExceeded;
+  const MissReason reason = full ? group.trouble : ReasonOf(error.code);
+  if (!full && reason == MissReason::kCompileFailed) ++stats_.rejected;
+  Reject(state, group, fetched.key, fetched.contents, reason, ToString(error), exact_wish, !full && exact_wish.empty());
+}
+
+// A plan with packed weights has no room, or left for want of it. Where no other such plan stands in for it, one that
+// reads them as given does: of the store, or asked for. The packed one is tried again after its pause.
+void TierController::OnNoPackRoom(Group& group, const std::string& detail) {
+  if (group.HasPackedGeneric()) return;
+  group.SetNoPackRoom(detail);
+  if (!group.HasGeneric()) group.AskAgain();
 }
 
 // One shadowing plan of the group stands in front of the dispatchers; it gives way when no call comes for it.
@@ -162,6 +189,8 @@ void TierController::EndShadow(ModelState& state, Group& group, PlanEntry& entry
 void TierController::Publish(ModelState& state, Group& group, const PlanKey& key, PlanEntry& entry) {
   entry.published = true;
   group.rejected.Lift(key);
+  const Plan& plan = entry.linked.front()->plan();
+  if (plan.weights == WeightForm::kPacked && group.IsGeneral(key, plan.guard)) group.SetNoPackRoom("");
   ++stats_.published;
   PublishGroup(state, group);
 }
@@ -206,12 +235,14 @@ void TierController::Drop(ModelState& state, Group& group, const PlanKey& key, M
   PlanEntry entry = std::move(it->second);
   const bool exact = entry.linked.front()->exact() && !group.segment->symbols.empty();
   const std::vector<int64_t> exact_wish = exact ? ExactValues(*entry.linked.front()) : std::vector<int64_t>();
+  const bool packs = entry.linked.front()->plan().PacksWeights();
   EndShadow(state, group, entry);
   group.plans.erase(it);
   if (entry.published) PublishGroup(state, group);
   for (auto& linked : entry.linked) epochs_.Retire(std::move(linked));
   ++(reason == MissReason::kNoMemory ? stats_.evicted : stats_.quarantined);
   Reject(state, group, key, blame == Blame::kContents ? entry.contents : Digest{}, reason, detail, exact_wish, !exact);
+  if (reason == MissReason::kNoMemory && packs) OnNoPackRoom(group, detail);
 }
 
 void TierController::DropEverywhere(const PlanKey& key, MissReason reason, const std::string& detail, Blame blame) {

@@ -9,6 +9,15 @@ namespace {
 
 using TakenShapes = std::unordered_map<int, std::vector<ShapeHistogram::Entry>>;
 
+bool AnswersSameCalls(const Plan& a, const Plan& b) {
+  return a.target == b.target && EncodeGuard(a.guard, a.symbols) == EncodeGuard(b.guard, b.symbols);
+}
+
+// Of plans for the same calls the one of the highest rank answers.
+int RankOf(const Plan& plan) {
+  return (plan.weights == WeightForm::kPacked ? 2 : 0) + (plan.tuned ? 1 : 0);
+}
+
 }  // namespace
 
 bool Group::IsGeneral(const PlanKey& key, const Guard& guard) const {
@@ -22,26 +31,41 @@ bool Group::HasGeneric(std::string_view target) const {
   });
 }
 
+bool Group::HasPackedGeneric() const {
+  return std::ranges::any_of(plans, [this](const auto& plan) {
+    const Plan& own = plan.second.linked.front()->plan();
+    return own.weights == WeightForm::kPacked && IsGeneral(plan.first, own.guard);
+  });
+}
+
 const PlanEntry* Group::FindTwin(const Plan& plan) const {
   for (const auto& [key, entry] : plans) {
     const Plan& other = entry.linked.front()->plan();
-    if (other.tuned != plan.tuned && other.target == plan.target &&
-        EncodeGuard(other.guard, other.symbols) == EncodeGuard(plan.guard, plan.symbols))
-      return &entry;
+    if (RankOf(other) != RankOf(plan) && AnswersSameCalls(other, plan)) return &entry;
   }
   return nullptr;
 }
 
 bool Group::IsReplaced(const PlanEntry& entry) const {
-  if (entry.tuned()) return false;
-  const PlanEntry* const twin = FindTwin(entry.linked.front()->plan());
-  return twin != nullptr && twin->published;
+  const Plan& plan = entry.linked.front()->plan();
+  return std::ranges::any_of(plans, [&](const auto& item) {
+    const Plan& other = item.second.linked.front()->plan();
+    if (!item.second.published || RankOf(other) <= RankOf(plan)) return false;
+    const bool for_all = plan.weights == WeightForm::kAsGiven && other.weights == WeightForm::kPacked &&
+                         IsGeneral(item.first, other.guard);
+    return for_all || AnswersSameCalls(other, plan);
+  });
 }
 
 size_t Group::CountPlans() const {
-  return static_cast<size_t>(std::ranges::count_if(plans, [this](const auto& plan) {
-    return !plan.second.tuned() || FindTwin(plan.second.linked.front()->plan()) == nullptr;
-  }));
+  const auto is_lowest = [this](const auto& item) {
+    const Plan& plan = item.second.linked.front()->plan();
+    return std::ranges::none_of(plans, [&](const auto& other) {
+      const Plan& twin = other.second.linked.front()->plan();
+      return RankOf(twin) < RankOf(plan) && AnswersSameCalls(twin, plan);
+    });
+  };
+  return static_cast<size_t>(std::ranges::count_if(plans, is_lowest));
 }
 
 MissReason Group::Reason() const {
@@ -49,7 +73,7 @@ MissReason Group::Reason() const {
   const auto published = [](const auto& plan) { return plan.second.published; };
   if (std::any_of(plans.begin(), plans.end(), published)) return MissReason::kGuardFailed;
   if (!plans.empty()) return MissReason::kShadowing;
-  if (request.has_value() || !fetching.empty()) return MissReason::kCompiling;
+  if (trouble != MissReason::kNoPackRoom && (request.has_value() || !fetching.empty())) return MissReason::kCompiling;
   return throttled_until_ns > 0 ? MissReason::kThrottled : trouble;
 }
 
@@ -90,6 +114,11 @@ void Group::AskAgain() {
   ListAgain();
   retry_ns = 0;
   backoff_ms = 0;
+}
+
+void Group::SetNoPackRoom(std::string why) {
+  if (why.empty() != no_pack_room.empty()) exact_asked.clear();
+  no_pack_room = std::move(why);
 }
 
 void Group::OnPublished() {

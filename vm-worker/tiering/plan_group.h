@@ -86,6 +86,9 @@ struct Group {
   int64_t halved_span_ns = 0;
   bool shapes_changed = false;  // since profile.shapes was written
   bool no_room = false;         // for a shape, since counts were halved
+  // Why packed weights have no room, while no plan with packed ones stands in for all shapes: plans that read weights
+  // as given are asked for, and used, until one does. Empty: packed ones are used.
+  std::string no_pack_room;
   MissLedger misses;
   std::optional<SeenCall> last_interpreted;
   // Of `shapes`: those that were given or refused a plan of their own, and until when they are not asked for again.
@@ -113,20 +116,27 @@ struct Group {
   // Whether a plan is the one for all shapes: it holds for all that the segment declares, or for as many as an op in it
   // admits.
   bool IsGeneral(const PlanKey& key, const Guard& guard) const;
+  WeightForm WeightsWanted() const { return no_pack_room.empty() ? WeightForm::kPacked : WeightForm::kAsGiven; }
   // Whether a plan stands in for all shapes, which is the only kind that a segment without symbols has. `target` empty:
   // of any rung of the ladder.
   bool HasGeneric(std::string_view target = {}) const;
+  // The same with packed weights.
+  bool HasPackedGeneric() const;
   // Why calls are interpreted now, when they are.
   MissReason Reason() const;
-  // The tuned plan for the calls of one that is not, and the other way round; null when there is none.
+  // A plan for the same calls that is tuned where this one is not or reads weights in another form, or the other way
+  // round; null when there is none.
   const PlanEntry* FindTwin(const Plan& plan) const;
-  // Whether a published tuned plan answers the same calls. The plan stays at hand, should the tuned one be withdrawn.
+  // Whether a published plan answers the same calls better: a tuned one, one with packed weights. The plan stays at
+  // hand, should the other one leave. What reads weights as given gives way to a packed one for all shapes as well.
   bool IsReplaced(const PlanEntry& entry) const;
   size_t CountPlans() const;  // twins are one
   // What the services could not do is over: what is left is why plans that came are not used.
   void ServicesAnswer();
   // Takes the pauses away: something in the store changed.
   void AskAgain();
+  // Packed weights have no room, or (empty) have it again. What is wanted of the other form is open.
+  void SetNoPackRoom(std::string why);
   // Interpreted calls, of which plans admitted `not_run`, under the reason that holds now.
   void BookMisses(uint64_t calls, uint64_t ns, uint64_t not_run, MissLedger& all);
   // Other plans are published from here on: which shapes they admit is found out, and what was interpreted before says

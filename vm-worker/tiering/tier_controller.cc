@@ -118,8 +118,9 @@ void TierController::Tick() {
     if (services_ == nullptr) break;
     for (auto& [id, group] : state.groups) {
       TurnShadow(state, group);
-      // With a compile service, its answer names the plan again.
-      if (!services_->CanCompile() && group.variants_again_ns > 0 && now >= group.variants_again_ns) {
+      // With a compile service, its answer names the plan again; but no plan is asked for beside one that stands in.
+      const bool list_again = !services_->CanCompile() || !group.no_pack_room.empty();
+      if (list_again && group.variants_again_ns > 0 && now >= group.variants_again_ns) {
         group.variants_again_ns = 0;
         group.ListAgain();
       }
@@ -231,6 +232,8 @@ std::vector<SegmentStatus> TierController::Segments(const Model& model) const {
         }
         status.tuned_refusal = group.tuned.refusal;
         status.reproduction = group.reproduction;
+        status.no_pack_room = group.no_pack_room;
+        status.pack_again_in_ms = std::max<int64_t>(0, (group.variants_again_ns - Now()) / 1'000'000);
         status.request_pending = group.request.has_value();
         status.throttled = group.throttled_until_ns > 0;
         status.retry_in_ms =

@@ -56,6 +56,8 @@ struct SegmentStatus {
   ExactForecast top_forecast;                // …and what an exact plan of its own is worth
   std::string tuned_refusal;                 // why there is no tuned plan, when one was asked for
   std::string reproduction;                  // what the compile service found of a plan that was wrong here
+  std::string no_pack_room;                  // why weights are read as given, when they are…
+  int64_t pack_again_in_ms = 0;              // …and when plans with packed ones are tried again
   bool request_pending = false;
   bool throttled = false;   // a plan is wanted, and has to wait for a token
   int64_t retry_in_ms = 0;  // before the services are asked again
@@ -110,6 +112,8 @@ class TierController {
     std::vector<size_t> sites;
     Digest rejected;  // contents that were rejected under the key
     bool exact_has_room = false;
+    WeightForm weights{};  // that is wanted
+    WithoutRoom without_room{};
   };
   // What came of it. `contents` and `signer` are known from where the record could be read on.
   struct Fetched {
@@ -118,6 +122,7 @@ class TierController {
     Digest contents;
     SignPublicKey signer;
     bool from_disk = false;
+    bool no_pack_room = false;  // the status is that its packed weights have none
     Status status;
     std::vector<std::shared_ptr<const LinkedPlan>> linked;
   };
@@ -158,6 +163,8 @@ class TierController {
   Fetched FetchAndLink(const FetchJob& job);
   Status FetchAndLink(const FetchJob& job, const std::shared_ptr<Model>& model, Fetched& fetched);
   void OnFetched(ModelState& state, Group& group, Fetched& fetched);
+  void OnNotFetched(ModelState& state, Group& group, const Fetched& fetched, const std::vector<int64_t>& exact_wish);
+  void OnNoPackRoom(Group& group, const std::string& detail);
   bool HasRoom(const Group& group, bool exact) const;
   void TurnShadow(ModelState& state, Group& group);
   void BeginShadow(ModelState& state, Group& group, PlanEntry& entry);

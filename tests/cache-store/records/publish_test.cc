@@ -26,6 +26,22 @@ TEST_F(RecordsTest, PublishedPlanIsFoundFetchedAndSurvivesARestart) {
   }
 }
 
+// Whoever does not ask for a form does not know it.
+TEST_F(RecordsTest, PlansThatReadWeightsInAnotherFormAreListedForThoseWhoAskForIt) {
+  ASSERT_TRUE(Publish(1, {10})->stored);
+  PlanRecord given = Plan(2, {10});
+  given.weights = 1;
+  ASSERT_TRUE(PublishRecord(given)->stored);
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(VariantKeys(), std::vector<Digest>{D(1)});
+    EXPECT_EQ(Do(cache::VariantsRequest{D(200), {}, {2}})->variants.size(), 1u);
+    const auto variants = Do(cache::VariantsRequest{D(200), {}, {1}})->variants;
+    ASSERT_EQ(variants.size(), 2u);
+    for (const cache::Variant& variant : variants) EXPECT_EQ(variant.weights, variant.plan_key == D(2) ? 1 : 0);
+    Open();
+  }
+}
+
 // What the compile service found in the store it did not weigh: its record says size 0.
 TEST_F(RecordsTest, PlanOfKernelsThatWereThereSurvivesARestart) {
   ASSERT_TRUE(Publish(1, {10})->stored);

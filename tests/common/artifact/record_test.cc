@@ -17,6 +17,7 @@ PlanRecord Sample() {
           .target = "x86-64-v4",
           .abi = 3,
           .numeric_mode = 1,
+          .weights = 1,
           .guard = {1, 2, 3},
           .plan = Bytes(100, 9),
           .kernels = {{D(4), 4096}, {D(5), 12}},

@@ -47,6 +47,19 @@ TEST(MemoryCharge, EndsOnceAndWithItsLastOwner) {
   EXPECT_TRUE(MemoryCharge::Take(nullptr, MemoryUse::kPlans, INT64_MAX).has_value());
 }
 
+TEST(MemoryCharge, IsSplitIntoPartsThatEndOnTheirOwn) {
+  MemoryBudget budget(1'000);
+  MemoryCharge whole = MemoryCharge::Take(&budget, MemoryUse::kPlans, 400).value();
+  MemoryCharge part = whole.Split(150);
+  EXPECT_EQ(part.bytes(), 150);
+  EXPECT_EQ(whole.bytes(), 250);
+  EXPECT_EQ(budget.used(), 400);
+  whole = {};
+  EXPECT_EQ(budget.used(), 150);
+  EXPECT_EQ(part.Split(500).bytes(), 150) << "there is no more, and it ended";
+  EXPECT_EQ(budget.used(), 0);
+}
+
 TEST(MachineMemory, IsSomethingAndNoMoreThanTheMachineHas) {
   EXPECT_GE(MachineMemoryBytes(), int64_t{64} << 20);
   EXPECT_LT(MachineMemoryBytes(), int64_t{1} << 48);

@@ -27,11 +27,11 @@ T Sample() {
 }
 template <>
 VariantsRequest Sample() {
-  return {D(1), {"x86-64-v3", "x86-64-v2"}};
+  return {D(1), {"x86-64-v3", "x86-64-v2"}, {1, 2}};
 }
 template <>
 VariantsReply Sample() {
-  return {{{D(1), "x86-64-v3", 2, 1, {1, 2, 3}, {ValidationKind::kExecuted, 4}, D(5), 2, 99}, {}}};
+  return {{{D(1), "x86-64-v3", 2, 1, {1, 2, 3}, {ValidationKind::kExecuted, 4}, D(5), 2, 99, 1}, {}}};
 }
 template <>
 GetPlanRequest Sample() {

@@ -20,6 +20,7 @@ CompileRequest Sample() {
   request.priority = 7;
   request.symbols = {{1, 1, 1}, {0, 4096, 8}};
   request.hints = {1, -1};
+  request.weights = WeightForm::kAsGiven;
   return request;
 }
 
@@ -28,6 +29,7 @@ TEST(CompileApi, ARequestRoundTrips) {
   const CompileRequest decoded = DecodeCompileRequest(EncodeCompileRequest(sample)).value();
   EXPECT_EQ(decoded.Key(), sample.Key());
   EXPECT_EQ(decoded.priority, sample.priority);
+  EXPECT_EQ(decoded.weights, sample.weights);
 }
 
 TEST(CompileApi, AnAccusationAndItsAnswerRoundTrip) {
@@ -71,6 +73,7 @@ TEST(CompileApi, TheKeyDependsOnAllThatDecidesThePlanAndOnNothingElse) {
       [](CompileRequest& r) { r.symbols[1].divisor = 4; },
       [](CompileRequest& r) { r.symbols.pop_back(); },
       [](CompileRequest& r) { r.hints[0] = 2; },
+      [](CompileRequest& r) { r.weights = WeightForm::kPacked; },
   };
   for (const auto& change : changes) {
     CompileRequest other = Sample();
@@ -93,6 +96,9 @@ TEST(CompileApi, ListsBeyondTheirBoundsAreRefused) {
     change(large);
     EXPECT_EQ(DecodeCompileRequest(EncodeCompileRequest(large)).error().code, ErrorCode::kLimitExceeded);
   }
+  CompileRequest formless = Sample();
+  formless.weights = static_cast<WeightForm>(77);
+  EXPECT_EQ(DecodeCompileRequest(EncodeCompileRequest(formless)).error().code, ErrorCode::kMalformed);
   CompileRequest impossible = Sample();
   impossible.symbols[0] = {2, 1, 1};
   EXPECT_EQ(DecodeCompileRequest(EncodeCompileRequest(impossible)).error().code, ErrorCode::kInvalidArgument);

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <thread>
 
 #include "compile-service/jobs/check_lowered.h"
@@ -25,6 +26,25 @@ TEST_F(CompileJobTest, PublishesOnceAndFindsItTheNextTime) {
   ASSERT_TRUE(second.has_value()) << ToString(second.error());
   EXPECT_TRUE(second->reply.already_there);
   EXPECT_EQ(second->reply.plan_key, first->reply.plan_key);
+}
+
+// The same request in two forms: two plans side by side, of which the record says what each reads.
+TEST_F(CompileJobTest, PlansOfBothFormsOfWeightsLieSideBySide) {
+  std::map<WeightForm, PlanKey> keys;
+  for (const WeightForm form : {WeightForm::kPacked, WeightForm::kAsGiven}) {
+    CompileRequest request = Product(PlanTier::kGeneric);
+    request.weights = form;
+    const Result<CompileOutcome> outcome = Run(KILN_BIN_DIR "/kiln-validate-child", request);
+    ASSERT_TRUE(outcome.has_value()) << ToString(outcome.error());
+    EXPECT_EQ(outcome->reply.reference_nodes, 0u);
+    const PlanRecord record = Record(keys[form] = outcome->reply.plan_key);
+    EXPECT_EQ(record.weights, static_cast<uint8_t>(form));
+    const Plan plan = DecodePlan(record.plan).value();
+    EXPECT_EQ(plan.weights, form);
+    EXPECT_EQ(plan.PacksWeights(), form == WeightForm::kPacked);
+  }
+  EXPECT_NE(keys[WeightForm::kPacked], keys[WeightForm::kAsGiven]);
+  EXPECT_EQ(Published().size(), 2u);
 }
 
 // The child answers nonsense, as one that fails does: nothing may be published, and nobody may have to wait for the
@@ -116,6 +136,7 @@ TEST_F(CompileJobTest, AnAnswerThatDoesNotFitTheRequestIsRefused) {
       {"another target", [](LowerAnswer&, Plan& made) { made.target = "x86-64-v3"; }},
       {"another segment", [](LowerAnswer&, Plan& made) { made.segment.bytes[0] ^= 1; }},
       {"another mode", [](LowerAnswer&, Plan& made) { made.numeric_mode = NumericMode::kFast; }},
+      {"another form of weights", [](LowerAnswer&, Plan& made) { made.weights = WeightForm::kAsGiven; }},
       {"another ABI", [](LowerAnswer&, Plan& made) { ++made.abi; }},
       {"a buffer in a place that is not free",
        [](LowerAnswer&, Plan& made) {

@@ -49,10 +49,11 @@ class WorkshopTest : public ::testing::Test {
     return workshop;
   }
   // From the request to its end.
-  Result<CompileOutcome> Run(const std::string& validator) {
+  Result<CompileOutcome> Run(const std::string& validator) { return Run(validator, Request()); }
+  Result<CompileOutcome> Run(const std::string& validator, CompileRequest request) {
     UseValidator(validator);
     CompileWorkshop workshop = Workshop();
-    CompileJob job(Request(), workshop, std::make_shared<JobControl>());
+    CompileJob job(std::move(request), workshop, std::make_shared<JobControl>());
     ASSIGN_OR_RETURN(std::optional<CompileOutcome> outcome, job.Advance());
     if (!outcome) return Fail(ErrorCode::kBusy, "somebody else works on it");
     return *outcome;

@@ -123,13 +123,13 @@ class Checker {
   }
 
   Result<lower::LoweredSegment> LowerRange(Target target, const std::vector<int64_t>& hints) const {
-    lower::LowerRequest request{segment_, target, options_.mode, hints, {}};
+    lower::LowerRequest request{segment_, target, options_.mode, hints, {}, options_.form};
     for (int64_t value : hints) request.symbols.push_back(Around(value));
     return AsReceived(LowerSegment(request));
   }
 
   Result<lower::LoweredSegment> Lower(Target target, const std::vector<int64_t>& hints, bool exact) const {
-    lower::LowerRequest request{segment_, target, options_.mode, hints, {}};
+    lower::LowerRequest request{segment_, target, options_.mode, hints, {}, options_.form};
     if (exact) {
       for (int64_t value : hints) {
         const auto kind = value < 0 ? lower::SymbolChoice::Kind::kFree : lower::SymbolChoice::Kind::kExact;

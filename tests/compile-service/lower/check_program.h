@@ -17,6 +17,7 @@ struct CheckOptions {
   std::vector<std::vector<int64_t>> shapes;  // values of the segment's symbols that callers give, in canonical order
   std::vector<Target> targets = {Target::kX86V4, Target::kX86V3};
   NumericMode mode = NumericMode::kDefault;
+  WeightForm form{};    // of weights in plans
   bool exact = true;    // exact plans too, not only the generic ones
   bool ranges = false;  // range plans around the first shape as well, at every shape that they admit
   double tolerance = 2e-4;

@@ -64,6 +64,7 @@ TEST_P(ModelsTest, PlansCoverTheModelAndAgreeWithTheInterpreter) {
   CompiledRunner compiled(target);
   lower::Coverage total;
   size_t specs = 0, steps = 0, failed = 0;
+  int reference_as_given = 0;
   std::map<std::string, int> reference_ops;
   for (const SegmentSite& site : FindSegments(program)) {
     const Result<Segment> segment = CanonicalSegment(program, site);
@@ -95,11 +96,16 @@ TEST_P(ModelsTest, PlansCoverTheModelAndAgreeWithTheInterpreter) {
     for (ConstantId id : site.weights) options.weights.push_back(program.constants[static_cast<size_t>(id)].tensor.ref);
     options.runner = [&](Target) { return compiled.runner(); };
     CheckSegment(*segment, options);
+    options.form = WeightForm::kAsGiven;
+    const lower::LoweredSegment given = CheckSegment(*segment, options);
+    EXPECT_FALSE(given.plan.PacksWeights()) << Describe(given);
+    reference_as_given += given.coverage.reference_nodes;
     if (::testing::Test::HasFailure()) return;
   }
   std::cout << model.name << ": nodes in kernels " << total.kernel_nodes << ", in reference steps "
-            << total.reference_nodes << ", free " << total.free_nodes << "; steps " << steps << ", kernels " << specs
-            << ", segments not lowered " << failed << "\n";
+            << total.reference_nodes << " (with weights as given " << reference_as_given << "), free "
+            << total.free_nodes << "; steps " << steps << ", kernels " << specs << ", segments not lowered " << failed
+            << "\n";
   for (const auto& [op, count] : reference_ops) std::cout << "  reference " << op << " x" << count << "\n";
   EXPECT_LE(total.reference_nodes, model.reference_nodes_max);
 }

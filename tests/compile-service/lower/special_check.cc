@@ -120,7 +120,8 @@ class Comparison {
       (i < static_cast<size_t>(segment_.runtime_inputs) ? refs : weights).push_back(inputs[i].ref);
     const std::string what = "round " + std::to_string(round) + " of seed " + std::to_string(options_.seed) + ", " +
                              std::string(InfoOf(options_.target).name) + ", mode " +
-                             std::to_string(static_cast<int>(options_.mode));
+                             std::to_string(static_cast<int>(options_.mode)) + ", weights " +
+                             std::string(WeightFormText(options_.form));
     const Result<std::vector<Tensor>> want = RunSegment(vm_, body, segment_, refs, weights, {});
     const int lanes = InfoOf(options_.target).f32_lanes();
     const Result<std::vector<Tensor>> got =
@@ -173,7 +174,7 @@ class Comparison {
 }  // namespace
 
 SpecialOutcome CheckSpecials(const Segment& segment, const SpecialCheckOptions& options, CompiledRunner& runner) {
-  lower::LowerRequest request{segment, options.target, options.mode, options.symbols, {}};
+  lower::LowerRequest request{segment, options.target, options.mode, options.symbols, {}, options.form};
   for (int64_t value : options.symbols) {
     const auto kind = value < 0 ? lower::SymbolChoice::Kind::kFree : lower::SymbolChoice::Kind::kExact;
     request.symbols.push_back({kind, value, value, 1});

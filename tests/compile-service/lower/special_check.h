@@ -16,6 +16,7 @@ namespace kiln::testing {
 struct SpecialCheckOptions {
   Target target{};
   NumericMode mode = NumericMode::kDefault;
+  WeightForm form{};             // of weights in the plan
   std::vector<int64_t> symbols;  // of the segment
   std::vector<Tensor> inputs;    // run-time inputs, then weights: what is not filled keeps these values
   std::vector<bool> filled;      // per input

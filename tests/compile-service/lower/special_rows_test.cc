@@ -304,6 +304,12 @@ const Form kForms[] = {
      true},
 };
 
+// The forms of weights that plans of the segment can have.
+std::vector<WeightForm> FormsOf(const Segment& segment) {
+  if (segment.weight_count() == 0) return {WeightForm::kPacked};
+  return {WeightForm::kPacked, WeightForm::kAsGiven};
+}
+
 class SpecialFormsTest : public ::testing::TestWithParam<Form> {};
 
 TEST_P(SpecialFormsTest, PlansGiveWhatTheInterpreterGives) {
@@ -315,9 +321,10 @@ TEST_P(SpecialFormsTest, PlansGiveWhatTheInterpreterGives) {
   for (Target target : {HostTargets().front(), HostTargets().back()}) {
     CompiledRunner runner(target);
     for (NumericMode mode : {NumericMode::kDefault, NumericMode::kStrict, NumericMode::kFast}) {
-      for (int64_t size : form.sizes) {
+      for (size_t i = 0; i < form.sizes.size() * FormsOf(segment).size(); ++i) {
         SpecialCheckOptions options{.target = target, .mode = mode, .seed = BaseSeed()};
-        options.symbols = {size};
+        options.form = FormsOf(segment)[i / form.sizes.size()];
+        options.symbols = {form.sizes[i % form.sizes.size()]};
         options.magnitudes = form.magnitudes;
         options.elementwise = form.elementwise;
         for (ValueId input : segment.body.entry().regions[0].inputs) {

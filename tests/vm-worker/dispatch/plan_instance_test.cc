@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <set>
 
 #include "common/base/clock.h"
 #include "tests/vm-worker/dispatch/plan_fixture.h"
@@ -126,14 +127,48 @@ TEST(PackedWeights, OfAModelThatIsGoneServeNoOther) {
   const TensorRef weight = MakeRef(DType::kF32, {4}, storage);
   const PrepackRecipe recipe{ReluSegment().body, {0}};
   auto first = std::make_shared<int>(1);
-  const auto of_first = packer.Pack(recipe, {&weight, 1}, first).value();
-  EXPECT_EQ(packer.Pack(recipe, {&weight, 1}, first).value(), of_first);
+  const auto of_first = packer.Pack({&recipe, 1}, {&weight, 1}, first).value().at(0);
+  EXPECT_EQ(packer.Pack({&recipe, 1}, {&weight, 1}, first).value().at(0), of_first);
   EXPECT_EQ(packed, 1);
   first.reset();
   storage[0] = 9;
-  const auto of_second = packer.Pack(recipe, {&weight, 1}, std::make_shared<int>(2)).value();
+  const auto of_second = packer.Pack({&recipe, 1}, {&weight, 1}, std::make_shared<int>(2)).value().at(0);
   EXPECT_EQ(packed, 2);
   EXPECT_EQ(of_second->ref.as<float>()[0], 9);
+}
+
+TEST(PackedWeights, OfAPlanAreAllPackedOrNone) {
+  MemoryBudget budget(500);
+  int packed = 0;
+  PackedWeights packer(
+      [&](const Program&, std::span<const TensorRef> inputs) -> Result<Tensor> {
+        ++packed;
+        return MakeContiguous(inputs[0]);
+      },
+      &budget);
+  float storage[3][64] = {};
+  const auto owner = std::make_shared<int>(1);
+  const Program copy =
+      ParseProgram(R"(program "prepack" { func main(%w: f32[64]) -> (%p) { %p : f32[64] = Abs(%w) } })").value();
+  std::vector<TensorRef> weights;
+  for (auto& weight : storage) weights.push_back(MakeRef(DType::kF32, {64}, weight));
+  const std::vector<PrepackRecipe> two = {{copy, {0}}, {copy, {1}}}, same = {{copy, {0}}, {copy, {0}}};
+  const auto refused = packer.Pack(two, weights, owner, WithoutRoom::kGoWithout);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(packed, 0);
+  EXPECT_EQ(budget.used(), 0);
+  EXPECT_FALSE(budget.IsTight()) << "nobody has to leave for it";
+  {
+    const auto once = packer.Pack(same, weights, owner).value();
+    EXPECT_EQ(packed, 1);
+    EXPECT_EQ(once[0], once[1]);
+    EXPECT_EQ(budget.used(MemoryUse::kPackedWeights), 256);
+    EXPECT_FALSE(packer.Pack(two, weights, owner).has_value()) << "the second of them has no room";
+    EXPECT_TRUE(budget.IsTight());
+    EXPECT_EQ(packed, 1);
+  }
+  EXPECT_EQ(budget.used(), 0);
 }
 
 TEST(LinkedPlan, RefusesWhatItWasNotMadeFor) {
@@ -198,7 +233,13 @@ TEST(PlanKey, ChangesWithGuardTargetModeAndSegment) {
   other.steps[0].label = "another name";
   EXPECT_EQ(ComputePlanKey(other), key);
   other.tuned = true;
-  EXPECT_NE(ComputePlanKey(other), key);
+  const PlanKey tuned = ComputePlanKey(other);
+  EXPECT_NE(tuned, key);
+  other.weights = WeightForm::kAsGiven;
+  const PlanKey both = ComputePlanKey(other);
+  other.tuned = false;
+  const std::set<PlanKey> keys = {key, tuned, both, ComputePlanKey(other)};
+  EXPECT_EQ(keys.size(), 4u);
 }
 
 // Three temporaries, one after the other: made by step 0, then in place by steps 1 and 2.

@@ -47,14 +47,19 @@ class FakeFleet final : public PlanServices {
     ++variants_asked;
     Answer<cache::VariantsReply>(std::move(done), [this, request]() -> Result<cache::VariantsReply> {
       cache::VariantsReply reply;
+      const auto knows = [&](WeightForm form) {
+        return form == WeightForm::kPacked || !knows_forms ||
+               std::ranges::count(request.weights, static_cast<uint8_t>(form)) > 0;
+      };
       for (const auto& [key, stored] : plans)
-        if (stored.plan.segment == request.segment && !quarantined.contains(key))
+        if (stored.plan.segment == request.segment && !quarantined.contains(key) && knows(stored.plan.weights))
           reply.variants.push_back({.plan_key = key,
                                     .target = stored.plan.target,
                                     .numeric_mode = static_cast<uint8_t>(stored.plan.numeric_mode),
                                     .guard = {},
                                     .evidence = {ValidationKind::kExecuted, stored.proven_runs},
-                                    .codegen_id = {}});
+                                    .codegen_id = {},
+                                    .weights = knows_forms ? static_cast<uint8_t>(stored.plan.weights) : uint8_t{0}});
       return reply;
     });
   }
@@ -93,10 +98,11 @@ class FakeFleet final : public PlanServices {
     ++compiles_asked;
     asked.push_back(request.Key());
     compile_tiers.push_back(request.tier);
+    compile_weights.push_back(request.weights);
     Answer<CompileReply>(std::move(done), [this, request]() -> Result<CompileReply> {
       if (compile_fails) return Fail(*compile_fails, "no plan");
       const SymbolGuard& asked = request.symbols.at(0);
-      Plan plan = ReluPlan(asked.min, asked.max);
+      Plan plan = make_plan(asked.min, asked.max, knows_forms ? request.weights : WeightForm::kPacked);
       plan.guard.symbols[0].divisor = asked.divisor;
       if (request.tier == PlanTier::kGeneric && general_holds_for) plan.guard.symbols[0] = *general_holds_for;
       plan.tuned = request.tier == PlanTier::kTuned;
@@ -182,12 +188,16 @@ class FakeFleet final : public PlanServices {
   std::vector<cache::ReportRequest> reports;
   std::vector<Digest> asked, cancelled;  // compile requests, by key
   std::vector<PlanTier> compile_tiers;
+  std::vector<WeightForm> compile_weights;
+  std::function<Plan(int64_t min, int64_t max, WeightForm weights)> make_plan =
+      [](int64_t min, int64_t max, WeightForm) { return ReluPlan(min, max); };
   std::vector<ReproduceRequest> reproductions;
   ReproduceVerdict reproduced{ReproduceOutcome::kAgrees, "right"};
   std::optional<ErrorCode> reproduce_fails;
   std::optional<SignPublicKey> revoked;
   std::optional<ErrorCode> compile_fails;
   std::optional<SymbolGuard> general_holds_for;  // instead of what was asked for
+  bool knows_forms = true;  // false: store and compile service are of the version before forms of weights
   bool can_compile = true, down = false, hung = false, standing_down = false;
   int variants_asked = 0, compiles_asked = 0, fetches_asked = 0, logs_read = 0;
 
@@ -200,9 +210,12 @@ class FakeFleet final : public PlanServices {
   std::vector<std::function<void()>> waiting_, held_logs_;
 };
 
-// y = Relu(x) in a model of its own, on one request thread, with a controller that steps when told.
+// y = Relu(x), or another element-wise program, in a model of its own, on one request thread, with a controller that
+// steps when told.
 struct SteppedWorker {
-  explicit SteppedWorker(TierOptions options = {}) : tiers(epochs, &fleet, InterpretRecipe, With(std::move(options))) {
+  explicit SteppedWorker(TierOptions options = {}, Program of = ReluProgram())
+      : tiers(epochs, &fleet, InterpretRecipe, With(std::move(options))),
+        program(LoadedProgram::Load(std::move(of)).value()) {
     tiers.AddModel(model);
   }
   explicit SteppedWorker(MemoryBudget& budget) : SteppedWorker(TierOptions{.budget = &budget}) {}
@@ -213,20 +226,21 @@ struct SteppedWorker {
     options.policy.hot_ns = 0;
     return options;
   }
+
   static std::shared_ptr<const LoadedProgram> Relu() { return LoadedProgram::Load(ReluProgram()).value(); }
 
   // One request; its answer is checked.
   void Run(int64_t rows) {
-    Tensor x = Tensor::Allocate(DType::kF32, {rows, 4});
-    for (int64_t i = 0; i < rows * 4; ++i) x.ref.as<float>()[i] = static_cast<float>(i % 3) - 1;
+    Tensor x = Tensor::Allocate(DType::kF32, {rows, columns});
+    for (int64_t i = 0; i < rows * columns; ++i) x.ref.as<float>()[i] = static_cast<float>(i % 3) - 1;
     EpochScope scope(epochs, reader);
     RunOptions run;
     run.hook = &dispatcher;
     const auto outputs = context.Run(model->program(), {&x.ref, 1}, run);
     ASSERT_TRUE(outputs.has_value()) << ToString(outputs.error());
     bool wrong = false;
-    for (int64_t i = 0; i < rows * 4; ++i)
-      wrong |= (*outputs)[0].ref.as<float>()[i] != std::max(0.0f, static_cast<float>(i % 3) - 1);
+    for (int64_t i = 0; i < rows * columns; ++i)
+      wrong |= (*outputs)[0].ref.as<float>()[i] != answer(static_cast<float>(i % 3) - 1);
     wrong_answers += wrong ? 1 : 0;
   }
   // Runs and steps for so long, `every_ms` apart.
@@ -247,7 +261,10 @@ struct SteppedWorker {
   FakeFleet fleet;
   EpochDomain epochs;
   TierController tiers;
-  std::shared_ptr<Model> model = std::make_shared<Model>("m", Relu(), epochs);
+  const std::shared_ptr<const LoadedProgram> program;
+  int64_t columns = 4;
+  float (*answer)(float) = [](float x) { return std::max(0.0f, x); };
+  std::shared_ptr<Model> model = std::make_shared<Model>("m", program, epochs);
   ModelThread& thread = model->AddThread();
   std::unique_ptr<CallObserver> observer = tiers.MakeObserver(model, thread);
   Dispatcher dispatcher{
