@@ -251,21 +251,7 @@ bool GuardAdmits(const Guard& guard, const SymbolTable& symbols, std::span<const
   for (const Constraint& constraint : guard.constraints) {
     const Result<int64_t> left = symbols.Evaluate(constraint.left, values),
                           right = symbols.Evaluate(constraint.right, values);
-    if (!left || !right) return false;
-    switch (constraint.kind) {
-      case ConstraintKind::kEqual:
-        if (*left != *right) return false;
-        break;
-      case ConstraintKind::kNotEqual:
-        if (*left == *right) return false;
-        break;
-      case ConstraintKind::kLessEqual:
-        if (*left > *right) return false;
-        break;
-      case ConstraintKind::kDivides:
-        if (*left <= 0 || *right % *left != 0) return false;
-        break;
-    }
+    if (!left || !right || !Holds(constraint.kind, *left, *right)) return false;
   }
   return true;
 }
