@@ -114,6 +114,12 @@ Result<PackedWeights::Tensors> PackedWeights::Pack(std::span<const PrepackRecipe
     jobs.push_back(std::move(job));
   }
   ASSIGN_OR_RETURN(MemoryCharge reserved, MemoryCharge::Take(budget_, MemoryUse::kPackedWeights, bytes, without_room));
+  // Runs need room as well, or they make the plan leave again.
+  if (without_room == WithoutRoom::kGoWithout && bytes > 0 && budget_ != nullptr && budget_->IsTight())
+    return Fail(ErrorCode::kResourceExhausted,
+                std::to_string(bytes) + " bytes of " + std::string(MemoryUseText(MemoryUse::kPackedWeights)) +
+                    " would leave less than a tenth of the worker's memory of " + std::to_string(budget_->limit()) +
+                    " bytes (--memory-bytes); used with them by: " + budget_->Text());
   for (size_t i = 0; i < recipes.size(); ++i) {
     if (tensors[i] != nullptr) continue;
     ASSIGN_OR_RETURN(tensors[i], Make(recipes[i], jobs[i], owner, reserved));

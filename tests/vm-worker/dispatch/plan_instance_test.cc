@@ -160,6 +160,12 @@ TEST(PackedWeights, OfAPlanAreAllPackedOrNone) {
   EXPECT_EQ(budget.used(), 0);
   EXPECT_FALSE(budget.IsTight()) << "nobody has to leave for it";
   {
+    const auto runs = MemoryCharge::Take(&budget, MemoryUse::kArenas, 240).value();
+    EXPECT_EQ(packer.Pack(same, weights, owner, WithoutRoom::kGoWithout).error().code, ErrorCode::kResourceExhausted)
+        << "what is left for runs is less than a tenth";
+    EXPECT_EQ(packed, 0);
+  }
+  {
     const auto once = packer.Pack(same, weights, owner).value();
     EXPECT_EQ(packed, 1);
     EXPECT_EQ(once[0], once[1]);
