@@ -24,15 +24,18 @@ struct SequenceForm {
   DType dtype = DType::kF32;
   bool seen = false;         // whether an element was; else nothing is known of them
   std::vector<Dim> element;  // dims that all elements have
-  int open = -1;             // the axis along which elements differ (`element` has 0 there), or -1
+  int open = -1;             // the one axis along which elements differ (`element` has 0 there), or -1
+  bool flat = false;         // they differ along more: of `element` only the rank means something
 
   bool is_joined() const { return open >= 0; }
+  bool has_sizes() const { return is_joined() || flat; }
   bool operator==(const SequenceForm&) const = default;
 };
 struct RunTimeSequence {
   SequenceForm form;
   ValueId data = kNoValue;
-  ValueId sizes = kNoValue;  // where the form is joined
+  ValueId sizes = kNoValue;   // where the form has sizes
+  ValueId shapes = kNoValue;  // where it is flat
 };
 
 // A sequence of tensors: known element by element, or held by tensors. Its handle is a ValueId below kNoValue.

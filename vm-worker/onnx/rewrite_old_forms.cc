@@ -188,10 +188,6 @@ Result<ValueList> SeluOfOldDefaults(NodeContext& node) {
 // Lengths are an attribute or a second input, of the data's type; without either the parts are equal.
 Result<ValueList> SplitFromLengths(NodeContext& node) {
   RETURN_IF_ERROR(node.Require(1));
-  if (!node.attributes.Has("axis")) {
-    return Fail(ErrorCode::kUnsupported,
-                "Split of operator set 1 without axis is not supported: no axis is the default");
-  }
   ValueList inputs = {node.In(0)};
   if (const auto split = node.attributes.Ints("split")) {
     inputs.push_back(node.b.EmitInts(*split));

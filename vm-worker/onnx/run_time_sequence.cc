@@ -1,88 +1,18 @@
 #include "vm-worker/onnx/run_time_sequence.h"
 
 #include <algorithm>
-#include <numeric>
 
-#include "vm-worker/onnx/chain.h"
+#include "vm-worker/onnx/flat_sequence.h"
 #include "vm-worker/onnx/loop_state.h"
 
 namespace kiln::onnx {
 namespace {
 
-constexpr int64_t kToTheEnd = INT64_MAX;
-
 std::unexpected<Error> Unsupported(const std::string& what) {
-  return Fail(
-      ErrorCode::kUnsupported,
-      what + "; a sequence whose length only running tells holds tensors of one rank that differ along one axis");
+  return Fail(ErrorCode::kUnsupported, what + "; a sequence whose length only running tells holds tensors of one rank");
 }
 
-// perm that moves `axis` to the front, and back.
-std::vector<int64_t> ToFront(int rank, int64_t axis) {
-  std::vector<int64_t> perm = {axis};
-  for (int64_t d = 0; d < rank; ++d) {
-    if (d != axis) perm.push_back(d);
-  }
-  return perm;
-}
-std::vector<int64_t> FromFront(int rank, int64_t axis) {
-  std::vector<int64_t> perm(static_cast<size_t>(rank));
-  std::iota(perm.begin(), perm.end(), 1);
-  for (size_t d = static_cast<size_t>(axis) + 1; d < perm.size(); ++d) perm[d] = static_cast<int64_t>(d);
-  perm[static_cast<size_t>(axis)] = 0;
-  return perm;
-}
-
-// Steps over the parts of sequences.
-class Steps : public Chain {
- public:
-  using Dim = kiln::Dim;
-  explicit Steps(ProgramBuilder& b) : Chain(b), b_(b) {}
-
-  ValueId Vector(std::vector<Dim> dims) { return Do(TensorOp::kShapeVector, {}, "dims", std::move(dims)); }
-  ValueId Gather(ValueId value, ValueId index) { return Do(TensorOp::kGather, {value, index}, "axis", int64_t{0}); }
-  // Rows of axis 0 from `start` up to `end`, both vectors of one entry.
-  ValueId Rows(ValueId value, ValueId start, ValueId end) {
-    return Do(TensorOp::kSlice, {value, start, end, Ints({0})});
-  }
-  ValueId Front(ValueId value, int64_t axis) {
-    return axis == 0 || value == kNoValue ? value : Transpose(value, ToFront(RankOf(value), axis));
-  }
-  ValueId Back(ValueId value, int64_t axis) {
-    return axis == 0 || value == kNoValue ? value : Transpose(value, FromFront(RankOf(value), axis));
-  }
-  // A position as i64[1].
-  ValueId Position(ValueId value) { return Cast(Reshape(value, {1}), DType::kI64); }
-  ValueId Scalar64(ValueId vector) { return Squeeze(vector, {0}); }
-  // `position` counted from the front. Fails where it lies outside `length` entries.
-  ValueId Checked(ValueId position, ValueId length) { return Gather(Count(length), position); }
-  // A zero (i64[1]). Fails where the vector or tensor is empty along axis 0.
-  ValueId ZeroIfAny(ValueId value) { return Checked(Ints({0}), ScalarDim(value, 0)); }
-  // The value. Fails where `counted`, or else the value itself, is empty along axis 0.
-  ValueId NotEmpty(ValueId value, ValueId counted = kNoValue) {
-    if (value == kNoValue) return value;
-    if (counted == kNoValue) counted = value;
-    if (b_.symbols().Bounds(b_.Desc(counted).dims->front()).min >= 1) return value;
-    const ValueId rows = Rows(value, ZeroIfAny(counted), Ints({kToTheEnd}));
-    // All of it, which the Slice's shape does not tell.
-    return ReshapeTo(rows, Vector(DimsOf(value)));
-  }
-  ValueId Offsets(ValueId sizes) {
-    Attributes exclusive;
-    exclusive.Set("exclusive", int64_t{1});
-    return Do(TensorOp::kCumSum, {sizes, b_.EmitInt(0)}, std::move(exclusive));
-  }
-  int RankOf(ValueId value) const { return value == kNoValue ? 0 : b_.Desc(value).rank(); }
-  std::vector<Dim> DimsOf(ValueId value) const { return value == kNoValue ? std::vector<Dim>() : *b_.Desc(value).dims; }
-  Result<ValueId> Finish(ValueId value) {
-    ASSIGN_OR_RETURN(const ValueList values, Done({value}));
-    return values[0];
-  }
-  ValueId DimVector(ValueId value, int64_t axis) { return Chain::Dim(value, axis); }
-
- private:
-  ProgramBuilder& b_;
-};
+using Steps = SequenceSteps;
 
 Status RequireRanks(const ProgramBuilder& b, const ImportedSequence& sequence) {
   for (ValueId element : sequence.elements) {
@@ -99,7 +29,20 @@ std::vector<Dim> RestOf(const SequenceForm& form) {
   return rest;
 }
 
+// What holds elements of which the rank alone is the same.
+SequenceForm Flat(SequenceForm form) {
+  form.element.assign(form.element.size(), Dim::Const(0));
+  form.open = -1;
+  form.flat = true;
+  return form;
+}
+
 ValueList EmptyParts(ProgramBuilder& b, Steps& steps, const SequenceForm& form) {
+  if (form.flat) {
+    const Dims none{0}, no_shapes{0, static_cast<int64_t>(form.element.size())};
+    return {b.EmitConstant(Tensor::Allocate(form.dtype, none)), steps.Ints({}),
+            b.EmitConstant(Tensor::Allocate(DType::kI64, no_shapes))};
+  }
   std::vector<Dim> dims = RestOf(form);
   dims.insert(dims.begin(), Dim::Const(0));
   ValueList parts = {steps.Do(TensorOp::kExpand, {b.EmitScalar(0, form.dtype), steps.Vector(std::move(dims))})};
@@ -108,6 +51,7 @@ ValueList EmptyParts(ProgramBuilder& b, Steps& steps, const SequenceForm& form) 
 }
 
 ValueList PartsOfElements(Steps& steps, const ValueList& elements, const SequenceForm& form) {
+  if (form.flat) return FlatOfElements(steps, elements);
   ValueList data, sizes;
   for (ValueId element : elements) {
     data.push_back(form.is_joined() ? steps.Front(element, form.open) : steps.Unsqueeze(element, {0}));
@@ -137,9 +81,9 @@ ValueList JoinedOfStacked(ProgramBuilder& b, Steps& steps, const RunTimeSequence
 Result<SequenceForm> FormOf(const ProgramBuilder& b, const ImportedSequence& sequence, size_t outer_symbols) {
   const SymbolTable& symbols = b.symbols();
   const auto seen = [&](SequenceForm form) -> Result<SequenceForm> {
-    for (size_t d = 0; d < form.element.size(); ++d) {
+    for (size_t d = 0; !form.flat && d < form.element.size(); ++d) {
       if (static_cast<int>(d) == form.open || VisibleOutside(symbols, form.element[d], outer_symbols)) continue;
-      if (form.is_joined()) return Unsupported("elements differ along more than one axis");
+      if (form.is_joined()) return Flat(form);
       form.open = static_cast<int>(d);
       form.element[d] = Dim::Const(0);
     }
@@ -167,13 +111,12 @@ Result<SequenceForm> Join(const SequenceForm& a, const SequenceForm& b) {
     return Unsupported("elements have ranks " + std::to_string(a.element.size()) + " and " +
                        std::to_string(b.element.size()));
   }
+  if (a.flat || b.flat) return Flat(a);
   SequenceForm joined = a;
   for (size_t d = 0; d < a.element.size(); ++d) {
     const int axis = static_cast<int>(d);
     if (axis != a.open && axis != b.open && a.element[d] == b.element[d]) continue;
-    if (joined.is_joined() && joined.open != axis) {
-      return Unsupported("elements differ along axes " + std::to_string(joined.open) + " and " + std::to_string(axis));
-    }
+    if (joined.is_joined() && joined.open != axis) return Flat(a);
     joined.open = axis;
     joined.element[d] = Dim::Const(0);
   }
@@ -194,6 +137,12 @@ Result<SequenceForm> KeptForm::Of(SymbolTable& symbols) const {
 
 std::vector<TensorDesc> PartDescs(SymbolTable& symbols, const SequenceForm& form) {
   if (!form.seen) return {};
+  if (form.flat) {
+    const Dim length = symbols.FreshSymbol(), rank = Dim::Const(static_cast<int64_t>(form.element.size()));
+    return {{.dtype = form.dtype, .dims = std::vector<Dim>{symbols.FreshSymbol()}},
+            {.dtype = DType::kI64, .dims = std::vector<Dim>{length}},
+            {.dtype = DType::kI64, .dims = std::vector<Dim>{length, rank}}};
+  }
   TensorDesc data{.dtype = form.dtype, .dims = RestOf(form)};
   data.dims->insert(data.dims->begin(), symbols.FreshSymbol());
   std::vector<TensorDesc> descs = {std::move(data)};
@@ -209,17 +158,25 @@ Result<ValueList> PartsIn(ProgramBuilder& b, const ImportedSequence& sequence, c
                                                 : PartsOfElements(steps, sequence.elements, form));
   }
   const RunTimeSequence& held = *sequence.run_time;
+  if (held.form.flat) return ValueList{held.data, held.sizes, held.shapes};
+  if (form.flat) return steps.Done(FlatOf(steps, held));
   if (held.form.open == form.open) {
     return form.is_joined() ? ValueList{held.data, held.sizes} : ValueList{held.data};
   }
   return steps.Done(JoinedOfStacked(b, steps, held, form));
 }
 
+namespace {
+
+RunTimeSequence HeldBy(const SequenceForm& form, std::span<const ValueId> parts) {
+  return {form, parts[0], form.has_sizes() ? parts[1] : kNoValue, form.flat ? parts[2] : kNoValue};
+}
+
+}  // namespace
+
 ValueId FromParts(ProgramBuilder& b, const SequenceForm& form, std::span<const ValueId> parts) {
   ImportedSequence sequence{.elements = {}, .dtype = form.dtype};
-  if (form.seen) {
-    sequence.run_time = RunTimeSequence{form, parts[0], form.is_joined() ? parts[1] : kNoValue};
-  }
+  if (form.seen) sequence.run_time = HeldBy(form, parts);
   return b.AddSequence(std::move(sequence));
 }
 
@@ -231,11 +188,11 @@ Result<RunTimeSequence> Held(ProgramBuilder& b, const ImportedSequence& sequence
   if (sequence.elements.empty()) return Fail(ErrorCode::kOutOfRange, "the sequence is empty");
   ASSIGN_OR_RETURN(const SequenceForm form, FormOf(b, sequence));
   ASSIGN_OR_RETURN(const ValueList parts, PartsIn(b, sequence, form));
-  return RunTimeSequence{form, parts[0], form.is_joined() ? parts[1] : kNoValue};
+  return HeldBy(form, parts);
 }
 
 ValueId LengthOf(Steps& steps, const RunTimeSequence& held) {
-  return steps.ScalarDim(held.form.is_joined() ? held.sizes : held.data, 0);
+  return steps.ScalarDim(held.form.has_sizes() ? held.sizes : held.data, 0);
 }
 
 Result<ValueId> Handle(ProgramBuilder& b, Steps& steps, const SequenceForm& form, ValueList parts) {
@@ -259,9 +216,8 @@ RunTimeSequence Stacked(Steps& steps, const RunTimeSequence& held) {
 
 // Where the element in front of which a new one comes begins, of a position that was checked against length + 1.
 ValueId StartOf(Steps& steps, const RunTimeSequence& held, ValueId position) {
-  if (!held.form.is_joined()) return position;
-  const ValueId all = steps.Reduce(TensorOp::kReduceSum, held.sizes, {0}, true);
-  return steps.Gather(steps.Concat({steps.Offsets(held.sizes), all}, 0), position);
+  if (!held.form.has_sizes()) return position;
+  return steps.Gather(steps.Concat({steps.Offsets(held.sizes), steps.Total(held.sizes)}, 0), position);
 }
 
 // A position of SequenceInsert, counted from the front: 0 to length. Fails outside -length to length.
@@ -282,10 +238,13 @@ Result<ValueId> RunTimeAt(ProgramBuilder& b, const ImportedSequence& sequence, V
   ASSIGN_OR_RETURN(const RunTimeSequence held, Held(b, sequence));
   Steps steps(b);
   const ValueId at = steps.Position(position);
-  if (!held.form.is_joined()) return steps.Finish(steps.Gather(held.data, steps.Scalar64(at)));
+  if (!held.form.has_sizes()) return steps.Finish(steps.Gather(held.data, steps.Scalar64(at)));
   const ValueId start = steps.Gather(steps.Offsets(held.sizes), at);
   const ValueId end = steps.Add(start, steps.Gather(held.sizes, at));
-  return steps.Finish(steps.Back(steps.Rows(held.data, start, end), held.form.open));
+  const ValueId rows = steps.Rows(held.data, start, end);
+  if (!held.form.flat) return steps.Finish(steps.Back(rows, held.form.open));
+  const ValueId shape = steps.Squeeze(steps.Gather(held.shapes, at), {0});
+  return steps.Finish(steps.ReshapeTo(rows, shape));
 }
 
 Result<ValueId> RunTimeInsert(ProgramBuilder& b, const ImportedSequence& sequence, ValueId value, ValueId position) {
@@ -305,7 +264,7 @@ Result<ValueId> RunTimeInsert(ProgramBuilder& b, const ImportedSequence& sequenc
     for (size_t i = 0; i < old_parts.size(); ++i) parts.push_back(steps.Concat({new_parts[i], old_parts[i]}, 0));
     return Handle(b, steps, form, std::move(parts));
   }
-  const RunTimeSequence held{form, old_parts[0], form.is_joined() ? old_parts[1] : kNoValue};
+  const RunTimeSequence held = HeldBy(form, old_parts);
   const ValueId at = InsertPosition(steps, steps.Position(position), steps.Unsqueeze(LengthOf(steps, held), {0}));
   for (size_t i = 0; i < old_parts.size(); ++i) {
     const ValueId start = i == 0 ? StartOf(steps, held, at) : at;
@@ -325,10 +284,12 @@ Result<ValueId> RunTimeErase(ProgramBuilder& b, const ImportedSequence& sequence
     return steps.Concat({steps.Rows(part, steps.Ints({0}), start), steps.Rows(part, end, steps.Ints({kToTheEnd}))}, 0);
   };
   const ValueId next = steps.Add(at, steps.Ints({1}));
-  if (!held.form.is_joined()) return Handle(b, steps, held.form, {without(held.data, at, next)});
+  if (!held.form.has_sizes()) return Handle(b, steps, held.form, {without(held.data, at, next)});
   const ValueId start = steps.Gather(steps.Offsets(held.sizes), at);
   const ValueId end = steps.Add(start, steps.Gather(held.sizes, at));
-  return Handle(b, steps, held.form, {without(held.data, start, end), without(held.sizes, at, next)});
+  ValueList parts = {without(held.data, start, end), without(held.sizes, at, next)};
+  if (held.form.flat) parts.push_back(without(held.shapes, at, next));
+  return Handle(b, steps, held.form, std::move(parts));
 }
 
 Result<ValueId> RunTimeLength(ProgramBuilder& b, const ImportedSequence& sequence) {
@@ -345,6 +306,10 @@ Result<ValueId> RunTimeConcat(ProgramBuilder& b, const ImportedSequence& sequenc
   }
   if (axis < 0) axis += axes;
   Steps steps(b);
+  if (held.form.flat) {
+    const ValueId whole = new_axis ? StackedOfFlat(steps, held) : JoinedOfFlat(steps, held, axis);
+    return steps.Finish(steps.Back(whole, axis));
+  }
   if (held.form.is_joined() && !new_axis && axis == held.form.open) {
     // Empty elements are no error, no element is.
     return steps.Finish(steps.Back(steps.NotEmpty(held.data, held.sizes), axis));

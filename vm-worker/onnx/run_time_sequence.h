@@ -1,22 +1,26 @@
-// Sequences whose length only running tells, as tensors of a Program. A sequence has one of two forms:
+// Sequences whose length only running tells, as tensors of a Program. A sequence has one of three forms:
 //
 // - stacked: all elements have the same dims as far as import can tell. `data` is [length, dims…]. SequenceInsert is a
 //   Concat, SequenceAt a Gather, ConcatFromSequence a Transpose and a Reshape, SplitToSequence of single rows a view.
 // - joined: elements differ along one axis, the open one. `data` is their concatenation along it, with that axis moved
 //   to the front, and `sizes` is i64[length], the elements' sizes along it. SequenceAt is a Slice; ConcatFromSequence
 //   along the open axis is the data itself; stacking is a Gather after a check that all sizes are equal.
+// - flat: elements share but their rank. `data` is all their elements, one after another, `sizes` how many each has,
+// and
+//   `shapes` is i64[length, rank]. SequenceAt is a Slice and a Reshape; ConcatFromSequence a Reshape, for another axis
+//   than the first after a Gather that brings the elements into the order of the result.
 //
 // A dim counts as the same where its expression is the same and means something outside the loop or branch that makes
 // the element. A form follows from the elements that are inserted: that of an empty sequence is open until one is (no
 // tensors hold it), and two forms are joined into the least one that holds both. A loop's body is imported until the
 // forms of its states hold from trip to trip (sequence_loop.cc), as it is for the shapes of tensors.
 //
-// What no form holds is refused when the model is loaded: elements of unknown or different rank, and elements that
-// differ along more than one axis. Sequences known element by element (sequences.cc) have no such limits.
+// What no form holds is refused when the model is loaded: elements of unknown or different rank. Sequences known
+// element by element (sequences.cc) have no such limits.
 //
 // Errors of a run are those of the ops that follow, which name the node and the values: a position outside a sequence
 // is an index outside an axis, the first element of an empty sequence is index 0 of an axis of size 0, sizes that do
-// not fit are a Reshape that does not.
+// not fit are a Reshape that does not, or, of a flat sequence, an index that is the sum of the differences.
 #pragma once
 
 #include <optional>
@@ -42,7 +46,7 @@ class KeptForm {
   std::vector<std::vector<int64_t>> codes_;
 };
 
-// --- parts: the tensors that hold a sequence in a form, data and sizes; none where no element was seen ---
+// --- parts: the tensors that hold a sequence in a form, data, sizes and shapes; none where no element was seen ---
 std::vector<TensorDesc> PartDescs(SymbolTable& symbols, const SequenceForm& form);
 // Emits what brings a sequence into a form that holds it.
 Result<ValueList> PartsIn(ProgramBuilder& b, const ImportedSequence& sequence, const SequenceForm& form);

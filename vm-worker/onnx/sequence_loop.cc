@@ -27,7 +27,7 @@ struct State {
 
   bool is_sequence() const { return IsSequence(initial); }
   // Whether the elements leave the loop as a scan output: the body sees an empty sequence.
-  bool is_collected() const { return is_sequence() && inserts != Inserts::kOtherwise && !form.is_joined(); }
+  bool is_collected() const { return is_sequence() && inserts != Inserts::kOtherwise && !form.has_sizes(); }
 };
 
 class SequenceLoop {
@@ -163,7 +163,7 @@ class SequenceLoop {
   static size_t PartCount(const State& state) {
     if (!state.is_sequence()) return 1;
     if (state.is_collected() || !state.form.seen) return 0;
-    return state.form.is_joined() ? 2 : 1;
+    return state.form.flat ? 3 : state.form.is_joined() ? 2 : 1;
   }
 
   Result<ValueList> EmitNode(ValueId trips, ValueId condition) {

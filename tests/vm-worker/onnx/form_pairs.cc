@@ -114,6 +114,11 @@ void AddMovement(Cases& cases) {
                    One(1, {"Split", {"x"}, {Int("axis", 2), Ints("split", {1, 3})}, parts}),
                    One(13, {"Split", {"x", "s"}, {Int("axis", 2)}, parts}, {IntTensor("s", {2}, {1, 3})}),
                    parts});
+  cases.push_back({"Split1AlongTheFirst",
+                   {x},
+                   One(1, {"Split", {"x"}, {Ints("split", {1, 1})}, parts}),
+                   One(13, {"Split", {"x", "s"}, {Int("axis", 0)}, parts}, {IntTensor("s", {2}, {1, 1})}),
+                   parts});
   cases.push_back({"Split1Input",
                    {x, FloatTensor("s", {2}, {2, 1})},
                    One(1, {"Split", {"x", "s"}, {Int("axis", 1)}, parts}),

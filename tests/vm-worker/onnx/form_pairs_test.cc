@@ -49,7 +49,6 @@ struct Refused {
 TEST(OldForms, WhatTheyDoNotSayIsRefused) {
   const std::vector<std::string> normalized = {"x", "s", "s", "s", "s"};
   const Refused cases[] = {
-      {"Split1 without an axis", {1, {{"Split", {"x"}}}}, "without axis"},
       {"Dropout in training", {6, {{"Dropout", {"x"}, {IntAttribute("is_test", 0)}}}}, "training"},
       {"BatchNormalization in training",
        {6, {{"BatchNormalization", normalized, {IntAttribute("is_test", 0)}}}},

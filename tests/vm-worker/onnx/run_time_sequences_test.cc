@@ -40,22 +40,6 @@ std::string Failure(const TestModel& model) {
   return imported.has_value() ? "" : ToString(imported.error());
 }
 
-TEST(RunTimeSequencesRefused, ElementsThatDifferAlongTwoAxes) {
-  TestModel model(17);
-  model.Input(Tensor32("x", {"n", "m"})).Input(Tensor32("trips", {}, 7));
-  model.Initializer(IntTensor("one", {2}, {1, 1})).Initializer(IntTensor("zero", {2}, {0, 0}));
-  model.Node("SequenceEmpty", {}, {"none"})
-      .Node("Loop", {"trips", "", "none"}, {"s"},
-            {GraphAttribute("body", LoopBody([](GraphProto& body) {
-                              AddNode(*body.mutable_node(), "Add", {"i", "one"}, {"to"});
-                              AddNode(*body.mutable_node(), "Slice", {"x", "zero", "to"}, {"part"});
-                              AddNode(*body.mutable_node(), "SequenceInsert", {"s", "part"}, {"longer"});
-                            }))})
-      .Node("SequenceLength", {"s"}, {"y"})
-      .Output("y");
-  EXPECT_THAT(Failure(model), HasSubstr("elements differ along more than one axis"));
-}
-
 TEST(RunTimeSequencesRefused, ElementsOfDifferentRanks) {
   TestModel model(17);
   model.Input(Tensor32("x", {"n"})).Input(Tensor32("y", {"n", "m"})).Input(Tensor32("at", {}, 7));

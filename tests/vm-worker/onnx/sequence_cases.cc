@@ -521,6 +521,7 @@ void AddBranches(std::vector<SequenceCase>& cases) {
 
 std::vector<SequenceCase> SequenceCases() {
   std::vector<SequenceCase> cases;
+  AddFlatSequenceCases(cases);
   AddAppends(cases);
   AddLoops(cases);
   AddUneven(cases);

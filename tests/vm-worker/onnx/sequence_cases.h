@@ -23,6 +23,8 @@ struct SequenceCase {
 };
 
 std::vector<SequenceCase> SequenceCases();
+// Of these, those whose elements differ along several axes.
+void AddFlatSequenceCases(std::vector<SequenceCase>& cases);
 
 // Runs the case and compares bit for bit (whole numbers all of them, so that sums and products are exact), or what the
 // error says.
