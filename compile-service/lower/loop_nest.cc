@@ -79,7 +79,10 @@ ir::ScalarProgram TakeProgram(const NestLoops& loops, GroupBody& body) {
 // A node of a nest that computes element by element; `moves`: bits of any dtype.
 Status AddElements(PlanBuilder& b, GroupBody& body, KernelArguments& arguments, const GraphNode& node, bool moves) {
   if (IsPositional(b.graph(), node)) return AddPositional(b, body, arguments, node);
-  if (NeedsDivisorCheck(b.graph(), node)) RETURN_IF_ERROR(b.AddDivisorCheck(node.inputs[1], node.sources));
+  if (NeedsDivisorCheck(b.graph(), node)) {
+    const std::vector<Dim> quotient = b.graph().value(node.outputs[0]).dims;
+    RETURN_IF_ERROR(b.AddDivisorCheck(node.inputs[1], quotient, node.sources));
+  }
   if (!IsLookup(b.graph(), node) && !IsResample(node)) return body.AddNode(node);
   const DType dtype = b.graph().value(node.outputs[0]).dtype;
   const DType type = moves ? BitsOf(dtype).type : ComputeType(dtype);

@@ -56,12 +56,23 @@ Status PlanBuilder::AddIndexCheck(GraphValueId indices, GraphValueId data, size_
   return {};
 }
 
-Status PlanBuilder::AddDivisorCheck(GraphValueId divisor, const std::vector<int32_t>& nodes) {
-  if (!divisor_checks_.insert(divisor).second) return {};
+Status PlanBuilder::AddDivisorCheck(GraphValueId divisor, const std::vector<Dim>& quotient,
+                                    const std::vector<int32_t>& nodes) {
+  const bool checked = std::ranges::any_of(divisor_checks_, [&](const auto& check) {
+    return check.first == divisor && graph_.SameDims(check.second, quotient);
+  });
+  if (checked) return {};
+  divisor_checks_.emplace_back(divisor, quotient);
   const ir::GraphValue value = graph_.value(divisor);
-  ASSIGN_OR_RETURN(const Place place, RowMajorPlace(divisor));
+  ASSIGN_OR_RETURN(Place place, RowMajorPlace(divisor));
+  // As the division reads it, so that there is nothing to check where there is nothing to divide.
+  std::vector<Dim> strides(quotient.size(), Dim::Const(0));
+  const size_t front = quotient.size() - value.dims.size();
+  for (size_t d = 0; d < value.dims.size(); ++d)
+    if (!graph_.IsOne(value.dims[d])) strides[front + d] = place.strides[d];
+  place.strides = std::move(strides);
   ReferenceStep step{TensorOp::kCheckDivisors, {}, {}, {}};
-  step.inputs = {AddPlanValue(place, value.dtype, value.dims)};
+  step.inputs = {AddPlanValue(place, value.dtype, quotient)};
   step.outputs = {-1};  // nobody asks how many there are
   AddReference(std::move(step), {"check divisors", nodes});
   return {};

@@ -8,7 +8,6 @@
 
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -146,8 +145,9 @@ class PlanBuilder {
   // axis and those after it): once per indices and sizes, and never where they are known to be.
   Status AddIndexCheck(ir::GraphValueId indices, ir::GraphValueId data, size_t axis, bool tuple,
                        const std::vector<int32_t>& nodes);
-  // The step that ends a run of the plan when a divisor is 0, once per divisor.
-  Status AddDivisorCheck(ir::GraphValueId divisor, const std::vector<int32_t>& nodes);
+  // The step that ends a run of the plan when a divisor of a quotient of these dims is 0 and the quotient has elements,
+  // once per divisor and dims.
+  Status AddDivisorCheck(ir::GraphValueId divisor, const std::vector<Dim>& quotient, const std::vector<int32_t>& nodes);
   // Copies move bits, whatever they mean: NaNs keep theirs. The two dtypes of a bit cast are of one width.
   Status AddCopy(const Place& from, const Place& to, DType dtype, const std::vector<Dim>& dims, StepText text);
   Status AddBitCast(const Place& from, DType from_dtype, const Place& to, DType to_dtype, const std::vector<Dim>& dims,
@@ -201,7 +201,7 @@ class PlanBuilder {
     std::vector<Dim> sizes;
   };
   std::vector<IndexCheck> index_checks_;
-  std::set<ir::GraphValueId> divisor_checks_;
+  std::vector<std::pair<ir::GraphValueId, std::vector<Dim>>> divisor_checks_;  // divisor, dims of the quotient
   std::vector<ResampleTable> resample_tables_;
   std::vector<int> output_of_;  // per value: the first segment output it is, or -1
   std::vector<bool> output_written_;

@@ -150,8 +150,11 @@ template <class T>
 Status RunCheckDivisors(KernelCall& call) {
   bool has_zero = false;
   const TensorRef operands[] = {call.inputs[0]};
+  Dims once = call.inputs[0].dims;  // what is broadcast is looked at once, unless there is none of it
+  for (int d = 0; d < once.rank(); ++d)
+    if (once[d] > 1 && call.inputs[0].strides[d] == 0) once[d] = 1;
   ForEachRun(
-      call.inputs[0].dims, operands,
+      once, operands,
       [](char* const* p, const int64_t* s, int64_t n, const void* functor) {
         bool& found = *static_cast<bool*>(const_cast<void*>(functor));
         for (int64_t i = 0; i < n; ++i) found |= *reinterpret_cast<const T*>(p[0] + i * s[0]) == T(0);

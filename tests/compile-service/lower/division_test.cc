@@ -97,6 +97,8 @@ void CheckDivisionOfACall() {
       ASSERT_EQ(got.dims(), want.dims());
       EXPECT_EQ(std::memcmp(got.ref.data, want.ref.data, static_cast<size_t>(want.ref.bytes())), 0);
     }
+    // Nothing is divided by a zero.
+    for (const bool by_plan : {true, false}) EXPECT_TRUE(division.Run({}, {1, 2, 0, 3}, by_plan).has_value());
     const auto plan = division.Run(x, {1, 2, 0, 3}, true), interpreter = division.Run(x, {1, 2, 0, 3}, false);
     ASSERT_FALSE(plan.has_value());
     ASSERT_FALSE(interpreter.has_value());
