@@ -1,4 +1,4 @@
-// Shape rules of DFT, STFT and RoiAlign.
+// Shape rules of DFT, STFT, RoiAlign and MaxRoiPool.
 #include "common/ops/rules/rules.h"
 
 namespace kiln::rules {
@@ -141,6 +141,27 @@ Status RoiAlign(InferContext& context) {
     count = MoreKnown(count, InDims(context, 2)[0]);
   }
   SetDims(context, {count, InDims(context, 0)[1], height, width});
+  return {};
+}
+
+// x [N, C, H, W], regions [M, 5].
+Status MaxRoiPool(InferContext& context) {
+  RETURN_IF_ERROR(RequireFloat(context, 0));
+  RETURN_IF_ERROR(RequireSameType(context, 0, 1));
+  RETURN_IF_ERROR(RequireRank(context, 0, 4, 4));
+  RETURN_IF_ERROR(RequireRank(context, 1, 2, 2));
+  const std::span<const int64_t> pooled = context.attributes.Ints("pooled_shape");
+  if (pooled.size() != 2)
+    return Fail(ErrorCode::kInvalidArgument, "attribute `pooled_shape` has " + std::to_string(pooled.size()) +
+                                                 " entries; it takes a height and a width");
+  const Dim height = Dim::Const(pooled[0]), width = Dim::Const(pooled[1]);
+  RETURN_IF_ERROR(RequirePositive(height, "the height in `pooled_shape`"));
+  RETURN_IF_ERROR(RequirePositive(width, "the width in `pooled_shape`"));
+  if (!Ranked(context, 0) || !Ranked(context, 1)) return {};
+  const DimList& regions = InDims(context, 1);
+  RETURN_IF_ERROR(
+      RequireEqual(context, regions[1], Dim::Const(5), "dim 1 of the regions and their batch index and coordinates"));
+  SetDims(context, {regions[0], InDims(context, 0)[1], height, width});
   return {};
 }
 

@@ -209,6 +209,22 @@ TEST(Rejection, RegionsOutsideTheBatch) {
   EXPECT_EQ(boxes(0, std::numeric_limits<float>::quiet_NaN()).Error(), "ok");
 }
 
+TEST(Rejection, RegionsThatMaxRoiPoolCannotTake) {
+  const auto pooled = [](std::vector<int64_t> shape, float batch, const Dims& x = {1, 1, 2, 2}) {
+    return Call(TensorOp::kMaxRoiPool).In(Zeros(x)).In(F32({1, 5}, {batch, 0, 0, 1, 1})).Set("pooled_shape", shape);
+  };
+  for (const float batch : {1.0f, -1.0f, 1e30f, std::numeric_limits<float>::quiet_NaN()})
+    ExpectError(pooled({1, 1}, batch), "out_of_range", "of region 0 of MaxRoiPool is outside a batch of 1");
+  ExpectError(pooled({1}, 0), "invalid_argument", "`pooled_shape` has 1 entries");
+  ExpectError(pooled({1, 0}, 0), "shape_mismatch", "the width in `pooled_shape` is 0");
+  ExpectError(Call(TensorOp::kMaxRoiPool)
+                  .In(Zeros({1, 1, 2, 2}))
+                  .In(Zeros({1, 4}))
+                  .Set("pooled_shape", std::vector<int64_t>{1, 1}),
+              "shape_mismatch", "dim 1 of the regions");
+  EXPECT_EQ(pooled({1, 1}, 0, {1, 1, 0, 2}).Error(), "ok");
+}
+
 TEST(Rejection, ADepthwiseWeightHasAPlanePerChannel) {
   const auto conv = [](const Dims& x, const Dims& weight) {
     return Call(TensorOp::kConv).In(Zeros(x)).In(Zeros(weight)).Set("depthwise", int64_t{1});

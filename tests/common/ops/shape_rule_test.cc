@@ -279,6 +279,8 @@ TEST(ShapeRule, RegionsAreCountedByTheirBoxes) {
                 .Set("output_width", int64_t{5})
                 .Run(),
             "f32[n, m, 7, 5]");
+  EXPECT_EQ(Rule(TensorOp::kMaxRoiPool).In("b,m,w,w").In("n,5").Set("pooled_shape", Ints{7, 5}).Run(),
+            "f32[n, m, 7, 5]");
 }
 
 TEST(ShapeRule, DepthwiseConvolutionOfUnknownChannels) {
