@@ -115,7 +115,7 @@ Result<PackedWeights::Tensors> PackedWeights::Pack(std::span<const PrepackRecipe
   }
   ASSIGN_OR_RETURN(MemoryCharge reserved, MemoryCharge::Take(budget_, MemoryUse::kPackedWeights, bytes, without_room));
   // Runs need room as well, or they make the plan leave again.
-  if (without_room == WithoutRoom::kGoWithout && bytes > 0 && budget_ != nullptr && budget_->IsTight())
+  if (bytes > 0 && budget_ != nullptr && budget_->IsTight())
     return Fail(ErrorCode::kResourceExhausted,
                 std::to_string(bytes) + " bytes of " + std::string(MemoryUseText(MemoryUse::kPackedWeights)) +
                     " would leave less than a tenth of the worker's memory of " + std::to_string(budget_->limit()) +

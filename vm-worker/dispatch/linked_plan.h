@@ -31,8 +31,8 @@ class PackedWeights {
   using Tensors = std::vector<std::shared_ptr<const Tensor>>;
   // What the recipes of a plan make, in their order. `owner` holds the weights. Addresses name them only while it
   // lives: the packed form of a model that is gone never serves another one whose weights lie where its own did. Null:
-  // the weights outlive this object. ResourceExhausted: the budget has no room for all that is missing, or (kGoWithout)
-  // would be tight with it, since runs need room as well; nothing was packed then.
+  // the weights outlive this object. ResourceExhausted: the budget has no room for all that is missing, or would be
+  // tight with it, since runs need room as well; nothing was packed then.
   Result<Tensors> Pack(std::span<const PrepackRecipe> recipes, std::span<const TensorRef> weights,
                        const std::shared_ptr<const void>& owner, WithoutRoom without_room = WithoutRoom::kMakeRoom);
   int64_t bytes() const;  // of everything alive

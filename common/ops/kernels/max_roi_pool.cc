@@ -1,4 +1,4 @@
-// MaxRoiPool.
+// MaxRoiPool, as Fast R-CNN has it. A NaN is the largest value, and a bin of negative numbers has the largest of them.
 #include <algorithm>
 #include <cmath>
 
@@ -29,8 +29,9 @@ struct Pixels {
 template <class T>
 Pixels PixelsOf(const Extent<T>& extent, int64_t bin, int64_t size) {
   const auto inside = [size](T position) { return std::clamp<int64_t>(Convert<int64_t>(position), 0, size); };
-  return {inside(std::floor(static_cast<T>(bin) * extent.bin + extent.start)),
-          inside(std::ceil(static_cast<T>(bin + 1) * extent.bin + extent.start))};
+  // Where a region lies does not change its bins: the start, a whole number, comes last.
+  return {inside(std::floor(static_cast<T>(bin) * extent.bin) + extent.start),
+          inside(std::ceil(static_cast<T>(bin + 1) * extent.bin) + extent.start)};
 }
 
 // The largest value of a window of a row-major image, 0 of an empty one.

@@ -17,7 +17,8 @@ constexpr int kRowSteps = 8;
 constexpr int64_t kLargeBytes = 4 << 20;
 constexpr int kFarSteps = 128;
 constexpr int kStreamsMax = 4;
-constexpr int kStreamSumsMax = 24;  // vectors of sums of all streams, beside the operands in registers
+// Vectors of sums of all streams, beside the operands in registers: of 32, of 16.
+constexpr int kStreamSumsMax = 24, kStreamSumsOfFewMax = 12;
 // Panels below this size come and go without notice.
 constexpr int64_t kLargePanelBytes = 64 << 10;
 constexpr int64_t kLineBytes = 64;
@@ -158,8 +159,10 @@ bool ContractionEmitter::IsLarge() const {
 // Into how many stretches of k, read side by side, a tile of few rows cuts its panel.
 int ContractionEmitter::Streams() const {
   if (!in_panels() || spec_.conv || is_bytes() || !IsLarge()) return 1;
+  const bool many_registers = e_.has_avx512() || e_.target().architecture == Architecture::kArm;
+  const int sums = many_registers ? kStreamSumsMax : kStreamSumsOfFewMax;
   int streams = kStreamsMax;
-  while (streams > 1 && streams * tile_vectors() > kStreamSumsMax) streams /= 2;
+  while (streams > 1 && streams * tile_vectors() > sums) streams /= 2;
   return streams;
 }
 
