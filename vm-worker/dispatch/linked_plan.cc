@@ -78,7 +78,7 @@ std::shared_ptr<const Tensor> PackedWeights::Find(const Digest& key, const std::
 
 Result<std::shared_ptr<const Tensor>> PackedWeights::Make(const PrepackRecipe& recipe, const Job& job,
                                                           const std::shared_ptr<const void>& owner,
-                                                          MemoryCharge& reserved) {
+                                                          MemoryCharge& reserved, WithoutRoom without_room) {
   if (auto alive = Find(job.key, owner)) return alive;  // made for an equal recipe of the plan, or meanwhile
   ASSIGN_OR_RETURN(Tensor tensor, runner_(recipe.program, job.inputs));
   struct Booked {
@@ -90,7 +90,7 @@ Result<std::shared_ptr<const Tensor>> PackedWeights::Make(const PrepackRecipe& r
   booked->charge = reserved.Split(bytes);
   if (booked->charge.bytes() < bytes) {  // it made more than it says
     booked->charge = {};
-    ASSIGN_OR_RETURN(booked->charge, MemoryCharge::Take(budget_, MemoryUse::kPackedWeights, bytes));
+    ASSIGN_OR_RETURN(booked->charge, MemoryCharge::Take(budget_, MemoryUse::kPackedWeights, bytes, without_room));
   }
   booked->tensor = tensor.ref.IsContiguous() ? std::move(tensor) : MakeContiguous(tensor.ref);
   const std::shared_ptr<const Tensor> packed(booked, &booked->tensor);
@@ -122,7 +122,7 @@ Result<PackedWeights::Tensors> PackedWeights::Pack(std::span<const PrepackRecipe
                     " bytes (--memory-bytes); used with them by: " + budget_->Text());
   for (size_t i = 0; i < recipes.size(); ++i) {
     if (tensors[i] != nullptr) continue;
-    ASSIGN_OR_RETURN(tensors[i], Make(recipes[i], jobs[i], owner, reserved));
+    ASSIGN_OR_RETURN(tensors[i], Make(recipes[i], jobs[i], owner, reserved, without_room));
   }
   return tensors;
 }

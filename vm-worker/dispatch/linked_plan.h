@@ -46,7 +46,8 @@ class PackedWeights {
   std::shared_ptr<const Tensor> Find(const Digest& key, const std::shared_ptr<const void>& owner) const;
   // Runs the recipe; what it makes takes its memory out of `reserved`.
   Result<std::shared_ptr<const Tensor>> Make(const PrepackRecipe& recipe, const Job& job,
-                                             const std::shared_ptr<const void>& owner, MemoryCharge& reserved);
+                                             const std::shared_ptr<const void>& owner, MemoryCharge& reserved,
+                                             WithoutRoom without_room);
 
   RecipeRunner runner_;
   MemoryBudget* budget_;

@@ -2,7 +2,8 @@
 //
 // One step of k loads nv vectors of B, broadcasts mr scalars of A and does mr * nv multiply-adds. Small tiles keep
 // several sets of sums, so that consecutive steps do not wait for each other's result. With `streams`, k is cut into
-// that many equal stretches which are read side by side, a set of sums each: one stream from memory does not keep it busy.
+// that many equal stretches which are read side by side, a set of sums each: one stream from memory does not keep it
+// busy.
 //
 // With bytes, four neighbouring k are one step, as one i32 lane; sums are i32 (see ContractionSpec).
 #pragma once
