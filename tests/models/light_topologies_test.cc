@@ -51,11 +51,8 @@ TEST_P(LightTopology, MatchesTheStoredOutput) {
 }
 
 const auto kNames = ::testing::Values("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50",
-                                      "shufflenet", "squeezenet", "zfnet512");
+                                      "shufflenet", "squeezenet", "vgg19", "zfnet512");
 INSTANTIATE_TEST_SUITE_P(Shared, LightTopology, ::testing::Combine(kNames, ::testing::Bool()), TestName);
-// Packing its weights takes longer than all else here; its kinds of layer are zfnet512's.
-INSTANTIATE_TEST_SUITE_P(Largest, LightTopology,
-                         ::testing::Combine(::testing::Values("vgg19"), ::testing::Values(false)), TestName);
 
 }  // namespace
 }  // namespace kiln::testing
