@@ -49,31 +49,38 @@ Status RunRandomNormal(KernelCall& call) {
   return {};
 }
 
-// The largest value of a float type below `value`, of which it is not -infinity.
-template <class T>
-T Below(T value) {
+// The next value of a float type above `value` (kUp), or below it; not of the infinity on that side.
+template <bool kUp, class T>
+T Next(T value) {
   if constexpr (kIsHalf<T>) {
     const float wide = Load(value);
-    if (wide > 0) --value.bits;
-    if (wide < 0) ++value.bits;
-    if (wide == 0) value.bits = 0x8001;  // the smallest denormal, negative
+    if (wide == 0) {
+      value.bits = kUp ? 0x0001 : 0x8001;  // the smallest denormals
+    } else if ((wide > 0) == kUp) {
+      ++value.bits;
+    } else {
+      --value.bits;
+    }
     return value;
   } else {
-    return std::nextafter(value, -std::numeric_limits<T>::infinity());
+    return std::nextafter(value, (kUp ? 1 : -1) * std::numeric_limits<T>::infinity());
   }
 }
 
-// Numbers that round to `high` or beyond become the largest one below: logarithms of 1 - x depend on it.
+// Numbers that round to `high` or beyond become the largest one below, since logarithms of 1 - x depend on it; those
+// that round to less than `low` the smallest one that is not.
 template <class T>
 void FillUniform(const TensorRef& out, const RandomDraw& random, double low, double high) {
-  T largest = Convert<T>(high);
-  if (low < high && Convert<double>(largest) >= high) largest = Below(largest);
-  if (Load(largest) < Load(Convert<T>(low))) largest = Convert<T>(low);  // nothing of the type lies between the two
-  const double half = high / 2 - low / 2;                                // high - low may be beyond f64
+  T smallest = Convert<T>(low), largest = Convert<T>(high);
+  if (Convert<double>(smallest) < low) smallest = Next<true>(smallest);
+  if (low < high && Convert<double>(largest) >= high) largest = Next<false>(largest);
+  if (Load(largest) < Load(smallest)) smallest = largest = Convert<T>(low);  // nothing of the type lies between the two
+  const double half = high / 2 - low / 2;                                    // high - low may be beyond f64
   Fill<T>(
       out, [&](uint64_t block) { return random.Uniforms(block); },
       [&](double part) {
         const T drawn = Convert<T>(low + half * part + half * part);
+        if (Load(drawn) < Load(smallest)) return smallest;
         return Load(drawn) < Load(largest) ? drawn : largest;
       });
 }

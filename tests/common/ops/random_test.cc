@@ -140,15 +140,18 @@ TEST(RandomOps, EveryTypeRoundsTheSameDraws) {
 }
 
 // log(1 - x) of a Gumbel or an exponential number must stay finite in every type.
-TEST(RandomUniform, NeverReachesItsUpperEnd) {
+TEST(RandomUniform, StaysInItsRangeAndNeverReachesItsUpperEnd) {
   struct Case {
     double low, high;
   };
   for (const DType dtype : {DType::kF32, DType::kF64, DType::kF16, DType::kBF16})
-    for (const Case& c : {Case{0, 1}, Case{-1, 0}, Case{-3, -2}, Case{1, 1.001}, Case{-1e30, 1e30}, Case{0, 0.1}}) {
+    for (const Case& c : {Case{0, 1}, Case{-1, 0}, Case{-3, -2}, Case{1, 1.001}, Case{-1e30, 1e30}, Case{0, 0.1},
+                          Case{0.1, 0.2}, Case{-0.3, -0.1}, Case{-1e6, 0}}) {
       SCOPED_TRACE(std::string(DTypeName(dtype)) + " " + std::to_string(c.high));
-      for (const double value : Draw(TensorOp::kRandomUniform, Uniform(c.low, c.high, dtype), 50'000))
+      for (const double value : Draw(TensorOp::kRandomUniform, Uniform(c.low, c.high, dtype), 50'000)) {
+        ASSERT_GE(value, c.low);
         ASSERT_LT(value, std::max(c.high, Values(Make(dtype, {1}, {c.low}).ref)[0] + 1e-300));
+      }
     }
 }
 
