@@ -272,7 +272,7 @@ PlanKey ComputePlanKey(const Plan& plan) {
       .Text(plan.target)
       .U8(static_cast<uint8_t>(plan.numeric_mode))
       .U32(plan.abi);
-  // Options that are as they were before there were any say nothing: keys of then stay.
+  // Defaults say nothing, so that a key does not depend on which options there are.
   if (plan.tuned) hasher.Text("tuned");
   if (plan.weights != WeightForm::kPacked) hasher.Text("weights").U8(static_cast<uint8_t>(plan.weights));
   return hasher.Finish();

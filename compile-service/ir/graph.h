@@ -34,7 +34,8 @@ struct GraphValue {
   Origin origin = Origin::kNode;
   int32_t index = -1;
   std::optional<KnownValues> known;  // integer contents, row-major
-  // Follows from immediates, and weights where the plan packs them, alone, with constant dims.
+  // Known once a plan is linked: made of nothing but immediates, and of weights where the plan packs them; dims
+  // constant.
   bool prepack = false;
 
   int rank() const { return static_cast<int>(dims.size()); }

@@ -92,7 +92,8 @@ Dim Product(SymbolTable& symbols, std::span<const Dim> dims);
 Result<DimList> BroadcastDims(InferContext& context, const DimList& a, const DimList& b);
 // Dim of x clamped below at `low`, without a max where the bounds prove it.
 Dim AtLeast(InferContext& context, Dim x, int64_t low);
-// Fails where a dim is a negative constant: the contents of a shape operand that ONNX takes as they are.
+// Of a shape operand's contents that ONNX takes as they are: fails where one is a negative constant, and notes for
+// whoever asks (InferContext::required) that the others are not negative.
 Status RequireSizes(InferContext& context, const DimList& dims);
 // Notes that a positive divisor divides `dim`, where that is not proven.
 void RequireMultiple(const InferContext& context, Dim dim, int64_t divisor);
