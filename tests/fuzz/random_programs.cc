@@ -1,5 +1,6 @@
 // Random valid programs, edited. What the verifier accepts, the interpreter answers: with tensors or with an error, the
-// same in its variant and in its static form, and prepared as at load or as written.
+// same in its variant and in its static form, and prepared as at load or as written. A program that is refused at load
+// answers nothing.
 #include <algorithm>
 #include <cstring>
 
@@ -70,6 +71,12 @@ Outputs RunForms(const LoadedProgram& program, const Case& call) {
   return first;
 }
 
+// Precondition: the program does not load. Where that is for what its nodes ask of sizes, they answer no call either.
+void CheckAnswersNothing(const Program& program, const Case& call) {
+  const auto loaded = LoadedProgram::Load(program, {.entry_requirements = false});
+  if (loaded && RunForms(**loaded, call)) ExpectOf(program, "is refused at load, and a call is answered without that");
+}
+
 // Values of another form's symbols, by name.
 std::vector<int64_t> SymbolsOf(const SymbolTable& to, const SymbolTable& from, const std::vector<int64_t>& values) {
   std::vector<int64_t> result(to.symbol_count(), -1);
@@ -101,7 +108,7 @@ void RandomPrograms(std::span<const uint8_t> bytes) {
   }
   CheckForms(program);
   const auto loaded = CheckLoads(program);
-  if (!loaded) return;
+  if (!loaded) return CheckAnswersNothing(program, call);
   const Outputs outputs = RunForms(*loaded, call);
 
   Program prepared = program;
@@ -109,8 +116,8 @@ void RandomPrograms(std::span<const uint8_t> bytes) {
   if (const Status status = VerifyProgram(prepared); !status)
     ExpectOf(program, "as prepared: " + ToString(status.error()) + "\n" + PrintProgram(prepared));
   const auto loaded_prepared = CheckLoads(prepared);
-  if (!loaded_prepared) return;
   call.symbols = SymbolsOf(prepared.symbols, program.symbols, call.symbols);
+  if (!loaded_prepared) return CheckAnswersNothing(prepared, call);
   const Outputs prepared_outputs = RunForms(*loaded_prepared, call);
   if (outputs && prepared_outputs && program.FindRandomNode() == nullptr)
     ExpectOf(program, Difference(outputs, prepared_outputs));
