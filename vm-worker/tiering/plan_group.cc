@@ -93,6 +93,10 @@ void Group::ListAgain() {
   variants_overtaken = variants_pending;
 }
 
+void Group::ListAgainAt(int64_t ns) {
+  variants_again_ns = variants_again_ns == 0 ? ns : std::min(variants_again_ns, ns);
+}
+
 void Group::Overtake(const PlanKey& key) {
   variants_overtaken |= variants_pending;
   if (const auto it = fetching.find(key); it != fetching.end()) it->second.overtaken = true;

@@ -236,6 +236,27 @@ TEST(Asking, ATunedPlanHasTheRoomOfItsTwin) {
   EXPECT_EQ(ExactAsked(worker), 1u) << "twins are one plan of two";
 }
 
+TEST(Asking, APlanThatFoundNoRoomIsTakenOnceThereIsSome) {
+  TierOptions options;
+  options.policy.plans_max = 2;
+  SteppedWorker worker(options);
+  worker.fleet.can_compile = false;
+  const PlanKey generic = worker.fleet.Publish(ReluPlan(0, 4096), 3), first = worker.fleet.Publish(ReluPlan(3, 3), 3);
+  worker.Live(1'000);
+  ASSERT_EQ(worker.Status().published.size(), 2u);
+  const PlanKey second = worker.fleet.Publish(ReluPlan(5, 5), 3);
+  worker.Live(20'000);
+  EXPECT_EQ(std::ranges::count(worker.Status().published, second), 0);
+  EXPECT_NE(worker.Status().reason, MissReason::kQuarantined) << "nothing is wrong with it";
+  worker.fleet.plans.erase(first);
+  worker.fleet.Announce(cache::ChangeKind::kPurge, first, ReluSegment().id);
+  worker.Live(60'000);
+  std::vector<PlanKey> published = worker.Status().published, both = {generic, second};
+  std::ranges::sort(both);
+  EXPECT_EQ(published, both);
+  EXPECT_EQ(worker.wrong_answers, 0u);
+}
+
 TEST(Asking, ATunedPlanThatIsRefusedIsAskedForOnceAndChangesNothing) {
   SteppedWorker worker(AskingForTuned());
   worker.Live(1'000);
