@@ -120,6 +120,13 @@ void Group::AskAgain() {
   backoff_ms = 0;
 }
 
+void Group::ForgetRefusals() {
+  std::erase_if(exact_asked, [](const auto& asked) { return asked.second != INT64_MAX; });  // others are under way
+  tuned.general = false;
+  tuned.exact.clear();
+  if (!range.request.has_value()) range.asked.clear();
+}
+
 void Group::SetNoPackRoom(std::string why) {
   if (why.empty() != no_pack_room.empty()) exact_asked.clear();
   no_pack_room = std::move(why);

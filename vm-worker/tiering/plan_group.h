@@ -135,6 +135,8 @@ struct Group {
   void ServicesAnswer();
   // Takes the pauses away: something in the store changed.
   void AskAgain();
+  // What the compile service refused beside the plan for all shapes may be asked for again.
+  void ForgetRefusals();
   // Packed weights have no room, or (empty) have it again. What is wanted of the other form is open.
   void SetNoPackRoom(std::string why);
   // Interpreted calls, of which plans admitted `not_run`, under the reason that holds now.

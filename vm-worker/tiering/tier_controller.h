@@ -194,6 +194,7 @@ class TierController {
   void ReadChangeLog();
   void OnChangeLog(const Result<cache::ChangeLogReply>& reply);
   void OnChange(const cache::ChangeEntry& change);
+  void OnLifted(const cache::ChangeEntry& change);
   void Withdraw(const PlanKey& key);
   void AskAboutDoubted(ModelState& state, Group& group);
   void OnStanding(ModelState& state, Group& group, const PlanKey& key, const Status& standing);

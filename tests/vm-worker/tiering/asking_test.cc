@@ -46,6 +46,35 @@ TEST(Asking, AnExactPlanIsAskedForAgainAfterEveryErrorThatPasses) {
 
 // Threads hand in what they interpreted before a plan was published when it already answers: no exact plan is worth its
 // compilation beside it because of them.
+TEST(Asking, AnExactPlanThatIsQuarantinedIsAskedForOnceMoreAndAgainWhenThatIsLifted) {
+  DominatedWorker worker;
+  worker.Live(30'000);
+  ASSERT_EQ(worker.Status().published.size(), 2u);
+  const auto exact = std::ranges::find_if(worker.fleet.plans, [](const auto& plan) {
+    const SymbolGuard& guard = plan.second.plan.guard.symbols[0];
+    return guard.min == guard.max;
+  });
+  ASSERT_NE(exact, worker.fleet.plans.end());
+  const PlanKey key = exact->first;
+  worker.fleet.quarantined.insert(key);
+  worker.fleet.Announce(cache::ChangeKind::kQuarantine, key, ReluSegment().id);
+  worker.tiers.OnNewHead();
+  worker.Live(60'000);
+  const size_t asked = ExactAsked(worker);
+  worker.Live(120'000);
+  EXPECT_EQ(ExactAsked(worker), asked);
+  EXPECT_EQ(worker.Status().published.size(), 1u);
+  // The plan is gone by then, its mark was not.
+  worker.fleet.plans.erase(key);
+  worker.fleet.quarantined.clear();
+  worker.fleet.Announce(cache::ChangeKind::kUnquarantine, key, {});
+  worker.tiers.OnNewHead();
+  worker.Live(5'000);
+  EXPECT_EQ(ExactAsked(worker), asked + 1);
+  EXPECT_EQ(worker.Status().published.size(), 2u);
+  EXPECT_EQ(worker.wrong_answers, 0u);
+}
+
 TEST(Asking, CallsOfBeforeThePlanWasPublishedAreNoReasonForAnExactOne) {
   SteppedWorker worker;
   worker.Run(3);
