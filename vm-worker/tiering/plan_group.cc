@@ -93,6 +93,10 @@ void Group::ListAgain() {
   variants_overtaken = variants_pending;
 }
 
+void Group::ListAgainAt(int64_t ns) {
+  variants_again_ns = variants_again_ns == 0 ? ns : std::min(variants_again_ns, ns);
+}
+
 void Group::Overtake(const PlanKey& key) {
   variants_overtaken |= variants_pending;
   if (const auto it = fetching.find(key); it != fetching.end()) it->second.overtaken = true;
@@ -114,6 +118,13 @@ void Group::AskAgain() {
   ListAgain();
   retry_ns = 0;
   backoff_ms = 0;
+}
+
+void Group::ForgetRefusals() {
+  std::erase_if(exact_asked, [](const auto& asked) { return asked.second != INT64_MAX; });  // others are under way
+  tuned.general = false;
+  tuned.exact.clear();
+  if (!range.request.has_value()) range.asked.clear();
 }
 
 void Group::SetNoPackRoom(std::string why) {

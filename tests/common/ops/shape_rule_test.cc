@@ -293,5 +293,55 @@ TEST(ShapeRule, ABlockOfNothingIsRefusedWhereTheImageIsUnknown) {
   EXPECT_NE(text.find("entry 0 of the block shape is 0"), std::string::npos) << text;
 }
 
+// n, m >= 0; b in [1, 4096]; w in [2, 4096], a multiple of 8; k == n is known.
+TEST(Require, LeavesOutWhatIsProvenAndKeepsWhatCannotHold) {
+  enum class Means : uint8_t { kProven, kOpen, kNever };
+  using enum ConstraintKind;
+  const struct {
+    ConstraintKind kind;
+    const char *left, *right;
+    Means means;
+  } cases[] = {
+      {kEqual, "n", "n", Means::kProven},         {kEqual, "k", "n", Means::kProven},
+      {kEqual, "4", "n", Means::kOpen},           {kEqual, "n", "n + 1", Means::kNever},
+      {kEqual, "3", "4", Means::kNever},          {kNotEqual, "n", "n + 1", Means::kProven},
+      {kNotEqual, "w", "3", Means::kProven},      {kNotEqual, "3", "4", Means::kProven},
+      {kNotEqual, "n", "m", Means::kOpen},        {kNotEqual, "n", "n", Means::kNever},
+      {kNotEqual, "2*b", "b + b", Means::kNever}, {kNotEqual, "4", "4", Means::kNever},
+      {kLessEqual, "n", "n", Means::kProven},     {kLessEqual, "k", "n", Means::kProven},
+      {kLessEqual, "2", "w", Means::kProven},     {kLessEqual, "b", "4096", Means::kProven},
+      {kLessEqual, "w", "16", Means::kOpen},      {kLessEqual, "n + 1", "n", Means::kNever},
+      {kDivides, "4", "w", Means::kProven},       {kDivides, "b", "b", Means::kProven},
+      {kDivides, "3", "0", Means::kProven},       {kDivides, "3", "w", Means::kOpen},
+      {kDivides, "n", "n", Means::kOpen},  // 0 divides nothing
+      {kDivides, "2", "2*n + 1", Means::kNever},  {kDivides, "0", "n", Means::kNever},
+      {kBroadcasts, "n", "n", Means::kProven},    {kBroadcasts, "1", "m", Means::kProven},
+      {kBroadcasts, "m", "1", Means::kProven},    {kBroadcasts, "n", "m", Means::kOpen},
+      {kBroadcasts, "w", "w + 8", Means::kNever}, {kBroadcasts, "2", "3", Means::kNever},
+  };
+  std::map<ConstraintKind, std::map<Means, int>> tried;
+  for (const auto& [kind, left, right, means] : cases) {
+    SymbolTable symbols;
+    symbols.AddSymbol("n").value();
+    symbols.AddSymbol("m").value();
+    symbols.AddSymbol("b", {1, 4096}).value();
+    symbols.AddSymbol("w", {2, 4096}, 8).value();
+    symbols.AddConstraint({kEqual, symbols.AddSymbol("k").value(), *symbols.FindSymbol("n")});
+    const Attributes attributes;
+    std::vector<Constraint> required;
+    InferContext context{.symbols = symbols, .op = TensorOp::kAdd, .attributes = attributes, .required = &required};
+    context.Require(kind, symbols.Parse(left).value(), symbols.Parse(right).value());
+    const Constraint asked{kind, symbols.Parse(left).value(), symbols.Parse(right).value()};
+    EXPECT_EQ(required.size(), means == Means::kProven ? 0u : 1u) << symbols.ToString(asked);
+    ASSERT_FALSE(symbols.FindContradiction().has_value());
+    for (const Constraint& constraint : required) symbols.AddConstraint(constraint);
+    EXPECT_EQ(symbols.FindContradiction().has_value(), means == Means::kNever) << symbols.ToString(asked);
+    ++tried[kind][means];
+  }
+#define KILN_CONSTRAINT(value, name, text, doc) EXPECT_EQ(tried[k##name].size(), 3u) << text;
+#include "common/shape/constraints.def"
+#undef KILN_CONSTRAINT
+}
+
 }  // namespace
 }  // namespace kiln

@@ -113,6 +113,51 @@ TEST(TryPlan, WhatCannotBeTriedIsUndecided) {
   EXPECT_EQ(Try(large, Compiled(large, {64}), {{500'000'000, 4}}).outcome, ReproduceOutcome::kUndecided) << "too large";
 }
 
+// Moves on by a step whenever it is read.
+struct SteppingClock final : Clock {
+  explicit SteppingClock(int64_t ms) : step_ns(ms * 1'000'000) {}
+  int64_t NowNs() const override { return now_ns += step_ns; }
+  int64_t WallMs() const override { return now_ns / 1'000'000; }
+  const int64_t step_ns;
+  mutable int64_t now_ns = 0;
+};
+
+Result<ReproduceVerdict> TryFor(int64_t step_ms, bool busy) {
+  const SteppingClock clock(step_ms);
+  const Plan wrong = testing::ReluPlan(0, 4096, TensorOp::kAbs);
+  return TryPlan({.plan = wrong,
+                  .segment = testing::ReluSegment(),
+                  .code = {},
+                  .inputs = {{5, 4}},
+                  .seed = 7,
+                  .own_seed = 11,
+                  .budget_ms = kBudgetMs,
+                  .clock = clock,
+                  .processor_ns = [&] { return busy ? 0 : clock.now_ns; }});
+}
+
+// A verdict that was not reached for want of time is none where others had that time: who asks again may have it.
+TEST(TryPlan, WhatABusyHostHadNoTimeForIsTriedAgain) {
+  EXPECT_EQ(TryFor(1, true)->outcome, ReproduceOutcome::kMismatch) << "there was time";
+  // For one draw of the two that it takes, and for none.
+  for (const int64_t step_ms : {6'000, 19'000}) {
+    const auto verdict = TryFor(step_ms, true);
+    ASSERT_FALSE(verdict.has_value()) << step_ms;
+    EXPECT_EQ(verdict.error().code, ErrorCode::kBusy) << ToString(verdict.error());
+    const auto slow = TryFor(step_ms, false);
+    ASSERT_TRUE(slow.has_value()) << ToString(slow.error());
+    EXPECT_EQ(slow->outcome, ReproduceOutcome::kUndecided) << step_ms;
+  }
+}
+
+TEST(TryPlan, ProcessorTimeIsThatOfTheProcessAndItsChildren) {
+  const int64_t before = ProcessorNs();
+  for (volatile int64_t i = 0; ProcessorNs() == before;) i = i + 1;
+  EXPECT_GT(ProcessorNs(), before);
+  EXPECT_TRUE(HostWasBusy(1'000, 499));
+  EXPECT_FALSE(HostWasBusy(1'000, 500));
+}
+
 TEST(TryPlan, ACaseOfAnotherSegmentIsRefused) {
   const Segment& segment = testing::ReluSegment();
   const CompiledPlan right{testing::ReluPlan(0, 4096), {}};
