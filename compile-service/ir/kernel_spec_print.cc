@@ -61,8 +61,8 @@ const char* Text(BLayout layout) {
       return "rows";
     case BLayout::kPanels:
       return "panels";
-    case BLayout::kTurned:
-      return "turned rows";
+    case BLayout::kTransposed:
+      return "transposed rows";
   }
   return "?";
 }

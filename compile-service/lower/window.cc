@@ -64,7 +64,7 @@ Result<Operand> TapsOf(PlanBuilder& b, const GraphNode& node, const std::optiona
   if (b.graph().value(weights).prepack) {
     ASSIGN_OR_RETURN(place, PackTaps(b, weights, channels.value(), taps));
   } else {
-    ASSIGN_OR_RETURN(place, TurnedWeights(b, node, 1));
+    ASSIGN_OR_RETURN(place, ReorderedWeights(b, node, 1));
     place.strides = {channels, kOne};
   }
   return Operand{place, DType::kF32, {Dim::Const(taps), channels}, {}};

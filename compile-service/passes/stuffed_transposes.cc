@@ -1,5 +1,5 @@
 // The forms of ConvTranspose that have no phases of their own (conv_transpose.cc): zeros between the elements of x make
-// it a convolution without a stride, of the kernel turned around.
+// it a convolution without a stride, of the kernel flipped.
 #include <algorithm>
 #include <numeric>
 
@@ -30,7 +30,7 @@ class Stuffer {
     if (!axes) return false;
     std::vector<GraphValueId> inputs = node.inputs;
     inputs[0] = Cropped(Stuffed(inputs[0], *axes), *axes);
-    inputs[1] = Turned(inputs[1], node.attributes.Int("group", 1));
+    inputs[1] = Flipped(inputs[1], node.attributes.Int("group", 1));
     std::vector<int64_t> pads, dilations;
     for (const Axis& axis : *axes) pads.push_back(std::max<int64_t>(axis.front, 0));
     for (const Axis& axis : *axes) pads.push_back(std::max<int64_t>(axis.back, 0));
@@ -127,7 +127,7 @@ class Stuffer {
   }
 
   // [groups * in, out, kernel…] as [groups * out, in, kernel…], every kernel back to front.
-  GraphValueId Turned(GraphValueId weights, int64_t groups) {
+  GraphValueId Flipped(GraphValueId weights, int64_t groups) {
     const std::vector<Dim> w = graph_.value(weights).dims;
     const int64_t in = w[0].value() / groups, out = w[1].value();
     std::vector<Dim> split{Const(groups), Const(in), Const(out)}, merged{Const(groups * out), Const(in)};
@@ -141,10 +141,10 @@ class Stuffer {
       steps.push_back(-1);
     }
     const GraphValueId moved = r_.Transpose(r_.Reshape(weights, std::move(split)), std::move(order));
-    Attributes turned;
-    turned.Set("starts", std::move(last));
-    turned.Set("steps", std::move(steps));
-    return r_.Emit(TensorOp::kSlice, {r_.Reshape(moved, merged)}, merged, std::move(turned));
+    Attributes flipped;
+    flipped.Set("starts", std::move(last));
+    flipped.Set("steps", std::move(steps));
+    return r_.Emit(TensorOp::kSlice, {r_.Reshape(moved, merged)}, merged, std::move(flipped));
   }
 
   Rewriter& r_;

@@ -1,4 +1,4 @@
-// A transposed convolution without a stride is a convolution with the kernel turned around and the padding that
+// A transposed convolution without a stride is a convolution with the kernel flipped and the padding that
 // completes a full one.
 #include <algorithm>
 
@@ -12,7 +12,7 @@ using ir::Graph;
 using ir::GraphNode;
 using ir::GraphValueId;
 
-bool Turn(const GraphNode& node, Rewriter& r) {
+bool Flip(const GraphNode& node, Rewriter& r) {
   const Graph& graph = r.graph();
   if (node.op != TensorOp::kConvTranspose || graph.value(node.inputs[0]).dtype != DType::kF32) return false;
   const std::vector<Dim> w = graph.value(node.inputs[1]).dims;
@@ -47,10 +47,10 @@ bool Turn(const GraphNode& node, Rewriter& r) {
   const GraphValueId weights =
       r.Reshape(r.Transpose(r.Reshape(node.inputs[1], std::move(split)), std::move(order)), merged);
   std::vector<GraphValueId> inputs = node.inputs;
-  Attributes turned;
-  turned.Set("starts", std::move(last));
-  turned.Set("steps", std::move(steps));
-  inputs[1] = r.Emit(TensorOp::kSlice, {weights}, merged, std::move(turned));
+  Attributes flipped;
+  flipped.Set("starts", std::move(last));
+  flipped.Set("steps", std::move(steps));
+  inputs[1] = r.Emit(TensorOp::kSlice, {weights}, merged, std::move(flipped));
   Attributes attributes;
   attributes.Set("group", group);
   attributes.Set("pads", std::move(full));
@@ -61,11 +61,11 @@ bool Turn(const GraphNode& node, Rewriter& r) {
 
 }  // namespace
 
-Result<bool> TurnTransposed(Graph& graph) {
+Result<bool> FlipTransposed(Graph& graph) {
   Rewriter rewriter(graph);
   for (GraphNode& node : rewriter.TakeNodes()) {
     rewriter.Begin(node);
-    if (!Turn(node, rewriter)) rewriter.Keep(std::move(node));
+    if (!Flip(node, rewriter)) rewriter.Keep(std::move(node));
   }
   rewriter.Finish();
   return rewriter.changed();
