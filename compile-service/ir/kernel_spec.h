@@ -21,6 +21,7 @@
 #include "common/base/hash.h"
 #include "common/base/result.h"
 #include "common/tensor/dtype.h"
+#include "compile-service/ir/scalar_op.h"
 
 namespace kiln::ir {
 
@@ -40,17 +41,6 @@ struct Access {
   std::vector<SpecInt> strides;  // one per loop dim, in the spec's documented order
   bool operator==(const Access&) const = default;
 };
-
-enum class ScalarOp : uint8_t {
-#define KILN_SCALAR_OP(value, name, operands, doc) k##name = value,
-#include "compile-service/ir/scalar_ops.def"
-#undef KILN_SCALAR_OP
-};
-std::string_view ScalarOpName(ScalarOp op);
-// Whether a node's value comes from the loop or the memory around its program.
-bool IsLeaf(ScalarOp op);
-// Whether an operation is an elementary function: tens of instructions.
-bool IsFunction(ScalarOp op);
 
 // One operation; a, b, c are earlier nodes of the same program (-1 when unused).
 struct ScalarNode {
