@@ -5,6 +5,7 @@
 #include "compile-service/lower/convolution.h"
 #include "compile-service/lower/emit.h"
 #include "compile-service/lower/kernel_cost.h"
+#include "compile-service/lower/kernel_dtypes.h"
 #include "compile-service/lower/second_factor.h"
 
 namespace kiln::lower {
