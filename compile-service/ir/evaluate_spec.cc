@@ -281,7 +281,7 @@ void Evaluator::Run(const ContractionSpec& c, int64_t begin, int64_t end) {
         return k * Value(c.b.strides[batch]) + n;
       case BLayout::kPanels:
         return (panel * k_extent + k) * width + n % width;
-      case BLayout::kTurned:
+      case BLayout::kTransposed:
         return n * Value(c.b.strides[batch]) + k;
     }
     return int64_t{0};

@@ -189,15 +189,15 @@ class Verifier {
                          " is outside 1..32 x 1..24");
     const size_t batch = c.batch.size();
     RETURN_IF_ERROR(CheckAccess(c.a, c.conv ? batch : batch + 2));
-    if (c.b_layout > BLayout::kTurned) return InvalidSpec("unknown layout of B");
-    if (c.b_layout == BLayout::kTurned && (c.b.storage != DType::kF32 || c.conv))
-      return InvalidSpec("a turned B is f32, and no convolution's");
+    if (c.b_layout > BLayout::kTransposed) return InvalidSpec("unknown layout of B");
+    if (c.b_layout == BLayout::kTransposed && (c.b.storage != DType::kF32 || c.conv))
+      return InvalidSpec("a transposed B is f32, and no convolution's");
     RETURN_IF_ERROR(CheckAccess(c.b, c.b_layout == BLayout::kPanels ? batch : batch + 1));
     if (c.conv) RETURN_IF_ERROR(CheckGeometry(*c.conv));
     if (c.conv && !c.k.is_argument && c.k.value % (int64_t{c.conv->kernel_h} * c.conv->kernel_w) != 0)
       return InvalidSpec("k of a convolution is no multiple of the kernel's positions");
-    if (c.few_rows && (c.conv || !c.m.is_argument || c.b_layout == BLayout::kTurned))
-      return InvalidSpec("code for few rows is for an m known at run time, no convolution and no turned B");
+    if (c.few_rows && (c.conv || !c.m.is_argument || c.b_layout == BLayout::kTransposed))
+      return InvalidSpec("code for few rows is for an m known at run time, no convolution and no transposed B");
     if (!IsFloat(c.a.storage) || !IsFloat(c.b.storage)) RETURN_IF_ERROR(CheckBytes(c));
     if (c.winograd) RETURN_IF_ERROR(CheckWinograd(c));
     if (c.zeros != -1) RETURN_IF_ERROR(CheckPointer(c.zeros));

@@ -33,7 +33,7 @@ constexpr int64_t kFewRowsHintMax = 64;
 struct RightSide {
   Operand operand;  // strides over batch…
   ir::BLayout layout = ir::BLayout::kRows;
-  Dim row;  // stride of k (rows) or n (turned)
+  Dim row;  // stride of k (rows) or n (transposed)
 };
 
 // Puts the accesses of the epilogue into the spec, over batch…, m, n.
@@ -120,7 +120,7 @@ Status EmitRows(PlanBuilder& b, const Group& group, GroupBody& body, const Produ
   spec.b_layout = product.b.layout;
   if (spec.b_layout != ir::BLayout::kPanels) spec.b.strides.push_back(arguments.Stride(product.b.row));
   spec.tile = product.tile;
-  spec.few_rows = product.few_rows && spec.m.is_argument && spec.b_layout != ir::BLayout::kTurned;
+  spec.few_rows = product.few_rows && spec.m.is_argument && spec.b_layout != ir::BLayout::kTransposed;
   FillEpilogue(body, rows, columns, 2, arguments, spec);
   spec.epilogue = body.scalars().Take();
   spec.stores = std::move(stores);
@@ -183,11 +183,11 @@ Result<RightSide> RightSideOf(PlanBuilder& b, GraphValueId id, const std::vector
   ASSIGN_OR_RETURN(Place place, b.PlaceOf(id));
   const bool in_rows = b.symbols().ProvenEqual(place.strides[rank - 1], kOne);
   if (!in_rows && b.symbols().ProvenEqual(place.strides[rank - 2], kOne)) {
-    side.layout = ir::BLayout::kTurned;
+    side.layout = ir::BLayout::kTransposed;
   } else if (!in_rows) {
     ASSIGN_OR_RETURN(place, b.RowMajorPlace(id));
   }
-  side.row = place.strides[side.layout == ir::BLayout::kTurned ? rank - 1 : rank - 2];
+  side.row = place.strides[side.layout == ir::BLayout::kTransposed ? rank - 1 : rank - 2];
   Place batch_place = place;
   batch_place.strides.resize(rank - 2);
   const std::vector<Dim> batch_space(space.begin(), space.end() - 2);
@@ -246,7 +246,7 @@ Result<Product> ProductOf(PlanBuilder& b, const Group& group, GraphValueId left,
     ASSIGN_OR_RETURN(product.b, PackedRightSideOf(b, right, group.dims, product.tile));
   } else {
     ASSIGN_OR_RETURN(product.b, RightSideOf(b, right, group.dims));
-    if (product.b.layout == ir::BLayout::kTurned && in_rows && RowsHint(b, rows) <= ir::kDotRowsMax)
+    if (product.b.layout == ir::BLayout::kTransposed && in_rows && RowsHint(b, rows) <= ir::kDotRowsMax)
       product.tile = DotTile(b.target(), RowsHint(b, rows));
   }
   product.a_k = bytes ? kOne : place.strides.back();
@@ -359,7 +359,7 @@ Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const G
       fewer_products && GainsFromWinograd(shape, channels, out, rows, b.RawHint(group.dims.back()), tile);
   ASSIGN_OR_RETURN(const ConvFactor factor,
                    packed ? PackedFactor(b, weights_id, bytes.has_value(), groups, taps, channels, tile)
-                          : GivenFactor(b, conv, groups));
+                          : ReorderedFactor(b, conv, groups));
 
   const std::vector<Dim>& strides = image.place.strides;  // of depths, where they are images
   const bool apart =
@@ -444,7 +444,7 @@ Status EmitPointwise(PlanBuilder& b, const Group& group, GroupBody& body, const 
                  kZero};
   } else {
     ASSIGN_OR_RETURN(const Operand columns, GivenColumns(b, conv, product.row_dims.size()));
-    product.b = {columns, ir::BLayout::kTurned, Dim::Const(in)};
+    product.b = {columns, ir::BLayout::kTransposed, Dim::Const(in)};
     if (product.a_k == kOne && RowsHint(b, rows) <= ir::kDotRowsMax)
       product.tile = DotTile(b.target(), RowsHint(b, rows));
   }

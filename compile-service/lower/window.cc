@@ -5,6 +5,7 @@
 #include "compile-service/lower/convolution.h"
 #include "compile-service/lower/emit.h"
 #include "compile-service/lower/kernel_cost.h"
+#include "compile-service/lower/kernel_dtypes.h"
 #include "compile-service/lower/second_factor.h"
 
 namespace kiln::lower {
@@ -64,7 +65,7 @@ Result<Operand> TapsOf(PlanBuilder& b, const GraphNode& node, const std::optiona
   if (b.graph().value(weights).prepack) {
     ASSIGN_OR_RETURN(place, PackTaps(b, weights, channels.value(), taps));
   } else {
-    ASSIGN_OR_RETURN(place, TurnedWeights(b, node, 1));
+    ASSIGN_OR_RETURN(place, ReorderedWeights(b, node, 1));
     place.strides = {channels, kOne};
   }
   return Operand{place, DType::kF32, {Dim::Const(taps), channels}, {}};

@@ -66,17 +66,17 @@ class ContractionEvaluator {
   // The columns of B that the tile reads.
   Panel PanelAt(int64_t base, int64_t panel) {
     const int64_t first = panel * width_;
-    const bool panels = spec_.b_layout == ir::BLayout::kPanels, turned = spec_.b_layout == ir::BLayout::kTurned;
+    const bool panels = spec_.b_layout == ir::BLayout::kPanels, transposed = spec_.b_layout == ir::BLayout::kTransposed;
     const int64_t stride = panels ? width_ : call_.Value(spec_.b.strides[spec_.batch.size()]);
-    const int64_t offset = base + (panels ? panel * k_ * width_ : turned ? first * stride : first);
+    const int64_t offset = base + (panels ? panel * k_ * width_ : transposed ? first * stride : first);
     const void* pointer = call_.pointers[static_cast<size_t>(spec_.b.pointer)];
-    if (spec_.b.storage == DType::kF32 && !turned) return {static_cast<const float*>(pointer) + offset, stride};
+    if (spec_.b.storage == DType::kF32 && !transposed) return {static_cast<const float*>(pointer) + offset, stride};
     const int64_t columns = std::min(width_, n_ - first);
     if (converted_offset_ == offset) return {converted_.data(), columns};
     converted_offset_ = offset;
     converted_.resize(static_cast<size_t>(k_ * columns));
     for (int64_t k = 0; k < k_; ++k)
-      call_.LoadRow(spec_.b, offset + (turned ? k : k * stride), turned ? stride : 1, columns,
+      call_.LoadRow(spec_.b, offset + (transposed ? k : k * stride), transposed ? stride : 1, columns,
                     converted_.data() + k * columns);
     return {converted_.data(), columns};
   }

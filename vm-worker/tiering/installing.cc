@@ -106,7 +106,7 @@ void TierController::OnFetched(ModelState& state, Group& group, Fetched& fetched
   ++stats_.fetched;
   stats_.fetched_from_disk += fetched.from_disk ? 1 : 0;
   const bool exact = fetched.linked.front()->exact() && !group.segment->symbols.empty();
-  if (!HasRoom(group, exact) && group.FindTwin(fetched.linked.front()->plan()) == nullptr)
+  if (!HasRoom(group, exact) && group.FindForSameCalls(fetched.linked.front()->plan()) == nullptr)
     return Reject(state, group, fetched.key, {}, group.trouble, "no room for another plan", exact_wish, !exact);
   PlanEntry& entry = group.plans[fetched.key];
   entry.linked = std::move(fetched.linked);

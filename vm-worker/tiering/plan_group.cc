@@ -38,7 +38,7 @@ bool Group::HasPackedGeneric() const {
   });
 }
 
-const PlanEntry* Group::FindTwin(const Plan& plan) const {
+const PlanEntry* Group::FindForSameCalls(const Plan& plan) const {
   for (const auto& [key, entry] : plans) {
     const Plan& other = entry.linked.front()->plan();
     if (RankOf(other) != RankOf(plan) && AnswersSameCalls(other, plan)) return &entry;
@@ -61,8 +61,8 @@ size_t Group::CountPlans() const {
   const auto is_lowest = [this](const auto& item) {
     const Plan& plan = item.second.linked.front()->plan();
     return std::ranges::none_of(plans, [&](const auto& other) {
-      const Plan& twin = other.second.linked.front()->plan();
-      return RankOf(twin) < RankOf(plan) && AnswersSameCalls(twin, plan);
+      const Plan& lower = other.second.linked.front()->plan();
+      return RankOf(lower) < RankOf(plan) && AnswersSameCalls(lower, plan);
     });
   };
   return static_cast<size_t>(std::ranges::count_if(plans, is_lowest));

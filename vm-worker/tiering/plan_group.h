@@ -126,11 +126,11 @@ struct Group {
   MissReason Reason() const;
   // A plan for the same calls that is tuned where this one is not or reads weights in another form, or the other way
   // round; null when there is none.
-  const PlanEntry* FindTwin(const Plan& plan) const;
+  const PlanEntry* FindForSameCalls(const Plan& plan) const;
   // Whether a published plan answers the same calls better: a tuned one, one with packed weights. The plan stays at
   // hand, should the other one leave. What reads weights as given gives way to a packed one for all shapes as well.
   bool IsReplaced(const PlanEntry& entry) const;
-  size_t CountPlans() const;  // twins are one
+  size_t CountPlans() const;  // those for the same calls are one
   // What the services could not do is over: what is left is why plans that came are not used.
   void ServicesAnswer();
   // Takes the pauses away: something in the store changed.

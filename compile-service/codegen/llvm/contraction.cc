@@ -211,7 +211,7 @@ Values ContractionEmitter::SumsOver(const TileRows& rows, Value* count, const st
     kernel.Accumulate(rows, count, columns, at, sums);
     return kernel.Finish(sums);
   };
-  if (is_streaming() && !is_turned()) return with(StreamingPrefetches(), Streams());
+  if (is_streaming() && !is_transposed()) return with(StreamingPrefetches(), Streams());
   // What takes nothing from far away needs no other way with few rows.
   if (!spec_.few_rows || many.empty()) return with(many);
   return e_.IfElse(

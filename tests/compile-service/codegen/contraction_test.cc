@@ -24,10 +24,10 @@ void SetB(SpecBuilder& builder, ContractionSpec& spec, int64_t batch, int64_t n,
   const bool shared = spec.batch.empty() || builder.Coin();
   const int64_t copies = shared ? 1 : batch;
   spec.b_layout = static_cast<ir::BLayout>(Pick(builder.random(), 0, spec.conv ? 1 : 2));
-  const bool in_panels = spec.b_layout == ir::BLayout::kPanels, turned = spec.b_layout == ir::BLayout::kTurned;
-  const DType storage = !turned && Pick(builder.random(), 0, 5) == 0 ? DType::kBF16 : DType::kF32;
+  const bool in_panels = spec.b_layout == ir::BLayout::kPanels, transposed = spec.b_layout == ir::BLayout::kTransposed;
+  const DType storage = !transposed && Pick(builder.random(), 0, 5) == 0 ? DType::kBF16 : DType::kF32;
   const int64_t gap = in_panels ? 0 : Pick(builder.random(), 0, 2);
-  const int64_t rows = turned ? n : k, row = (turned ? k : n) + gap;
+  const int64_t rows = transposed ? n : k, row = (transposed ? k : n) + gap;
   const int64_t size = in_panels ? panels * k * width : std::max<int64_t>(rows * row - gap, 0);
   std::vector<float> values = RandomValues(builder.random(), copies * size);
   for (int64_t c = 0; in_panels && c < copies; ++c)
@@ -114,7 +114,7 @@ SpecCase Matmul(SpecBuilder& builder, ContractionSpec spec, const Sizes& sizes) 
   spec.a.strides.push_back(builder.Size(transposed ? 1 : k));
   spec.a.strides.push_back(builder.Size(transposed ? m : 1));
   SetB(builder, spec, batch, n, k);
-  spec.few_rows = spec.m.is_argument && spec.b_layout != ir::BLayout::kTurned && builder.Coin();
+  spec.few_rows = spec.m.is_argument && spec.b_layout != ir::BLayout::kTransposed && builder.Coin();
   SetEpilogue(builder, spec, batch, m, n);
   return builder.Finish(spec, spec.few_rows ? "matmul, maybe of few rows" : "matmul");
 }

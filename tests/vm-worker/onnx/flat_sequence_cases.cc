@@ -1,19 +1,15 @@
 // Models over run-time sequences whose elements differ along several axes. What they answer is worked out here, element
 // by element.
 #include "tests/vm-worker/onnx/sequence_cases.h"
+#include "tests/vm-worker/onnx/sequence_models.h"
 
 namespace kiln::onnx {
 namespace {
-
-using Nodes = google::protobuf::RepeatedPtrField<NodeProto>;
 
 Tensor Counted(const Dims& dims) {
   Tensor tensor = Tensor::Allocate(DType::kF32, dims);
   for (int64_t i = 0; i < NumElements(dims); ++i) tensor.ref.as<float>()[i] = static_cast<float>(i);
   return tensor;
-}
-Tensor Ints(const Dims& dims, const std::vector<int64_t>& values) {
-  return Tensor::Of<int64_t>(DType::kI64, dims, std::span<const int64_t>(values));
 }
 
 // Calls `visit` with every position of a tensor of these dims, in row-major order.
@@ -92,12 +88,6 @@ TestModel Boxes(std::vector<TestDim> x) {
                                     }))});
 }
 
-TestModel& Concat(TestModel& model, int64_t axis, int64_t new_axis) {
-  return model
-      .Node("ConcatFromSequence", {"s"}, {"y"}, {IntAttribute("axis", axis), IntAttribute("new_axis", new_axis)})
-      .Output("y");
-}
-
 struct Sizes {
   std::vector<int64_t> rows, columns;
   std::vector<Tensor> Of(const Tensor& x) const {
@@ -107,7 +97,7 @@ struct Sizes {
   }
   std::vector<Tensor> Inputs(const Tensor& x) const {
     const Dims dims{static_cast<int64_t>(rows.size())};
-    return {x, Ints(dims, rows), Ints(dims, columns)};
+    return {x, I(dims, rows), I(dims, columns)};
   }
 };
 
@@ -127,7 +117,7 @@ void AddConcats(std::vector<SequenceCase>& cases) {
       {"boxes_across", 2, true, {{{2, 2, 2}, {1, 1, 1}}}, {{{1, 3}, {3, 1}}}}};
   for (const Case& concat : concats) {
     TestModel model = Boxes({"n", "m", 2});
-    Concat(model, concat.axis, concat.new_axis);
+    Join(model, "s", "y", concat.axis, concat.new_axis);
     std::vector<SequenceRun> runs;
     for (const Sizes& sizes : concat.good)
       runs.push_back(
@@ -143,18 +133,18 @@ void AddEdits(std::vector<SequenceCase>& cases) {
   const Tensor x = Counted({3, 4});
   TestModel model = Boxes({"n", "m"});
   model.Input(Tensor32("p", {}, 7)).Input(Tensor32("q", {}, 7)).Input(Tensor32("z", {"a", "b"}));
-  model.Node("SequenceAt", {"s", "p"}, {"at"}).Output("at").Node("SequenceErase", {"s", "p"}, {"t"});
+  At(model, "s", "p", "at").Node("SequenceErase", {"s", "p"}, {"t"});
   model.Node("SequenceInsert", {"t", "z", "q"}, {"u"}).Node("SequenceLength", {"u"}, {"length"}).Output("length");
   model.Node("SequenceAt", {"u", "q"}, {"new"}).Output("new").Node("SequenceAt", {"u", "p"}, {"there"}).Output("there");
   const Sizes sizes{{2, 0, 3}, {4, 1, 2}};
   const Tensor z = Counted({2, 5});
   const auto inputs = [&](int64_t p, int64_t q) {
     std::vector<Tensor> all = sizes.Inputs(x);
-    all.insert(all.end(), {Ints({}, {p}), Ints({}, {q}), z});
+    all.insert(all.end(), {Scalar(p), Scalar(q), z});
     return all;
   };
   const std::vector<Tensor> boxes = sizes.Of(x);
-  const Tensor three = Ints({}, {3});
+  const Tensor three = Scalar(3);
   cases.push_back({"boxes_edited",
                    model,
                    {{inputs(0, 1), {boxes[0], three, z, boxes[1]}},
@@ -183,8 +173,8 @@ void AddWidened(std::vector<SequenceCase>& cases) {
       return piece;
     };
     const int64_t rest = axis == 0 ? 1 : 2;
-    const Tensor sizes = Ints({3}, {1, 0, rest});
-    const auto inputs = [&](int64_t p) { return std::vector<Tensor>{x, sizes, z, Ints({}, {p})}; };
+    const Tensor sizes = I({3}, {1, 0, rest});
+    const auto inputs = [&](int64_t p) { return std::vector<Tensor>{x, sizes, z, Scalar(p)}; };
     cases.push_back({"pieces_and_another_" + std::to_string(axis),
                      pieces,
                      {{inputs(0), {part(0, 1)}},
@@ -201,7 +191,7 @@ void AddWidened(std::vector<SequenceCase>& cases) {
   Tensor second = Tensor::Allocate(DType::kF32, {3, 2});
   for (int64_t i = 0; i < 6; ++i) second.ref.as<float>()[i] = static_cast<float>(6 + i);
   cases.push_back(
-      {"planes_and_another", planes, {{{x, other, Ints({}, {1})}, {second}}, {{x, other, Ints({}, {-1})}, {other}}}});
+      {"planes_and_another", planes, {{{x, other, Scalar(1)}, {second}}, {{x, other, Scalar(-1)}, {other}}}});
 }
 
 }  // namespace

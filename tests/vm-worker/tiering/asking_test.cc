@@ -166,7 +166,7 @@ size_t TunedPublished(const SteppedWorker& worker) {
       worker.Status().plans, [](const PlanStatus& plan) { return plan.published && plan.plan->plan().tuned; }));
 }
 
-TEST(Asking, ATunedPlanAnswersInPlaceOfItsTwinUntilItIsTakenBack) {
+TEST(Asking, ATunedPlanAnswersInPlaceOfTheUntunedOneUntilItIsTakenBack) {
   SteppedWorker worker(AskingForTuned());
   worker.Live(2'000);
   worker.call_clock.reading_ns = 2'000'000;
@@ -174,7 +174,7 @@ TEST(Asking, ATunedPlanAnswersInPlaceOfItsTwinUntilItIsTakenBack) {
   const auto& asked = worker.fleet.compile_tiers;
   EXPECT_EQ(std::ranges::count(asked, PlanTier::kTuned), 2) << "beside the general plan, and beside the exact one";
   EXPECT_EQ(TunedPublished(worker), 2u);
-  EXPECT_EQ(worker.Status().published.size(), 4u) << "their twins stay at hand";
+  EXPECT_EQ(worker.Status().published.size(), 4u) << "the untuned ones stay at hand";
   EXPECT_EQ(worker.model->runtime(0).slot.plans().size(), 2u);
   for (const auto& [key, stored] : std::map(worker.fleet.plans)) {
     if (!stored.plan.tuned) continue;
@@ -253,7 +253,7 @@ TEST(Asking, BesideARangePlanOfOthersTheGeneralOneIsStillAskedFor) {
   EXPECT_EQ(worker.Interpreted(), interpreted);
 }
 
-TEST(Asking, ATunedPlanHasTheRoomOfItsTwin) {
+TEST(Asking, ATunedPlanHasTheRoomOfTheUntunedOne) {
   TierOptions options = AskingForTuned();
   options.policy.plans_max = 2;
   SteppedWorker worker(options);
@@ -262,7 +262,7 @@ TEST(Asking, ATunedPlanHasTheRoomOfItsTwin) {
   worker.Live(60'000);
   EXPECT_EQ(TunedPublished(worker), 2u);
   worker.Live(60'000, 50, 5);
-  EXPECT_EQ(ExactAsked(worker), 1u) << "twins are one plan of two";
+  EXPECT_EQ(ExactAsked(worker), 1u) << "plans for the same calls are one of two";
 }
 
 TEST(Asking, APlanThatFoundNoRoomIsTakenOnceThereIsSome) {
