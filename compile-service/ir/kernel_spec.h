@@ -130,11 +130,20 @@ inline constexpr int32_t kDotRowsMax = 4;
 // C[batch…, m, n] = epilogue(sum over k of A[batch…, m, k] * B[batch…, k, n]), f32 accumulation for floats.
 // A is strided (any strides), or a convolution's implicit matrix: m = (image, out row, out column), k = (kernel row,
 // kernel column, channel), read by geometry, with rows outside the image taken from `zeros`. Access strides of A:
+<<<<<<< HEAD
 // batch…, m, k; of B: batch…, k (rows), batch…, n (transposed, f32 only) or batch… (panels, one matrix after the
 // other); of the epilogue: batch…, m, n. Bytes: A in u8 (or i8, taken as its value + 128), B in i8, k constant, sums in
 // i32 modulo 2^32. A's k stride is 1; B is in panels [n_panels][runs][ceil(run / 4)][width][4], where a run is the k of
 // one convolution position (else all of k), zero-padded; positions outside the image read `zeros`, which then holds one
 // value per channel of any size. Range: product(batch) * n_panels * ceil(m / mr), m tiles fastest.
+=======
+// batch…, m, k; of B: batch…, k (rows), batch…, n (turned, f32 only) or batch… (panels, one matrix after the other); of
+// the epilogue: batch…, m, n. Bytes: A in u8 (or i8, taken as its value + 128), B in i8, k constant, sums in i32 modulo
+// 2^32. A's k stride is 1; B is in panels [n_panels][runs][ceil(run / 4)][width][4], where a run is the k of one
+// convolution position (else all of k), zero-padded; positions outside the image read `zeros`, which then holds one
+// value per channel of any size. Range: product(batch) * n_panels * ceil(m / mr); ContractionOrder says which item is
+// where.
+>>>>>>> ready/gen
 struct ContractionSpec {
   std::vector<SpecInt> batch;
   SpecInt m, n, k;
@@ -245,6 +254,21 @@ Result<KernelSpec> DecodeSpec(std::span<const uint8_t> bytes);
 std::string PrintSpec(const KernelSpec& spec);  // for people and tests; one line per loop, stage and node
 // The KernelKey of artifact/plan.h: hash of canonical bytes, target and code generator.
 Digest ComputeKernelKey(const KernelSpec& spec, std::string_view target, const Digest& codegen_id);
+
+// The order of a contraction's items. Row tiles go through a panel one after the other, in blocks of so many that their
+// rows of A stay in the second-level cache while all panels pass over them; then the next block does.
+struct ContractionOrder {
+  // Of so many row tiles at most: 0, all of them go through a panel.
+  static int64_t BlockTilesMax(const ContractionSpec& spec);
+  struct Item {
+    int64_t batch, panel, tile;  // batch: index into the product of the batch extents
+  };
+  int64_t tiles, panels;
+  int64_t block_tiles;  // of a block, the last one may have less
+
+  ContractionOrder(const ContractionSpec& spec, int64_t m, int64_t n, int64_t width);
+  Item At(int64_t item) const;
+};
 
 // Elements of B's panels per column: k, or for bytes the runs of k rounded up to fours.
 int64_t PanelDepth(const ContractionSpec& spec, int64_t k);

@@ -145,7 +145,8 @@ int32_t Pow(const NodeScalars& n) {
 }
 
 int32_t PRelu(const NodeScalars& n) {
-  return n.Select(n.Less(n.x(), n.Number(0)), n.Op(ScalarOp::kMul, n.x(), n.y()), n.x());
+  const int32_t negative = n.Less(n.x(), n.Number(0));
+  return n.Select(negative, n.Op(ScalarOp::kMul, n.x(), n.y()), n.x());
 }
 
 int32_t Mean(const NodeScalars& n) {

@@ -33,10 +33,10 @@ class ContractionEvaluator {
   }
 
   void Run(int64_t begin, int64_t end) {
-    const int64_t m_tiles = (m_ + spec_.tile.mr - 1) / spec_.tile.mr, panels = (n_ + width_ - 1) / width_;
-    for (int64_t tile = begin; tile < end; ++tile) {
-      const int64_t panel = tile / m_tiles % panels, m_tile = tile % m_tiles;
-      int64_t rest = tile / m_tiles / panels, a_base = 0, b_base = 0;
+    const ir::ContractionOrder order(spec_, m_, n_, width_);
+    for (int64_t i = begin; i < end; ++i) {
+      const auto [matrix, panel, tile] = order.At(i);
+      int64_t rest = matrix, a_base = 0, b_base = 0;
       for (size_t dim = spec_.batch.size(); dim-- > 0;) {
         const int64_t extent = call_.Value(spec_.batch[dim]);
         coordinates_[dim] = rest % extent;
@@ -45,7 +45,7 @@ class ContractionEvaluator {
         b_base += coordinates_[dim] * call_.Value(spec_.b.strides[dim]);
       }
       const Panel b = bytes_ ? Panel{} : PanelAt(b_base, panel);
-      for (int64_t m = m_tile * spec_.tile.mr; m < std::min(m_, (m_tile + 1) * spec_.tile.mr); ++m) {
+      for (int64_t m = tile * spec_.tile.mr; m < std::min(m_, (tile + 1) * spec_.tile.mr); ++m) {
         LoadRow(a_base, m);
         ForBlocks(m, panel, [&](int64_t column, int64_t count) {
           if (bytes_)

@@ -111,7 +111,7 @@ void ContractionEmitter::EmitBlock(const Item& first, Value* count, const Block&
 Value* ContractionEmitter::TilesTogether(const Item& item, Value* at, Value* most) {
   auto smaller = [&](Value* a, Value* b) { return b_.CreateSelect(b_.CreateICmpSLT(a, b), a, b); };
   Value* in_range = b_.CreateSub(frame_.end(), at);
-  Value* in_panel = b_.CreateSub(tiles_, item.tile);
+  Value* in_panel = b_.CreateSub(BlockEnd(item.first), item.tile);
   return smaller(smaller(in_range, in_panel), most);
 }
 

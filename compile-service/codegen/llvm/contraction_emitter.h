@@ -31,6 +31,7 @@ class ContractionEmitter {
     Values batch;
     llvm::Value* panel;
     llvm::Value* tile;
+    llvm::Value* first;  // tile of its block
   };
   // Its place in the matrices.
   struct Place {
@@ -63,6 +64,7 @@ class ContractionEmitter {
 
   Item Decode(llvm::Value* begin);
   Values Next(const Item& item);
+  llvm::Value* BlockEnd(llvm::Value* first);
   Place PlaceOf(const Item& item);
   void EmitItem(const Item& item);
   void EmitPlace(const Place& place, Panel panel) { StoreTile(place, panel, Sums(place, panel)); }
@@ -159,6 +161,7 @@ class ContractionEmitter {
   int64_t width_;  // of a panel
   llvm::Value* panels_ = nullptr;
   llvm::Value* tiles_ = nullptr;
+  llvm::Value* block_tiles_ = nullptr;  // null: all in one block
   Values batch_extents_;
   std::optional<PixelRows> pixels_;  // of a convolution
   llvm::Value* channels_ = nullptr;

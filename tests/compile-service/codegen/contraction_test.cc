@@ -168,18 +168,49 @@ SpecCase StreamedMatmul(std::mt19937_64& random, Target target) {
   return test;
 }
 
-SpecCase RandomConvolution(std::mt19937_64& random, Target target) {
+// Rows of several blocks that panels pass over one after the other. Sums may be so long that they are made block by
+// block of k, too.
+SpecCase MatmulOfManyRows(std::mt19937_64& random, Target target) {
+  SpecBuilder builder(random, target);
+  ContractionSpec spec;
+  spec.tile.mr = static_cast<int32_t>(Pick(random, 2, 6));
+  spec.tile.nv = static_cast<int32_t>(Pick(random, 1, 4));
+  const int64_t width = int64_t{spec.tile.nv} * builder.lanes(), k = Pick(random, 700, 1500);
+  const int64_t block = (384 << 10) / (k * 4);
+  spec.k = SpecInt::Const(k);
+  SpecCase test =
+      Matmul(builder, spec, {block * Pick(random, 1, 2) + Pick(random, 1, 9), width + Pick(random, 1, 3), k});
+  test.tolerance = std::max(test.tolerance, LongSumTolerance(k));
+  return test;
+}
+
+// The same until its rows are taken in blocks.
+SpecCase InRowBlocks(std::mt19937_64& random, Target target, MakeCase make) {
+  for (;;) {
+    SpecCase test = make(random, target);
+    if (ir::ContractionOrder::BlockTilesMax(std::get<ContractionSpec>(test.spec.kernel)) > 0) return test;
+  }
+}
+
+SpecCase MatmulInRowBlocks(std::mt19937_64& random, Target target) {
+  return InRowBlocks(random, target, MatmulOfManyRows);
+}
+
+// With `many_rows`, more pixels than a block of rows has.
+SpecCase Convolution(std::mt19937_64& random, Target target, bool many_rows) {
   SpecBuilder builder(random, target);
   ContractionSpec spec;
   spec.tile = RandomTile(random, builder.lanes());
-  const int64_t images = Pick(random, 1, 2), groups = Pick(random, 0, 3) == 0 ? 2 : 1;
+  const int64_t groups = Pick(random, 0, 3) == 0 ? 2 : 1;
   const int64_t channels = Pick(random, 1, 6),
                 columns = NearMultiple(random, int64_t{spec.tile.nv} * builder.lanes(), 1);
   SpecBuilder::Image image;
   const ir::WindowGeometry geometry = builder.Geometry(groups * channels, &image);
   spec.conv = geometry;
   if (groups > 1) spec.batch = {builder.Size(groups)};
-  const int64_t m = images * image.out_height * image.out_width, k = channels * geometry.kernel_h * geometry.kernel_w;
+  const int64_t pixels = image.out_height * image.out_width;
+  const int64_t images = many_rows && pixels > 0 ? Pick(random, 4096, 9000) / pixels + 1 : Pick(random, 1, 2);
+  const int64_t m = images * pixels, k = channels * geometry.kernel_h * geometry.kernel_w;
   spec.m = builder.Size(m);
   spec.n = builder.Size(columns);
   spec.k = builder.Size(k);
@@ -189,6 +220,18 @@ SpecCase RandomConvolution(std::mt19937_64& random, Target target) {
   SetB(builder, spec, groups, columns, k);
   SetEpilogue(builder, spec, groups, m, columns);
   return builder.Finish(spec, "convolution");
+}
+
+SpecCase RandomConvolution(std::mt19937_64& random, Target target) {
+  return Convolution(random, target, false);
+}
+
+SpecCase ConvolutionOfManyRows(std::mt19937_64& random, Target target) {
+  return Convolution(random, target, true);
+}
+
+SpecCase ConvolutionInRowBlocks(std::mt19937_64& random, Target target) {
+  return InRowBlocks(random, target, ConvolutionOfManyRows);
 }
 
 // A convolution in Winograd's form: images around its tiles of four columns and its blocks of lines and tiles. `values`
@@ -272,6 +315,11 @@ TEST_P(ContractionCode, AgreesWithTheEvaluatorOnFewRowsOfLargeWeights) {
   ExpectAgreement(8, StreamedMatmul);
 }
 
+TEST_P(ContractionCode, AgreesWithTheEvaluatorOnRowsInBlocks) {
+  ExpectAgreement(8, MatmulInRowBlocks);
+  ExpectAgreement(8, ConvolutionInRowBlocks);
+}
+
 TEST_P(ContractionCode, AgreesWithTheEvaluatorOnRandomConvolutions) {
   ExpectAgreement(40, RandomConvolution);
 }
@@ -295,6 +343,10 @@ TEST_P(EmulatedContractionCode, AgreesOnMatmuls) {
 
 TEST_P(EmulatedContractionCode, AgreesOnLongSums) {
   ExpectAgreement(2, LongMatmul);
+}
+
+TEST_P(EmulatedContractionCode, AgreesOnRowsInBlocks) {
+  ExpectAgreement(2, MatmulInRowBlocks);
 }
 
 TEST_P(EmulatedContractionCode, AgreesOnConvolutions) {
