@@ -130,20 +130,12 @@ inline constexpr int32_t kDotRowsMax = 4;
 // C[batch…, m, n] = epilogue(sum over k of A[batch…, m, k] * B[batch…, k, n]), f32 accumulation for floats.
 // A is strided (any strides), or a convolution's implicit matrix: m = (image, out row, out column), k = (kernel row,
 // kernel column, channel), read by geometry, with rows outside the image taken from `zeros`. Access strides of A:
-<<<<<<< HEAD
 // batch…, m, k; of B: batch…, k (rows), batch…, n (transposed, f32 only) or batch… (panels, one matrix after the
 // other); of the epilogue: batch…, m, n. Bytes: A in u8 (or i8, taken as its value + 128), B in i8, k constant, sums in
 // i32 modulo 2^32. A's k stride is 1; B is in panels [n_panels][runs][ceil(run / 4)][width][4], where a run is the k of
 // one convolution position (else all of k), zero-padded; positions outside the image read `zeros`, which then holds one
-// value per channel of any size. Range: product(batch) * n_panels * ceil(m / mr), m tiles fastest.
-=======
-// batch…, m, k; of B: batch…, k (rows), batch…, n (turned, f32 only) or batch… (panels, one matrix after the other); of
-// the epilogue: batch…, m, n. Bytes: A in u8 (or i8, taken as its value + 128), B in i8, k constant, sums in i32 modulo
-// 2^32. A's k stride is 1; B is in panels [n_panels][runs][ceil(run / 4)][width][4], where a run is the k of one
-// convolution position (else all of k), zero-padded; positions outside the image read `zeros`, which then holds one
 // value per channel of any size. Range: product(batch) * n_panels * ceil(m / mr); ContractionOrder says which item is
 // where.
->>>>>>> ready/gen
 struct ContractionSpec {
   std::vector<SpecInt> batch;
   SpecInt m, n, k;
