@@ -146,6 +146,7 @@ void AddBranchesAndReads(std::vector<SequenceCase>& cases) {
 
 // More trips than a Loop is copied out for.
 void AddManyTrips(std::vector<SequenceCase>& cases) {
+  const Tensor x = F({2}, {1, 5});
   TestModel many(17);
   many.Input(Tensor32("x", {"n"})).Initializer(IntTensor("trips", {}, {5000})).Initializer(IntTensor("last", {}, {-1}));
   many.Node("SequenceEmpty", {}, {"none"})
