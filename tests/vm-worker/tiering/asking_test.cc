@@ -59,7 +59,7 @@ TEST(Asking, AnExactPlanThatIsQuarantinedIsAskedForOnceMoreAndAgainWhenThatIsLif
   worker.fleet.quarantined.insert(key);
   worker.fleet.Announce(cache::ChangeKind::kQuarantine, key, ReluSegment().id);
   worker.tiers.OnNewHead();
-  worker.Live(60'000);
+  worker.Live(120'000);
   const size_t asked = ExactAsked(worker);
   worker.Live(120'000);
   EXPECT_EQ(ExactAsked(worker), asked);

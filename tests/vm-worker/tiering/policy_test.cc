@@ -71,15 +71,15 @@ TEST(NextPlan, ASavingThatCompilationEatsUpIsNotAskedFor) {
     bool pays;
   };
   const Case cases[] = {
-      {"0.9 s against the default cost", 63 + 200, 650, 10'000'000'000, 0, true},
+      {"0.6 s against the default cost", 63 + 200, 650, 10'000'000'000, 0, true},
       {"too few calls to tell", 63, 100'000, 10'000'000'000, 0, false},
-      {"0.22 s against the default cost", 64, 650, 10'000'000'000, 0, false},
-      {"0.22 s against a measured cost of 0.1 s", 64, 650, 10'000'000'000, 100'000'000, true},
-      {"0.9 s against a measured cost of 2 s", 263, 650, 10'000'000'000, 2'000'000'000, false},
+      {"0.15 s against the default cost", 64, 650, 10'000'000'000, 0, false},
+      {"0.15 s against a measured cost of 0.1 s", 64, 650, 10'000'000'000, 100'000'000, true},
+      {"0.6 s against a measured cost of 2 s", 263, 650, 10'000'000'000, 2'000'000'000, false},
       {"as many calls in ten times the time", 263, 650, 100'000'000'000, 0, false},
       {"many calls that take nothing", 100'000, 0, 10'000'000'000, 0, false},
-      {"a burst counts as if nothing had come in the 5 s before", 64, 325, 1'000'000, 0, false},
-      {"a longer burst", 64, 650, 1'000'000, 0, true},
+      {"a burst counts as if nothing had come in the 5 s before", 64, 490, 1'000'000, 0, false},
+      {"a longer burst", 64, 975, 1'000'000, 0, true},
   };
   for (const Case& c : cases) {
     SegmentProfile profile = Profile(100, 1000, {ByGeneral(16, c.calls, c.us)});
