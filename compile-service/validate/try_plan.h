@@ -33,8 +33,9 @@ struct PlanTrial {
   std::function<int64_t()> processor_ns = ProcessorNs;
 };
 
-// Inputs and weights are random, integers small and where the ops need it positions; up to kPlanDraws draws, every
-// second one with kernels in two parts and temporaries in each other's places. In this order:
+// Inputs and weights are random, integers small and where the ops need it positions; up to kPlanDraws draws, where they
+// take little up to kCheapPlanDraws, every second one with kernels in two parts and temporaries in each other's places.
+// In this order:
 //   Fault       the plan's code ended its process, ran for ever, or wrote where it must not: one draw is enough
 //   Mismatch    at least two draws differ by more than the numeric mode allows, so at least one that nobody chose; or
 //               the plan refuses twice what the ops compute
@@ -46,6 +47,6 @@ struct PlanTrial {
 // a draw, which another try may have.
 Result<ReproduceVerdict> TryPlan(const PlanTrial& trial);
 
-inline constexpr int kPlanDraws = 4;
+inline constexpr int kPlanDraws = 4, kCheapPlanDraws = 24;
 
 }  // namespace kiln
