@@ -180,6 +180,18 @@ TEST(ShapeRule, SlidingWindowsDivideSymbolicDims) {
                 .Set("ceil_mode", int64_t{1})
                 .Run(),
             "f32[b, 3, 5, 5]");
+  const auto longer = [](const char* dims, int64_t ceil) {
+    return Rule(TensorOp::kMaxPool)
+        .In(dims)
+        .Set("kernel_shape", Ints{5})
+        .Set("strides", Ints{2})
+        .Set("ceil_mode", ceil)
+        .Run();
+  };
+  EXPECT_EQ(longer("b,3,4", 1), "f32[b, 3, 1]");
+  EXPECT_EQ(longer("b,3,2", 1), "f32[b, 3, 0]");
+  EXPECT_EQ(longer("b,3,1", 1), "shape_mismatch: spatial dim 0 has 1 elements with its pads; the kernel spans 5");
+  EXPECT_EQ(longer("b,3,4", 0), "shape_mismatch: spatial dim 0 has 4 elements with its pads; the kernel spans 5");
   EXPECT_EQ(Rule(TensorOp::kConv)
                 .In("1,1,7")
                 .In("1,1,3")

@@ -63,6 +63,19 @@ TEST(Windows, NormsOfWindows) {
   pool("f16[n, 3, w]", "kernel_shape = [3], strides = [2], p = 2", {{2, 8}});
 }
 
+// With ceil_mode by less than a stride; by up to twice that there is no window.
+TEST(Windows, WindowsLongerThanTheImage) {
+  for (const char* x : {"f32[n, 3, 3]", "f32[n, 3, 4]"})
+    CheckGenerated(Pool(x, "LpPool", "kernel_shape = [5], strides = [3], ceil_mode = 1"), {{2}, {1}});
+  for (const char* op : {"MaxPool", "AveragePool"}) {
+    CheckGenerated(Pool("f32[n, 3, w]", op, "kernel_shape = [5], strides = [3], ceil_mode = 1"),
+                   {{2, 3}, {1, 4}, {2, 2}, {2, 1}, {1, 5}, {2, 9}});
+    CheckGenerated(
+        Pool("f32[n, 5, h, w]", op, "kernel_shape = [4, 3], strides = [2, 2], pads = [1, 0, 0, 1], ceil_mode = 1"),
+        {{2, 2, 1}, {1, 1, 2}, {2, 5, 1}, {2, 7, 9}});
+  }
+}
+
 // A dilated window may step over all that there is: nothing is its mean, the least number its maximum.
 TEST(Windows, WindowsOverNothing) {
   const std::string over = "kernel_shape = [2, 2], dilations = [2, 2], pads = [1, 1, 1, 1]";
