@@ -107,14 +107,36 @@ void AddConcats(std::vector<SequenceCase>& cases) {
     std::string name;
     int axis;
     bool new_axis;
-    std::vector<Sizes> good, bad;
+    std::vector<Sizes> good;
+    std::vector<std::pair<Sizes, std::string>> bad;  // and what the error says of the node "y"
   };
-  const Case concats[] = {
-      {"boxes_below", 0, false, {{{1, 3, 2}, {4, 4, 4}}, {{2, 0, 1}, {3, 3, 3}}, {{3}, {1}}}, {{{1, 2}, {2, 3}}}},
-      {"boxes_beside", 1, false, {{{2, 2, 2}, {1, 4, 2}}, {{3, 3}, {0, 3}}, {{0, 0}, {1, 2}}}, {{{1, 2}, {2, 2}}}},
-      {"boxes_behind", 2, false, {{{2, 2}, {3, 3}}, {{3}, {4}}}, {{{1, 2}, {2, 2}}, {{2, 2}, {1, 2}}}},
-      {"boxes_on_top", 0, true, {{{2, 2}, {3, 3}}, {{1}, {2}}}, {{{2, 2}, {3, 2}}, {{0, 0}, {3, 2}}}},
-      {"boxes_across", 2, true, {{{2, 2, 2}, {1, 1, 1}}}, {{{1, 3}, {3, 1}}}}};
+  const Case concats[] = {{"boxes_below",
+                           0,
+                           false,
+                           {{{1, 3, 2}, {4, 4, 4}}, {{2, 0, 1}, {3, 3, 3}}, {{3}, {1}}},
+                           {{{{1, 2}, {2, 3}}, "dim 1 of inputs 0 and 1 of Concat along axis 0 differ: 3 and 2"}}},
+                          {"boxes_beside",
+                           1,
+                           false,
+                           {{{2, 2, 2}, {1, 4, 2}}, {{3, 3}, {0, 3}}, {{0, 0}, {1, 2}}},
+                           {{{{1, 2}, {2, 2}}, "dim 0 of inputs 0 and 1 of Concat along axis 1 differ: 2 and 1"}}},
+                          {"boxes_behind",
+                           2,
+                           false,
+                           {{{2, 2}, {3, 3}}, {{3}, {4}}},
+                           {{{{1, 2}, {2, 2}}, "dim 0 of inputs 0 and 1 of Concat along axis 2 differ: 2 and 1"},
+                            {{{2, 2}, {1, 2}}, "dim 1 of inputs 0 and 1 of Concat along axis 2 differ: 2 and 1"}}},
+                          {"boxes_on_top",
+                           0,
+                           true,
+                           {{{2, 2}, {3, 3}}, {{1}, {2}}},
+                           {{{{2, 2}, {3, 2}}, "dim 1 of inputs 0 and 1 of Concat along axis 3 differ: 3 and 2"},
+                            {{{0, 0}, {3, 2}}, "dim 1 of inputs 0 and 1 of Concat along axis 3 differ: 3 and 2"}}},
+                          {"boxes_across",
+                           2,
+                           true,
+                           {{{2, 2, 2}, {1, 1, 1}}},
+                           {{{{1, 3}, {3, 1}}, "dim 0 of inputs 0 and 1 of Concat along axis 3 differ: 3 and 1"}}}};
   for (const Case& concat : concats) {
     TestModel model = Boxes({"n", "m", 2});
     Join(model, "s", "y", concat.axis, concat.new_axis);
@@ -122,8 +144,7 @@ void AddConcats(std::vector<SequenceCase>& cases) {
     for (const Sizes& sizes : concat.good)
       runs.push_back(
           {sizes.Inputs(x), {concat.new_axis ? Stacked(sizes.Of(x), concat.axis) : Joined(sizes.Of(x), concat.axis)}});
-    for (const Sizes& sizes : concat.bad)
-      runs.push_back({sizes.Inputs(x), {}, "is outside axis 0, which has 1 entries"});
+    for (const auto& [sizes, error] : concat.bad) runs.push_back({sizes.Inputs(x), {}, "node Concat \"y\": " + error});
     runs.push_back({Sizes{}.Inputs(x), {}, "index 0 is outside axis 0"});
     cases.push_back({concat.name, model, runs});
   }
