@@ -23,7 +23,7 @@ Result<ConvolvedImage> WithBorder(PlanBuilder& b, DType dtype, Place zero, Convo
                                   const std::vector<Dim>& out);
 
 // Lines of at most so many pixels are narrow.
-inline constexpr int64_t kNarrowLine = 64;
+inline constexpr int64_t kNarrowLine = 128;
 // Whether a border makes the convolution of f32 faster. Windows that reach outside are worked on position by position,
 // which of few channels costs more than their products; and in narrow lines, whose `width` is known, most do.
 bool GainsFromBorder(const ConvolvedImage& image, Dim width);
