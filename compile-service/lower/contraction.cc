@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "compile-service/lower/byte_product.h"
-#include "compile-service/lower/convolution.h"
+#include "compile-service/lower/convolved_image.h"
 #include "compile-service/lower/emit.h"
 #include "compile-service/lower/kernel_cost.h"
 #include "compile-service/lower/loop_dims.h"
@@ -334,9 +334,10 @@ Result<std::vector<LoopDim>> PixelRows(PlanBuilder& b, const Group& group, const
 }
 
 // The convolution as an implicit product: batch is the groups, or the images when an operand of the epilogue varies
-// over images in its own way.
+// over images in its own way. The lines of a `bordered` image are part of the code.
 Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const GraphNode& conv,
-                    const ConvolvedImage& image, std::vector<ir::Store> stores, const std::string& head) {
+                    const ConvolvedImage& image, bool bordered, std::vector<ir::Store> stores,
+                    const std::string& head) {
   const WindowShape& shape = image.shape;
   const DType dtype = b.graph().value(conv.inputs[0]).dtype;
   const std::optional<ByteProduct> bytes = ByteProductOf(b.graph(), conv);
@@ -385,7 +386,7 @@ Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const G
   spec.a = {body.Pointer({image.place, dtype, image.dims, {}}), dtype, {}};
   if (groups > 1) spec.a.strides.push_back(arguments.Argument(Dim::Const(channels)));
   if (image_batch) spec.a.strides.push_back(arguments.Argument(image.place.strides[0]));
-  spec.conv = GeometryOf(shape, image.place, image.dims, group.dims, &arguments);
+  spec.conv = GeometryOf(shape, image.place, image.dims, group.dims, &arguments, bordered ? kNarrowLine : 1);
   if (shape.padded || winograd) {
     ASSIGN_OR_RETURN(const Place zeros, bytes ? ZeroPoints(b, *bytes, channels) : b.Zeros(channels));
     spec.zeros = body.Pointer({zeros, dtype, {Dim::Const(channels)}, {}});
@@ -478,7 +479,12 @@ Status EmitConvolution(PlanBuilder& b, const Group& group) {
   if (const std::optional<ByteProduct> bytes = ByteProductOf(b.graph(), conv)) {
     ASSIGN_OR_RETURN(image, WithKernelRowsTogether(b, *bytes, std::move(image), group.dims));
   }
-  return EmitImplicit(b, group, body, conv, image, std::move(stores), head);
+  const bool bordered = x.dtype == DType::kF32 && GainsFromBorder(image, group.dims.back());
+  if (bordered) {
+    ASSIGN_OR_RETURN(Place zero, b.ZeroOf(DType::kF32));
+    ASSIGN_OR_RETURN(image, WithBorder(b, DType::kF32, std::move(zero), std::move(image), group.dims));
+  }
+  return EmitImplicit(b, group, body, conv, image, bordered, std::move(stores), head);
 }
 
 }  // namespace kiln::lower

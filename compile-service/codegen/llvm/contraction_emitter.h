@@ -116,7 +116,7 @@ class ContractionEmitter {
   llvm::Value* PositionSums(llvm::Value* row, int position);
 
   void StoreTile(const Place& place, Panel panel, const Values& sums);
-  void StoreFromRegisters(const Place& place, const Values& sums);
+  void StoreFromRegisters(const Place& place, Panel panel, const Values& sums);
   void StoreFromBuffer(const Place& place, Panel panel, const Values& sums);
   void StoreRow(const Place& place, Panel panel, const Epilogue::Position& row, llvm::Value* buffer_row);
   // Calls `body` once or twice, with code for a vector of the columns of a panel that exist.

@@ -152,6 +152,17 @@ std::string Conv(const std::string& op, const std::string& x, const std::string&
                  "constant k : f32" + weights + " = splat 0.5\n constant b : " + b + " = splat 0.25\n");
 }
 
+// Of lines whose width is known: they are copied into a border, and of some widths no tile of rows leaves its line.
+TEST(Windows, NarrowImagesOfFewChannelsWithPads) {
+  CheckGenerated(Conv("Conv", "f32[n, 1, h, 28]", "[8, 1, 5, 5]", 8, "pads = [2, 2, 2, 2]"), {{2, 28}, {1, 3}, {0, 4}});
+  CheckGenerated(Conv("Conv", "f32[n, 8, h, 14]", "[16, 8, 5, 5]", 16, "auto_pad = \"SAME_UPPER\""), {{1, 14}, {3, 5}});
+  CheckGenerated(Conv("Conv", "f32[n, 3, h, 48]", "[5, 3, 3, 3]", 5, "strides = [2, 2], pads = [1, 1, 0, 1]"),
+                 {{2, 7}, {1, 2}});
+  CheckGenerated(Conv("Conv", "f32[n, 2, h, 11]", "[33, 2, 2, 3]", 33, "dilations = [2, 1], pads = [0, 2, 1, 0]"),
+                 {{2, 6}, {1, 2}});
+  CheckGenerated(Conv("Conv", "f32[n, 4, 60]", "[20, 4, 7]", 20, "strides = [5], pads = [3, 3]"), {{3}, {1}});
+}
+
 TEST(Windows, ConvolutionsOverThreeDims) {
   const std::vector<std::vector<int64_t>> shapes = {{2, 5, 6, 7}, {1, 4, 3, 5}, {0, 4, 4, 4}};
   CheckGenerated(Conv("Conv", "f32[n, 3, d, h, w]", "[4, 3, 2, 3, 2]", 4, ""), shapes);
