@@ -71,6 +71,8 @@ Result<DimList> KernelSizes(InferContext& context, const Window& window, const D
 }
 
 Status Pool(InferContext& context) {
+  if (const int64_t p = context.attributes.Int("p", 2); context.op == TensorOp::kLpPool && p < 1)
+    return Fail(ErrorCode::kInvalidArgument, "attribute `p` of LpPool is " + std::to_string(p) + "; it is at least 1");
   RETURN_IF_ERROR(RequireRank(context, 0, 3, limits::kRankMax));
   for (size_t i = 0; i < context.outputs.size(); ++i) context.outputs[i].dims.reset();
   if (!Ranked(context, 0)) return {};

@@ -202,6 +202,17 @@ TEST(ShapeRule, SlidingWindowsDivideSymbolicDims) {
   EXPECT_EQ(Rule(TensorOp::kConvTranspose).In("b,4,n").In("4,2,3").Set("strides", Ints{2}).Run(), "f32[b, 2, 2*n + 1]");
 }
 
+TEST(ShapeRule, NormsHaveAPower) {
+  const auto pool = [](int64_t p) {
+    return Rule(TensorOp::kLpPool).In("b,3,4").Set("kernel_shape", Ints{2}).Set("p", p).Run();
+  };
+  EXPECT_EQ(pool(1), "f32[b, 3, 3]");
+  EXPECT_EQ(pool(0), "invalid_argument: attribute `p` of LpPool is 0; it is at least 1");
+  EXPECT_EQ(Rule(TensorOp::kLpNormalization).In("b,3").Set("p", int64_t{1}).Run(), "f32[b, 3]");
+  EXPECT_EQ(Rule(TensorOp::kLpNormalization).In("b,3").Set("p", int64_t{3}).Run(),
+            "invalid_argument: attribute `p` of LpNormalization is 3, not 1 or 2");
+}
+
 TEST(ShapeRule, SlicesOfSymbolicDims) {
   EXPECT_EQ(Rule(TensorOp::kSlice).In("b,8").Known("0").Known("9223372036854775807").Known("0").Run(), "f32[b, 8]");
   EXPECT_EQ(Rule(TensorOp::kSlice).In("b,8").Known("1").Known("9223372036854775807").Known("0").Run(), "f32[b - 1, 8]");
