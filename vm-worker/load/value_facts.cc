@@ -1,5 +1,6 @@
 #include "vm-worker/load/value_facts.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "common/ops/infer.h"
@@ -62,6 +63,17 @@ std::optional<Tensor> TensorOfKnown(const KnownValues& known, DType dtype, const
   });
   if (!fits) return std::nullopt;
   return tensor;
+}
+
+bool IsPossible(const SymbolTable& symbols, DType dtype, const std::vector<Dim>& dims) {
+  if (dims.size() > static_cast<size_t>(limits::kRankMax)) return false;
+  Dims smallest;
+  for (Dim dim : dims) {
+    const Interval bounds = symbols.Bounds(dim);
+    if (bounds.max < 0) return false;
+    smallest.push_back(std::max<int64_t>(bounds.min, dim.is_const() ? 0 : 1));
+  }
+  return CheckedElements(smallest, dtype).has_value();
 }
 
 InputFacts InputFactsOf(const Program& program, const Function& function, const Node& node, const ValueFacts& facts) {

@@ -27,6 +27,9 @@ std::optional<KnownValues> KnownOfTensor(const Tensor& tensor);
 // or does not fit. Precondition: dims have as many elements as there are contents.
 std::optional<Tensor> TensorOfKnown(const KnownValues& known, DType dtype, const Dims& dims);
 
+// Whether the smallest tensor of these dims is within the limits, as the verifier wants it.
+bool IsPossible(const SymbolTable& symbols, DType dtype, const std::vector<Dim>& dims);
+
 // What the shape rule says of one node's outputs.
 struct NodeFacts {
   std::vector<TensorDesc> outputs;

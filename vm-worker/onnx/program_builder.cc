@@ -124,6 +124,8 @@ Result<ValueList> ProgramBuilder::Emit(TensorOp op, ValueList inputs, Attributes
   Result<NodeFacts> facts = InferNode(program_, function(), node, facts_);
   if (!facts.has_value()) {
     ASSIGN_OR_RETURN(facts, AfterFailure(node, std::move(facts.error())));
+  } else if (!every_run_ && !ArePossible(facts->outputs)) {
+    LeaveUnsaid(*facts);
   } else if (ValueList folded = TryFold(node, *facts); !folded.empty()) {
     return folded;
   }
@@ -139,6 +141,18 @@ Result<ValueList> ProgramBuilder::Emit(TensorOp op, ValueList inputs, Attributes
 std::string ProgramBuilder::RangeSource(const std::string& symbol) const {
   const auto found = range_sources_.find(symbol);
   return found == range_sources_.end() ? "" : found->second;
+}
+
+bool ProgramBuilder::ArePossible(const std::vector<TensorDesc>& descs) const {
+  return std::ranges::all_of(
+      descs, [&](const TensorDesc& desc) { return !desc.has_rank() || IsPossible(symbols(), desc.dtype, *desc.dims); });
+}
+
+void ProgramBuilder::LeaveUnsaid(NodeFacts& facts) {
+  for (TensorDesc& desc : facts.outputs)
+    if (desc.has_rank())
+      for (Dim& dim : *desc.dims) dim = symbols().FreshSymbol();
+  facts.known.assign(facts.outputs.size(), std::nullopt);
 }
 
 Result<NodeFacts> ProgramBuilder::AfterFailure(const Node& node, Error error) {

@@ -126,6 +126,10 @@ class ProgramBuilder {
   Region& region() { return function().regions[static_cast<size_t>(open_.back())]; }
   ValueId NewValue(std::string_view name, TensorDesc desc);
   ValueList TryFold(const Node& node, const NodeFacts& facts);
+  // Whether tensors of these descs can be: one that cannot fails where it is made.
+  bool ArePossible(const std::vector<TensorDesc>& descs) const;
+  // Takes back sizes and contents.
+  void LeaveUnsaid(NodeFacts& facts);
   // What is said of a node whose rule failed, or the error with the sources of the ranges that have a part in it.
   Result<NodeFacts> AfterFailure(const Node& node, Error error);
 

@@ -204,7 +204,7 @@ TEST(UnreachedNodes, AWrongNodeFailsWhereItIsReached) {
     for (const Place& place : kPlaces) {
       SCOPED_TRACE(std::string(wrong.name) + ", " + place.name);
       TestModel model = Common(wrong);
-      for (const char* domain : {"mine"}) model.proto().add_opset_import()->set_domain(domain);
+      model.proto().add_opset_import()->set_domain("mine");
       place.build(model, wrong.add);
       model.Output("y");
       auto imported = model.Import(Hinted(wrong.hints));
@@ -223,6 +223,31 @@ TEST(UnreachedNodes, AWrongNodeFailsWhereItIsReached) {
         EXPECT_EQ(Answer(**program, true, 1), "x");
       }
     }
+}
+
+TEST(UnreachedNodes, ATensorBeyondTheLimitsIsAnErrorWhereItIsMade) {
+  const Wrong too_large = [](Nodes& nodes) {
+    const int64_t size = int64_t{1} << 40;
+    AddNode(nodes, "Constant", {}, {"sizes"}, {IntsAttribute("value_ints", {size, size})});
+    AddNode(nodes, "ConstantOfShape", {"sizes"}, {"t"});
+  };
+  for (const Place& place : kPlaces) {
+    SCOPED_TRACE(place.name);
+    TestModel model = Common(kWrong[0]);
+    model.proto().add_opset_import()->set_domain("mine");
+    place.build(model, too_large);
+    model.Output("y");
+    auto imported = model.Import();
+    ASSERT_EQ(imported.has_value(), !place.refused);
+    if (place.refused) {
+      EXPECT_THAT(ToString(imported.error()), HasSubstr("passes the limit"));
+      continue;
+    }
+    const auto program = LoadedProgram::Load(std::move(imported->program));
+    ASSERT_TRUE(program.has_value()) << ToString(program.error());
+    EXPECT_EQ(Answer(**program, false, 0), "x");
+    EXPECT_THAT(Answer(**program, true, 1), HasSubstr(place.reached ? "passes the limit" : "x"));
+  }
 }
 
 // What has nothing to do with sizes is refused wherever it stands.
