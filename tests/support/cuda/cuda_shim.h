@@ -421,21 +421,28 @@ static inline int kiln_dot4(unsigned a, unsigned b, int sum) {
 
 // --- entries ---
 
-// `function`, a kernel with its Args in scope, as kiln_shim_launch with the driver's parameters.
-#define KILN_SHIM_ENTRY(function)                                                                                \
-  extern "C" int kiln_shim_launch(unsigned grid_x, unsigned block_x, unsigned dynamic_shared_bytes,              \
-                                  void** kernel_params) {                                                        \
-    if (dynamic_shared_bytes != 0) return 1;                                                                     \
-    static uint64_t launches = 0;                                                                                \
-    ++launches;                                                                                                  \
-    return ::kiln_shim::Launch(                                                                                  \
-        [](void* call) {                                                                                         \
-          void** parameters = static_cast<void**>(call);                                                         \
-          function(*static_cast<const Args*>(parameters[0]), *static_cast<const long long*>(parameters[1]),      \
-                   *static_cast<const long long*>(parameters[2]));                                               \
-        },                                                                                                       \
-        kernel_params, grid_x, block_x, static_cast<::kiln_shim::Schedule>(launches % 3), launches);             \
-  }                                                                                                              \
-  extern "C" const char* kiln_shim_error() {                                                                     \
-    return ::kiln_shim::machine.error;                                                                           \
+#define KILN_SHIM_EXPORT extern "C" __attribute__((visibility("default")))
+
+KILN_SHIM_EXPORT const char* kiln_shim_error() {
+  return kiln_shim::machine.error;
+}
+
+// `run`: calls `function`, a kernel with its Args in scope, with the driver's parameters.
+#define KILN_SHIM_RUN(run, function)                                                                   \
+  static void run(void* call) {                                                                        \
+    void** parameters = static_cast<void**>(call);                                                     \
+    function(*static_cast<const Args*>(parameters[0]), *static_cast<const long long*>(parameters[1]),  \
+             *static_cast<const long long*>(parameters[2]));                                           \
+  }
+
+// A kernel as kiln_shim_launch, one schedule after the other.
+#define KILN_SHIM_ENTRY(function)                                                                                   \
+  KILN_SHIM_RUN(kiln_shim_run, function)                                                                            \
+  KILN_SHIM_EXPORT int kiln_shim_launch(unsigned grid_x, unsigned block_x, unsigned dynamic_shared_bytes,           \
+                                        void** kernel_params) {                                                     \
+    static uint64_t launches = 0;                                                                                   \
+    ++launches;                                                                                                     \
+    if (dynamic_shared_bytes != 0) return 1; /* no kernel of ours has any */                                        \
+    return ::kiln_shim::Launch(kiln_shim_run, kernel_params, grid_x, block_x,                                       \
+                               static_cast<::kiln_shim::Schedule>(launches % 3), launches);                         \
   }
