@@ -247,7 +247,7 @@ void ContractionEmitter::GetFour(const std::string& array, int64_t first, const 
 
 // sums[i][c] += left[i] * right[c] over the steps of the slice at word `now`.
 void ContractionEmitter::Multiply() {
-  out_.Put("#pragma unroll");
+  out_.Put(tile_.has_registers() ? "#pragma unroll" : "#pragma unroll 1");
   out_.Block(fmt::format("for (int step = 0; step < {}; ++step)", tile_.depth), [&] {
     out_.Line("{} left_now[{}], right_now[{}];", WordType(), tile_.rows, tile_.columns);
     const std::string left = fmt::format("now + step * {} + down * {}", tile_.row_pitch(), tile_.rows);

@@ -14,6 +14,8 @@ struct ThreadTile {
   int64_t across = 0, down = 0;  // threads of a block
   int64_t rows = 0;              // of a thread
   int64_t depth = 0;             // of a slice, in steps of k
+  // Whether threads have registers for several steps at once: larger blocks share them among more threads.
+  bool has_registers() const { return threads() <= 512; }
   int64_t pass_rows() const { return down * rows; }
   int64_t threads() const { return across * down; }
   int64_t row_pitch() const { return pass_rows() + 4; }  // of the left slice: fewer threads meet in one bank

@@ -47,6 +47,8 @@ Result<Digest> BuildOf(const std::string& path) {
 
 std::vector<std::string> NvrtcOptions(Target target) {
   return {"--gpu-architecture=" + std::string(InfoOf(target).name), "--std=c++17",
+          // Every text has the whole prelude.
+          "--diag-suppress=177",
           // A program says itself where a product and a sum are rounded once.
           "--fmad=false",
           // Hosts with a driver behave as those without.
