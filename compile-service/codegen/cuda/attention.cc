@@ -110,7 +110,7 @@ void AttentionEmitter::Weights() {
   out_.Put("const float before = largest;");
   out_.Put("largest = kiln_max(largest, chunk_largest);");
   out_.Line("const float reference = largest == {} ? 0.0f : largest;", lowest);
-  out_.Line("const float scale = before == {} ? 0.0f : expf(before - reference);", lowest);
+  out_.Put("const float scale = expf(before - reference);");  // 0 behind nothing but -infinity
   out_.Put("float chunk_total = 0.0f;");
   out_.Put("#pragma unroll");
   out_.Block(fmt::format("for (int j = 0; j < {}; ++j)", scores()), [&] {
@@ -191,10 +191,7 @@ CudaSource AttentionEmitter::Emit() {
     if (!spec_.batch.empty()) out_.Put("long long rest = item / tiles;");
     batch_ = text_.Decode("b", "rest", spec_.batch);
     out_.Block(fmt::format("for (int pass = 0; pass < {} && tile_query + pass < m_extent; pass += {})", tile, kQueries),
-               [&] {
-                 Pass();
-                 out_.Put("__syncthreads();");  // before the next queries take these ones' place
-               });
+               [&] { Pass(); });
   });
 }
 

@@ -1,5 +1,6 @@
 // Contractions: a block per tile of rows and panel of columns. Sums are made in the order of k whatever the tile, and
 // handed to the epilogue through shared memory, so that neighbouring threads store neighbouring columns.
+#include <algorithm>
 #include <functional>
 
 #include "compile-service/codegen/cuda/contraction_tile.h"
@@ -133,10 +134,11 @@ void ContractionEmitter::ConvolvedPlace(const std::string& tap, const std::strin
 // Four bytes of A, `word`, of step `k` of the product: counted from -128 when they have a sign.
 void ContractionEmitter::ByteWord(const std::string& j) {
   const bool is_signed = spec_.a.storage == DType::kI8;
-  out_.Line("const int channel = static_cast<int>(k % {}) * {};", run_steps(), kBytes);
+  const int64_t steps_of_run = std::max<int64_t>(run_steps(), 1);  // none is taken of an empty run
+  out_.Line("const int channel = static_cast<int>(k % {}) * {};", steps_of_run, kBytes);
   out_.Put("const kiln_u8* bytes;");
   if (spec_.conv) {
-    out_.Line("const long long tap = k / {};", run_steps());
+    out_.Line("const long long tap = k / {};", steps_of_run);
     ConvolvedPlace("tap", j);
     out_.Line("bytes = inside ? left + offset + channel : {};", spec_.zeros >= 0 ? "zeros + channel" : "nullptr");
   } else {

@@ -1,13 +1,15 @@
 #include "compile-service/codegen/cuda/nvrtc_build.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
-#include <link.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <mutex>
+#include <sstream>
 
 #include "common/base/check.h"
 #include "generated_cuda_sources_id.h"
@@ -17,6 +19,29 @@ namespace {
 
 constexpr char kLibrary[] = "libnvrtc.so.13";
 constexpr char kToolkit[] = "/usr/local/cuda/lib64/libnvrtc.so.13";
+
+bool IsThere(const std::string& path) {
+  return access(path.c_str(), R_OK) == 0;
+}
+
+// Where the loader looks for it: LD_LIBRARY_PATH, then its cache, in which every path is a string that ends with 0. The
+// library itself is not opened for that: it takes seconds where it was not read before.
+std::vector<std::string> LoaderPaths() {
+  std::vector<std::string> paths;
+  if (const char* directories = std::getenv("LD_LIBRARY_PATH"); directories != nullptr) {
+    std::istringstream list(directories);
+    for (std::string directory; std::getline(list, directory, ':');)
+      if (!directory.empty()) paths.push_back(directory + "/" + kLibrary);
+  }
+  std::ifstream file("/etc/ld.so.cache", std::ios::binary);
+  const std::string cache{std::istreambuf_iterator<char>(file), {}};
+  const std::string ending = std::string("/") + kLibrary + '\0';
+  for (size_t at = cache.find(ending); at != std::string::npos; at = cache.find(ending, at + 1)) {
+    const size_t begin = cache.rfind('\0', at) + 1;
+    paths.push_back(cache.substr(begin, at + ending.size() - 1 - begin));
+  }
+  return paths;
+}
 
 Result<Digest> HashFile(const std::string& path) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -59,17 +84,12 @@ std::vector<std::string> NvrtcOptions(Target target) {
 
 Result<std::string> FindNvrtc(const std::string& given) {
   if (!given.empty()) {
-    if (access(given.c_str(), R_OK) == 0) return std::filesystem::absolute(given).string();
+    if (IsThere(given)) return std::filesystem::absolute(given).string();
     return Fail(ErrorCode::kNotFound, "there is no NVRTC at \"" + given + "\"");
   }
-  if (void* library = dlopen(kLibrary, RTLD_LAZY | RTLD_LOCAL); library != nullptr) {
-    const link_map* map = nullptr;
-    std::string path;
-    if (dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map != nullptr) path = map->l_name;
-    dlclose(library);
-    if (!path.empty()) return path;
-  }
-  if (access(kToolkit, R_OK) == 0) return std::string(kToolkit);
+  for (const std::string& path : LoaderPaths())
+    if (IsThere(path)) return path;
+  if (IsThere(kToolkit)) return std::string(kToolkit);
   return Fail(ErrorCode::kNotFound, "no NVRTC: neither the loader finds " + std::string(kLibrary) + " nor is there " +
                                         kToolkit + "; install CUDA 13's, or name it with --nvrtc");
 }

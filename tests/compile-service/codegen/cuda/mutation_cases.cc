@@ -14,7 +14,8 @@ using ir::ScalarOp;
 using ir::SpecInt;
 using ir::Stage;
 
-constexpr double kTolerance = 1e-5;
+// Of a few operations in f32, and of sums of hundreds.
+constexpr double kFewOperations = 5e-7, kTolerance = 1e-5;
 
 // A case of f32 buffers, one per access.
 class NestCase {
@@ -27,14 +28,15 @@ class NestCase {
     return static_cast<int32_t>(nest_.accesses.size()) - 1;
   }
   ProgramBuilder program;
-  ShimCase Finish(std::vector<Stage> stages, std::vector<int64_t> dims, std::string name) {
+  ShimCase Finish(std::vector<Stage> stages, std::vector<int64_t> dims, std::string name,
+                  double tolerance = kTolerance) {
     nest_.body = program.Take();
     nest_.stages = std::move(stages);
     SpecCase test;
     test.spec = {nest_, static_cast<int32_t>(buffers_.size()), static_cast<int32_t>(dims.size())};
     test.buffers = std::move(buffers_);
     test.dims = std::move(dims);
-    test.tolerance = kTolerance;
+    test.tolerance = tolerance;
     test.name = std::move(name);
     return ShimCaseOf(test);
   }
@@ -61,6 +63,11 @@ int64_t ValueOf(const SpecInt& value, const std::vector<int64_t>& dims) {
 
 constexpr SpecInt kOne{false, 1};
 
+bool ReachesBeyondTheRight(const ir::WindowGeometry& g, const std::vector<int64_t>& dims) {
+  return (ValueOf(g.out_width, dims) - 1) * g.stride_w - g.pad_left + (g.kernel_w - 1) * g.dilation_w >=
+         ValueOf(g.in_width, dims);
+}
+
 }  // namespace
 
 ShimCase FlatChain() {
@@ -69,9 +76,10 @@ ShimCase FlatChain() {
   NestCase test(nest);
   const int64_t n = 2500;
   const int32_t x = test.Add(n, Consts({1})), y = test.Add(n, Consts({1}));
-  const int32_t difference = test.program.Op(ScalarOp::kSub, test.program.Load(y), test.program.Load(x));
+  const int32_t old = test.program.Load(y), added = test.program.Load(x);
+  const int32_t difference = test.program.Op(ScalarOp::kSub, old, added);
   const int32_t sum = test.program.Op(ScalarOp::kAdd, difference, test.program.Number(0.044715));
-  return test.Finish({StoreStage(Stage::Domain::kInner, {{y, sum}})}, {n}, "flat chain");
+  return test.Finish({StoreStage(Stage::Domain::kInner, {{y, sum}})}, {n}, "flat chain", kFewOperations);
 }
 
 ShimCase BlockSoftmax() {
@@ -84,18 +92,21 @@ ShimCase BlockSoftmax() {
   const std::vector<SpecInt> strides = {SpecInt::Argument(1), kOne};
   const int32_t x = test.Add(rows * length, strides), y = test.Add(rows * length, strides);
   ProgramBuilder& p = test.program;
-  const int32_t loaded = p.Load(x), scaled = p.Op(ScalarOp::kMul, loaded, p.Number(30));
+  const int32_t loaded = p.Load(x), scaled = p.Op(ScalarOp::kMul, loaded, p.Number(3));
   const int32_t power = p.Op(ScalarOp::kExp, p.Op(ScalarOp::kSub, scaled, p.StageResult(0)));
-  const int32_t kept = p.Load(y), quotient = p.Op(ScalarOp::kDiv, kept, p.StageResult(2));
+  const int32_t kept = p.Load(y), share = p.Op(ScalarOp::kDiv, kept, p.StageResult(2));
+  const int32_t quotient = p.Op(ScalarOp::kMul, share, p.Number(length));  // large enough to be looked at
   return test.Finish({ReduceStage(ir::Combine::kMax, scaled), StoreStage(Stage::Domain::kInner, {{y, power}}),
                       ReduceStage(ir::Combine::kSum, kept), StoreStage(Stage::Domain::kInner, {{y, quotient}})},
                      {rows, length}, "softmax");
 }
 
-ShimCase WarpNormalisation() {
+namespace {
+
+ShimCase Normalisation(SpecInt length) {
   LoopNestSpec nest;
   nest.outer = {SpecInt::Argument(0)};
-  nest.inner = SpecInt::Const(77);
+  nest.inner = length;
   nest.reduce_inner = true;
   NestCase test(nest);
   const int64_t rows = 19;
@@ -110,7 +121,16 @@ ShimCase WarpNormalisation() {
   const int32_t result = p.Op(ScalarOp::kDiv, centred, deviation);
   return test.Finish({ReduceStage(ir::Combine::kSum, loaded), ReduceStage(ir::Combine::kSum, square),
                       StoreStage(Stage::Domain::kInner, {{y, result}})},
-                     {rows}, "normalisation");
+                     {rows, 77}, "normalisation");
+}
+
+}  // namespace
+
+ShimCase WarpNormalisation() {
+  return Normalisation(SpecInt::Const(77));
+}
+ShimCase BlockNormalisation() {
+  return Normalisation(SpecInt::Argument(1));
 }
 
 ShimCase RowBroadcast() {
@@ -161,6 +181,7 @@ ShimCase PackedProduct() {
     const int64_t m = ValueOf(c.m, test.dims), n = ValueOf(c.n, test.dims), k = ValueOf(c.k, test.dims);
     return c.b_layout == ir::BLayout::kPanels && c.tile == ir::Tile{64, 2} && m > 64 && m % 64 != 0 && n > 64 &&
            n % 64 != 0 && k > 32 && k % 16 != 0 && !c.batch.empty() && ValueOf(c.batch[0], test.dims) > 1 &&
+           ValueOf(c.b.strides[0], test.dims) != 0 &&
            c.a.strides[1] == kOne && c.a.strides[2] != kOne;
   });
 }
@@ -180,7 +201,9 @@ ShimCase Convolution() {
     const ir::WindowGeometry& g = *c.conv;
     return c.tile == ir::Tile{64, 2} && g.pad_top > 0 && g.pad_left > 0 && g.stride_w > 1 && g.dilation_h > 1 &&
            g.kernel_h > 1 && g.kernel_w > 2 && c.batch.empty() && ValueOf(c.m, test.dims) > 70 &&
-           ValueOf(g.out_width, test.dims) > 2 && ValueOf(c.k, test.dims) > 20;
+           ValueOf(g.out_width, test.dims) > 2 && ValueOf(c.k, test.dims) > 20 &&
+           ValueOf(c.m, test.dims) == 2 * ValueOf(g.out_height, test.dims) * ValueOf(g.out_width, test.dims) &&
+           ReachesBeyondTheRight(g, test.dims);
   });
 }
 
@@ -192,7 +215,8 @@ ShimCase WindowCase(const std::string& name) {
     const ir::WindowGeometry& g = w.geometry;
     return test.name == name && g.pad_top > 0 && g.pad_left > 0 && g.kernel_h > 2 && g.kernel_w > 2 && g.stride_w > 1 &&
            ValueOf(w.channels, test.dims) > 30 && ValueOf(g.out_height, test.dims) > 2 &&
-           ValueOf(g.out_width, test.dims) > 3 && w.input.storage == DType::kF32 && !w.count_include_pad;
+           ValueOf(g.out_width, test.dims) > 3 && w.input.storage == DType::kF32 && !w.count_include_pad &&
+           ValueOf(w.images, test.dims) == 2 && ReachesBeyondTheRight(g, test.dims);
   });
 }
 
@@ -222,7 +246,13 @@ ShimCase MaskedAttention() {
 ShimCase Recurrence() {
   return First(RandomRecurrence, [](const SpecCase& test) {
     const auto& r = std::get<ir::RecurrentSpec>(test.spec.kernel);
-    return r.lengths >= 0 && r.reversed && ValueOf(r.time, test.dims) > 4 && ValueOf(r.rows, test.dims) > 3 &&
+    if (r.lengths < 0) return false;
+    bool negative = false, shorter = false;
+    for (float length : test.buffers[static_cast<size_t>(r.lengths)].values) {
+      negative = negative || length < 0;
+      shorter = shorter || (length > 1 && length < static_cast<float>(ValueOf(r.time, test.dims)));
+    }
+    return negative && shorter && r.reversed && ValueOf(r.time, test.dims) > 4 && ValueOf(r.rows, test.dims) > 3 &&
            r.units > 40 && r.steps[0].gates > 1 && r.steps[0].vectors == 1;
   });
 }

@@ -8,6 +8,7 @@ namespace kiln::testing {
 ShimCase FlatChain();        // adds to what is there, in place
 ShimCase BlockSoftmax();     // rows of a length known at run time: a block each
 ShimCase WarpNormalisation();  // rows of a known, short length: a warp each
+ShimCase BlockNormalisation();  // the same rows, of a length known at run time: two reductions in turn
 ShimCase RowBroadcast();     // a row's result is stored, and read by every thread of the next stage
 ShimCase ColumnSums();       // a thread per column, over two reduce dims
 ShimCase Product();          // A and B in rows, both with edges, several slices of k

@@ -174,6 +174,24 @@ TEST(CudaText, IsSelfContained) {
   }
 }
 
+// Whatever the verifier lets through comes out as a text or as an error, sense or not.
+TEST(CudaText, AnyVerifiedSpecHasAText) {
+  std::mt19937_64 random(Seed());
+  int emitted = 0;
+  for (uint64_t round = 0; round < 40; ++round)
+    for (const Sample& sample : Samples(random())) {
+      std::vector<uint8_t> bytes = ir::EncodeSpec(sample.spec);
+      for (int flips = 0; flips < 3; ++flips)
+        bytes[random() % bytes.size()] = static_cast<uint8_t>(random() % 4 == 0 ? random() : random() % 9);
+      const auto spec = ir::DecodeSpec(bytes);
+      if (!spec.has_value()) continue;
+      const auto source = codegen::cuda::EmitCuda(*spec);
+      EXPECT_EQ(source.has_value(), ir::VerifySpec(*spec).has_value());
+      emitted += source.has_value() ? 1 : 0;
+    }
+  EXPECT_GT(emitted, 0);
+}
+
 TEST(CudaText, MoreArgumentsThanALaunchHasAreRefused) {
   ir::LoopNestSpec nest;
   nest.inner = ir::SpecInt::Argument(600);
