@@ -15,9 +15,26 @@ namespace kiln::testing {
 namespace {
 
 std::vector<std::string> Command(const std::string& source, const std::string& library) {
-  return {KILN_SHIM_CXX,       "-std=c++20", "-O1",         "-w",     "-shared",  "-fPIC",     "-march=native",
-          "-ffp-contract=off", "-fno-strict-aliasing",      "-fno-gnu-unique",    "-fvisibility=hidden",
-          "-U_FORTIFY_SOURCE", "-Wl,--build-id=none", "-s", "-include",   KILN_SHIM_HEADER, "-x",  "c++",      source,      "-o",
+  return {KILN_SHIM_CXX,
+          "-std=c++20",
+          "-O1",
+          "-w",
+          "-shared",
+          "-fPIC",
+          "-march=native",
+          "-ffp-contract=off",
+          "-fno-strict-aliasing",
+          "-fno-gnu-unique",
+          "-fvisibility=hidden",
+          "-U_FORTIFY_SOURCE",
+          "-Wl,--build-id=none",
+          "-s",
+          "-include",
+          KILN_SHIM_HEADER,
+          "-x",
+          "c++",
+          source,
+          "-o",
           library};
 }
 
