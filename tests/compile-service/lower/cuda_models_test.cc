@@ -34,7 +34,8 @@ class ShimRunner {
                   int64_t begin, int64_t end) -> Status {
       const auto found = kernels_.find(ir::EncodeSpec(spec));
       if (found == kernels_.end()) return Fail(ErrorCode::kNotFound, "a spec that was not prepared");
-      const auto fault = shim_.Run(found->second, pointers, dims, begin, end, kShimSchedules[runs_ % 3], ++runs_);
+      ++runs_;
+      const auto fault = shim_.Run(found->second, pointers, dims, begin, end, kShimSchedules[runs_ % 3], runs_);
       if (fault) return Fail(ErrorCode::kInternal, *fault + "\n" + ir::PrintSpec(spec));
       return {};
     };
@@ -101,8 +102,8 @@ TEST_P(CudaModelsTest, PlansForAGpuAgreeWithTheInterpreter) {
     for (const ir::KernelSpec& spec : lowered->specs) {
       const Status added = shim.Add(spec);
       ASSERT_TRUE(added.has_value()) << ToString(added.error()) << "\n" << ir::PrintSpec(spec);
-      if (const auto* product = std::get_if<ir::ContractionSpec>(&spec.kernel))
-        EXPECT_FALSE(product->winograd || product->few_rows) << "made of vector registers";
+      const auto* product = std::get_if<ir::ContractionSpec>(&spec.kernel);
+      EXPECT_FALSE(product != nullptr && (product->winograd || product->few_rows)) << "made of vector registers";
     }
     segments.emplace_back(std::move(*segment), site);
   }
