@@ -56,7 +56,8 @@ struct Model {
 
 // A product and convolutions; depthwise ones, softmax and windows; a recurrence; an attention.
 const Model kModels[] = {{"Mnist", "mnist/opt-mnist.onnx", 1},
-                         {"PpOcrCls", "ppocr/ch_ppocr_mobile_v2.0_cls_infer.onnx", 32},
+                         {"PpOcrCls", "ppocr/ch_ppocr_mobile_v2.0_cls_infer.onnx", 48},
+                         {"PpOcrRec", "ppocr/ch_PP-OCRv4_rec_infer.onnx", 40},
                          {"Gtcrn", "gtcrn/gtcrn_simple.onnx", 1},
                          {"BertToy", "bert-qa-tf/bert_toy_optimized.onnx", 7}};
 
