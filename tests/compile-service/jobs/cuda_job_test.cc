@@ -1,11 +1,16 @@
 // Compile requests for GPUs, with a real store, real children, and NVRTC or its double (tests/support/cuda).
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iostream>
+
 #include "common/artifact/kernel_blob.h"
 #include "compile-service/codegen/cuda/nvrtc_build.h"
 #include "compile-service/jobs/codegen_id_of.h"
 #include "tests/compile-service/jobs/workshop_fixture.h"
 #include "tests/support/cuda/nvrtc_double.h"
+#include "tests/support/shared_material.h"
+#include "vm-worker/onnx/importer.h"
 
 namespace kiln {
 namespace {
@@ -61,6 +66,33 @@ class CudaJobTest : public WorkshopTest {
     ASSERT_TRUE(again.has_value()) << ToString(again.error());
     EXPECT_TRUE(again->reply.already_there);
   }
+  // The first segment of a model under shared/models, at `size`.
+  static Result<CompileRequest> OfModel(const std::string& path, int64_t size) {
+    ASSIGN_OR_RETURN(const ImportedModel model, ImportOnnx(SharedDirectory() / "models" / path));
+    ASSIGN_OR_RETURN(const Segment segment, CanonicalSegment(model.program, FindSegments(model.program).at(0)));
+    CompileRequest request;
+    ASSIGN_OR_RETURN(request.segment, EncodeSegment(segment));
+    request.target = "sm_90";
+    for (size_t s = 0; s < segment.symbols.size(); ++s) {
+      const Symbol& symbol = segment.body.symbols.symbol(static_cast<SymbolId>(s));
+      const bool given = segment.symbols[s].kind != SymbolSource::Kind::kValueDim;
+      request.hints.push_back(given ? std::clamp(size, symbol.range.min, symbol.range.max) : -1);
+    }
+    return request;
+  }
+  void ExpectModelPublished(const std::string& path, int64_t size) {
+    KILN_NEEDS_SHARED(SharedDirectory() / "models" / path);
+    const auto request = OfModel(path, size);
+    ASSERT_TRUE(request.has_value()) << ToString(request.error());
+    const auto outcome = Compile(*request);
+    ASSERT_TRUE(outcome.has_value()) << ToString(outcome.error());
+    std::cout << path << ": " << outcome->reply.generated_nodes << " nodes in " << outcome->reply.kernels_compiled
+              << " kernels, " << outcome->reply.compile_us / 1000 << " ms\n";
+    EXPECT_EQ(outcome->reply.reference_nodes, 0u);
+    const PlanRecord record = Record(outcome->reply.plan_key);
+    EXPECT_EQ(record.evidence.validation, ValidationKind::kNotExecuted);
+    for (const Bytes& bytes : Kernels(record)) EXPECT_EQ(ParseKernelBlob(bytes)->target, Target::kSm90);
+  }
   std::string nvrtc_;
 };
 
@@ -74,6 +106,18 @@ TEST_F(CudaJobTest, APlanIsPublishedByNvrtc) {
   if (!path.has_value()) GTEST_SKIP() << "no kernel was compiled: " << ToString(path.error());
   UseNvrtc(*path);
   for (const char* target : {"sm_80", "sm_90", "sm_100", "sm_120"}) ExpectPublished(target);
+}
+
+TEST_F(CudaJobTest, AConvolutionNetworkIsPublishedByTheDouble) {
+  UseNvrtc(testing::kNvrtcDouble);
+  ExpectModelPublished("mnist/opt-mnist.onnx", 1);
+}
+
+TEST_F(CudaJobTest, AMobileNetworkIsPublishedByNvrtc) {
+  const auto path = codegen::cuda::FindNvrtc("");
+  if (!path.has_value()) GTEST_SKIP() << "no kernel was compiled: " << ToString(path.error());
+  UseNvrtc(*path);
+  ExpectModelPublished("ppocr/ch_ppocr_mobile_v2.0_cls_infer.onnx", 48);
 }
 
 TEST_F(CudaJobTest, WithoutNvrtcRequestsForGpusAreRefusedAndOthersAreNot) {
