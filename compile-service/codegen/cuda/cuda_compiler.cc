@@ -7,7 +7,7 @@
 namespace kiln::codegen::cuda {
 namespace {
 
-// Of one kernel; one takes a tenth of a second.
+// Of the processor, for one kernel; one takes a tenth of a second.
 constexpr int64_t kCompileMs = 15'000;
 
 }  // namespace

@@ -33,8 +33,9 @@ class Nvrtc {
   static Result<std::unique_ptr<Nvrtc>> Open(const std::string& path);
   ~Nvrtc();
 
-  // CompileFailed with the compiler's log (registers that spill included), DeadlineExceeded.
-  Result<NvrtcOutput> Compile(const std::string& source, Target target, int64_t deadline_ms);
+  // CompileFailed with the compiler's log (registers that spill included); DeadlineExceeded when it takes more than
+  // `cpu_ms` of the processor: how busy the host is makes no difference.
+  Result<NvrtcOutput> Compile(const std::string& source, Target target, int64_t cpu_ms);
   // The least driver that runs what it compiles, as cuDriverGetVersion names it: 13000, of the same major version.
   uint32_t driver_version() const { return driver_version_; }
 
