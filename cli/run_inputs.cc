@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <random>
 
-#include "vm-worker/onnx/dim_hints.h"
 #include "vm-worker/onnx/tensor_proto.h"
 
 namespace kiln::cli {
@@ -137,9 +136,7 @@ Result<RunInputs> RunInputs::Parse(const std::vector<std::string>& dims, const s
     const DimHint& hint = (*hints)[i];
     if (hint.range.max >= Interval::kNoBound)
       return Fail(ErrorCode::kInvalidArgument, "--dim " + text + ": a random size needs a largest one, LOW..HIGH");
-    const Sizes sizes{(hint.range.min + hint.divisor - 1) / hint.divisor * hint.divisor,
-                      hint.range.max / hint.divisor * hint.divisor, hint.divisor, text};
-    inputs.sizes_.emplace(hint.name, sizes);
+    inputs.sizes_.emplace(hint.name, Sizes{hint, text});
   }
   std::map<std::string, std::string> given;
   for (const std::string& text : files) {
@@ -153,20 +150,20 @@ Result<RunInputs> RunInputs::Parse(const std::vector<std::string>& dims, const s
   return inputs;
 }
 
-int64_t RunInputs::Draw(const Sizes& sizes) {
-  return std::uniform_int_distribution<int64_t>(sizes.low / sizes.divisor, sizes.high / sizes.divisor)(random_) *
-         sizes.divisor;
+int64_t RunInputs::Draw(const DimHint& hint) {
+  return std::uniform_int_distribution<int64_t>(hint.range.min / hint.divisor, hint.range.max / hint.divisor)(random_) *
+         hint.divisor;
 }
 
 // A dim has one size: what a flag says of it by its place, by its symbol or through a file must not contradict another.
 // Sizes that files give to symbols go into `drawn`.
 Status RunInputs::CheckAgree(const LoadReply& model, std::map<std::string, int64_t>& drawn) const {
   struct Said {
-    Sizes sizes;
+    DimHint hint;
     std::string where;
   };
   std::map<std::string, Said> by_symbol;
-  for (const auto& [name, sizes] : sizes_) by_symbol.emplace(name, Said{sizes, "--dim " + sizes.text});
+  for (const auto& [name, sizes] : sizes_) by_symbol.emplace(name, Said{sizes.hint, "--dim " + sizes.text});
   for (const ValueInfo& input : model.inputs) {
     const std::vector<std::string> names = DimNames(input);
     const auto read = read_.find(input.name);
@@ -174,35 +171,25 @@ Status RunInputs::CheckAgree(const LoadReply& model, std::map<std::string, int64
     for (size_t axis = 0; axis < input.dims.size(); ++axis) {
       std::vector<Said> said;
       if (const auto it = sizes_.find(NameOfDim(input, axis)); it != sizes_.end())
-        said.push_back({it->second, "--dim " + it->second.text});
+        said.push_back({it->second.hint, "--dim " + it->second.text});
       if (given) {
         const int64_t size = read->second.dims()[static_cast<int>(axis)];
-        said.push_back(
-            {{size, size, 1, ""}, "--input " + input.name + ", whose file has " + std::to_string(size) + " there"});
+        said.push_back({{.name = NameOfDim(input, axis), .range = {size, size}},
+                        "--input " + input.name + ", whose file has " + std::to_string(size) + " there"});
       }
       const bool named = input.dims[axis] < 0 && axis < names.size();
       for (const Said& one : said) {
         for (const Said& other : said)
-          if (!Agree(one.sizes, other.sizes)) return Contradiction(input, axis, one.where, other.where);
+          if (!Agree(one.hint, other.hint)) return Contradiction(input, axis, one.where, other.where);
         if (!named) continue;
         const auto [first, fresh] = by_symbol.emplace(names[axis], one);
-        if (!fresh && !Agree(first->second.sizes, one.sizes))
+        if (!fresh && !Agree(first->second.hint, one.hint))
           return Contradiction(input, axis, first->second.where, one.where);
       }
       if (named && given) drawn.emplace(names[axis], read->second.dims()[static_cast<int>(axis)]);
     }
   }
   return {};
-}
-
-// Whether both say the same, or one is a size that the other allows.
-bool RunInputs::Agree(const Sizes& a, const Sizes& b) {
-  const auto allows = [](const Sizes& sizes, int64_t size) {
-    return size >= sizes.low && size <= sizes.high && size % sizes.divisor == 0;
-  };
-  if (a.low == a.high) return allows(b, a.low);
-  if (b.low == b.high) return allows(a, b.low);
-  return a.low == b.low && a.high == b.high && a.divisor == b.divisor;
 }
 
 Result<Dims> RunInputs::DimsFor(const ValueInfo& input, std::map<std::string, int64_t>& drawn) {
@@ -226,7 +213,7 @@ Result<Dims> RunInputs::DimsFor(const ValueInfo& input, std::map<std::string, in
     if (sizes == sizes_.end())
       return Fail(ErrorCode::kInvalidArgument, "input \"" + input.name + "\" is " + input.text + ": give dim " +
                                                    std::to_string(axis) + " with --dim " + dim + "=SIZE");
-    dims.push_back(Draw(sizes->second));
+    dims.push_back(Draw(sizes->second.hint));
     if (named) drawn.emplace(names[axis], dims[static_cast<int>(axis)]);
   }
   return dims;

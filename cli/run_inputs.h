@@ -8,6 +8,7 @@
 
 #include "common/base/result.h"
 #include "common/worker_api/worker_api.h"
+#include "vm-worker/onnx/dim_hints.h"
 
 namespace CLI {
 class App;
@@ -43,11 +44,10 @@ class RunInputs {
 
  private:
   struct Sizes {
-    int64_t low = 0, high = 0, divisor = 1;  // low and high are multiples
-    std::string text;                        // as given
+    DimHint hint;
+    std::string text;  // as given
   };
-  int64_t Draw(const Sizes& sizes);
-  static bool Agree(const Sizes& a, const Sizes& b);
+  int64_t Draw(const DimHint& hint);
   Status CheckAgree(const LoadReply& model, std::map<std::string, int64_t>& drawn) const;
   Result<Dims> DimsFor(const ValueInfo& input, std::map<std::string, int64_t>& drawn);
 

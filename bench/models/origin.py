@@ -3,7 +3,8 @@
 
     origin.py [--build DIR] [--rounds N]
 
-1. Shapes that change at random between [32, 64] and [64, 32]: plans for any shape beside plans for the exact one, and the interpreter.
+1. Shapes that change at random between [32, 64] and [64, 32]: one plan for any shape, and plans of each shape among which dispatch
+   chooses, as a worker has them once both are frequent; beside two programs of fixed sizes (static), and the interpreter.
 2. An LSTM cell in a loop, sequences of 10, 20 and 30: time per step, and heap allocations of a request.
 3. The length mix of a language model under three schemes: A a plan per length, B one plan for all, C lengths padded to powers of two.
 Prints tables and writes bench/results/origin.json. CPU time, in turns."""
@@ -29,8 +30,8 @@ def save_model(path, nodes, inputs, outputs, constants):
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
 
 
-def changing_shapes(path, rng):
-    """Gelu of softmax(x x^T) x + x, twice: products whose every size changes, and chains."""
+def changing_shapes(path, dims):
+    """Gelu of softmax(x x^T) x + x, twice: products of every size of x, and chains."""
     from onnx import TensorProto, helper
     nodes, x = [], "x"
     for i in range(2):
@@ -42,9 +43,8 @@ def changing_shapes(path, rng):
         x = f"y{i}"
     import numpy as np
     constants = {"root": np.float32(0.5**0.5), "one": np.float32(1), "half": np.float32(0.5)}
-    info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["rows", "columns"]) for n in ("x", x)]
+    info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, dims) for n in ("x", x)]
     save_model(path, nodes, info[:1], info[1:], constants)
-    return [{"x": rng.standard_normal((32, 64) if wide else (64, 32), np.float32)} for wide in rng.integers(0, 2, 20)]
 
 
 def lstm_cell(path, rng):
@@ -131,14 +131,32 @@ class Session:
 
 def random_shapes(arguments, directory, rng):
     import numpy as np
+    shapes = ((32, 64), (64, 32))
+    stream = [{"x": rng.standard_normal(shapes[i], np.float32)} for i in rng.integers(0, 2, 20)]
     model = os.path.join(directory, "shapes.onnx")
-    session = Session(arguments, directory, "shapes", model, changing_shapes(model, rng), ["interpreter", "generic", "exact"])
-    us = {tier: float(np.mean(v)) for tier, v in session.measure(arguments.rounds * 5).items()}
-    session.kiln.close()
+    changing_shapes(model, ["rows", "columns"])
+    dynamic = Session(arguments, directory, "shapes", model, stream, ["interpreter", "generic", "exact"])
+    fixed = []   # per shape: its session, and the requests of the stream that it answers
+    for k, shape in enumerate(shapes):
+        model = os.path.join(directory, f"fixed{k}.onnx")
+        changing_shapes(model, list(shape))
+        answers = [i for i, request in enumerate(stream) if request["x"].shape == shape]
+        fixed.append((Session(arguments, directory, f"fixed{k}", model, [stream[i] for i in answers], ["exact"]), answers))
+    samples = {tier: [[] for _ in stream] for tier in (*dynamic.tiers, "static")}
+    for _ in range(arguments.rounds):   # in turns
+        for tier, medians in dynamic.measure(5).items():
+            for i, us in enumerate(medians):
+                samples[tier][i].append(us)
+        for session, answers in fixed:
+            for i, us in zip(answers, session.measure(5)["exact"]):
+                samples["static"][i].append(us)
+    for session in (dynamic, *(session for session, _ in fixed)):
+        session.kiln.close()
+    us = {tier: float(np.mean([np.median(v) for v in rows])) for tier, rows in samples.items()}
     print("\nrandom [32, 64] / [64, 32]: mean of a request")
     for tier, value in us.items():
-        print(f"  {tier:<12} {value:9.1f} us  {100 * value / us['interpreter']:5.1f} % of the interpreter  {100 * value / us['exact']:6.1f} % of exact")
-    return {"interpreter_us": us["interpreter"], "generic_us": us["generic"], "exact_us": us["exact"]}
+        print(f"  {tier:<12} {value:9.1f} us  {100 * value / us['interpreter']:5.1f} % of the interpreter  {100 * value / us['static']:6.1f} % of static")
+    return {f"{tier}_us": value for tier, value in us.items()}
 
 
 def lstm(arguments, directory, rng):

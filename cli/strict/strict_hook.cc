@@ -10,7 +10,7 @@ void CountOps(const Plan& plan, const Segment& segment, std::map<TensorOp, OpCov
   std::map<int32_t, bool> generated;  // per node that steps compute
   for (const PlanStep& step : plan.steps) {
     const bool kernel = std::holds_alternative<KernelStep>(step.step);
-    if (!kernel && IsPlanCheck(std::get<ReferenceStep>(step.step).op)) continue;
+    if (!kernel && OpInfo(std::get<ReferenceStep>(step.step).op).plan_check) continue;
     for (int32_t node : step.nodes) {
       const auto [at, fresh] = generated.emplace(node, kernel);
       if (!fresh) at->second = at->second && kernel;

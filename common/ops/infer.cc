@@ -109,14 +109,36 @@ std::optional<bool> InferContext::Equal(Dim a, Dim b) {
   return equal;
 }
 
+namespace {
+
+// Whether the constraint holds for every legal value, as far as the table tells.
+bool IsProven(const SymbolTable& symbols, ConstraintKind kind, Dim left, Dim right) {
+  if (left.is_const() && right.is_const()) return Holds(kind, left.value(), right.value());
+  const Dim one = Dim::Const(1);
+  switch (kind) {
+    case ConstraintKind::kEqual:
+      return symbols.ProvenEqual(left, right);
+    case ConstraintKind::kNotEqual:
+      return symbols.ProvenDifferent(left, right);
+    case ConstraintKind::kLessEqual:
+      return symbols.ProvenEqual(left, right) || symbols.Bounds(left).max <= symbols.Bounds(right).min;
+    case ConstraintKind::kDivides:
+      if (symbols.Bounds(left).min < 1) return false;
+      return symbols.ProvenEqual(left, right) || (left.is_const() && symbols.Divisor(right) % left.value() == 0);
+    case ConstraintKind::kBroadcasts:
+      return left == one || right == one || symbols.ProvenEqual(left, right);
+  }
+  return false;
+}
+
+}  // namespace
+
 void InferContext::Require(ConstraintKind kind, Dim left, Dim right) const {
   if (required == nullptr) return;
   // "n == 4" reads better than "4 == n".
   const bool swaps = kind == ConstraintKind::kEqual || kind == ConstraintKind::kBroadcasts;
   if (swaps && left.is_const()) std::swap(left, right);
-  if (left.is_const() && right.is_const() && Holds(kind, left.value(), right.value())) return;
-  if (symbols.ProvenEqual(left, right) && kind != ConstraintKind::kDivides) return;
-  required->push_back({kind, left, right});
+  if (!IsProven(symbols, kind, left, right)) required->push_back({kind, left, right});
 }
 
 Result<Dim> InferContext::Broadcast(Dim a, Dim b) {

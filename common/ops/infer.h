@@ -50,7 +50,8 @@ struct InferContext {
   // Does a equal b? Proven answers come from the table; else the policy decides: kAssume uses the hints and records the
   // constraint, kFreshSymbol returns nullopt.
   std::optional<bool> Equal(Dim a, Dim b);
-  // Notes a constraint for whoever asks; what is proven is left out.
+  // Notes a constraint for whoever asks; what is proven is left out. One that cannot hold is noted like any other:
+  // SymbolTable::FindContradiction, over all that a program requires, tells it.
   void Require(ConstraintKind kind, Dim left, Dim right) const;
   // Broadcast of two dims under NumPy rules, ShapeMismatch when proven impossible; may be a fresh symbol under
   // kFreshSymbol.

@@ -9,11 +9,14 @@ namespace kiln {
 namespace {
 
 constexpr TensorOpInfo kTable[] = {
-#define KILN_TENSOR_OP(value, name, min_in, max_in, min_out, max_out, dtype_rule, effects, family, doc) \
-  {TensorOp::k##name,   #name, min_in, max_in, min_out, max_out, #dtype_rule, OpEffects::k##effects,    \
-   OpFamily::k##family, doc},
+#define KILN_OP_ROW(plan_check, name, min_in, max_in, min_out, max_out, dtype_rule, effects, family, doc) \
+  {TensorOp::k##name,   #name,      min_in, max_in, min_out, max_out, #dtype_rule, OpEffects::k##effects, \
+   OpFamily::k##family, plan_check, doc},
+#define KILN_TENSOR_OP(value, ...) KILN_OP_ROW(false, __VA_ARGS__)
+#define KILN_PLAN_CHECK(value, ...) KILN_OP_ROW(true, __VA_ARGS__)
 #include "common/ops/tensor_ops.def"
 #undef KILN_TENSOR_OP
+#undef KILN_OP_ROW
 };
 constexpr int kRows = static_cast<int>(std::size(kTable));
 
@@ -78,10 +81,6 @@ const OpAttributeInfo* FindOpAttribute(TensorOp op, std::string_view name) {
     if (row.name == name) return &row;
   }
   return nullptr;
-}
-
-bool IsPlanCheck(TensorOp op) {
-  return op == TensorOp::kCheckIndices || op == TensorOp::kCheckDivisors;
 }
 
 int TensorOpCount() {

@@ -56,6 +56,7 @@ struct TensorOpInfo {
   std::string_view dtype_rule;  // see the head of tensor_ops.def
   OpEffects effects;
   OpFamily family;
+  bool plan_check;  // plans run it for its errors alone: it checks what the kernels behind it believe
   std::string_view doc;
 };
 
@@ -77,10 +78,8 @@ struct OpAttributeInfo {
 std::span<const OpAttributeInfo> OpAttributes(TensorOp op);
 const OpAttributeInfo* FindOpAttribute(TensorOp op, std::string_view name);
 
-// Whether plans run the op for its errors alone: it checks what the kernels behind it believe.
-bool IsPlanCheck(TensorOp op);
-
-// Hash of the first `rows` rows: peers are compatible when one table is a prefix of the other's.
+// Hash of what the first `rows` rows say to peers, which are compatible when one table is a prefix of the other's: all
+// columns but `plan_check` and `doc`.
 Digest TensorOpTablePrefix(int rows);
 
 }  // namespace kiln

@@ -272,7 +272,7 @@ int64_t Evaluator::ByteSum(const ContractionSpec& c, int64_t a_base, int64_t b_b
 void Evaluator::Run(const ContractionSpec& c, int64_t begin, int64_t end) {
   const int64_t m_extent = Value(c.m), n_extent = Value(c.n), k_extent = Value(c.k);
   const int64_t width = int64_t{c.tile.nv} * lanes_;
-  const int64_t m_tiles = (m_extent + c.tile.mr - 1) / c.tile.mr, panels = (n_extent + width - 1) / width;
+  const ContractionOrder order(c, m_extent, n_extent, width);
   const size_t batch = c.batch.size();
   Point point{&c.accesses, std::vector<int64_t>(batch + 2, 0), nullptr, {}};
   const auto b_offset = [&](int64_t panel, int64_t k, int64_t n) {
@@ -281,14 +281,14 @@ void Evaluator::Run(const ContractionSpec& c, int64_t begin, int64_t end) {
         return k * Value(c.b.strides[batch]) + n;
       case BLayout::kPanels:
         return (panel * k_extent + k) * width + n % width;
-      case BLayout::kTurned:
+      case BLayout::kTransposed:
         return n * Value(c.b.strides[batch]) + k;
     }
     return int64_t{0};
   };
-  for (int64_t tile = begin; tile < end; ++tile) {
-    const int64_t panel = tile / m_tiles % panels, m_tile = tile % m_tiles;
-    int64_t rest = tile / m_tiles / panels;
+  for (int64_t i = begin; i < end; ++i) {
+    const auto [matrix, panel, tile] = order.At(i);
+    int64_t rest = matrix;
     for (size_t dim = batch; dim-- > 0;) {
       point.coordinates[dim] = rest % Value(c.batch[dim]);
       rest /= Value(c.batch[dim]);
@@ -298,7 +298,7 @@ void Evaluator::Run(const ContractionSpec& c, int64_t begin, int64_t end) {
       a_base += point.coordinates[dim] * Value(c.a.strides[dim]);
       b_base += point.coordinates[dim] * Value(c.b.strides[dim]);
     }
-    for (int64_t m = m_tile * c.tile.mr; m < std::min(m_extent, (m_tile + 1) * c.tile.mr); ++m) {
+    for (int64_t m = tile * c.tile.mr; m < std::min(m_extent, (tile + 1) * c.tile.mr); ++m) {
       for (int64_t n = panel * width; n < std::min(n_extent, (panel + 1) * width); ++n) {
         point.coordinates[batch] = m;
         point.coordinates[batch + 1] = n;

@@ -1,6 +1,7 @@
 // Verification, range and key of kernel specs.
 #include "compile-service/ir/kernel_spec.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -11,6 +12,11 @@
 namespace kiln::ir {
 
 namespace {
+
+// Rows of A that stay in the second-level cache beside the panel that they are multiplied by and the results. Of fewer
+// rows B would come from far away too often; beyond as many, nothing is gained.
+constexpr int64_t kRowBlockBytes = 384 << 10;
+constexpr int64_t kRowBlockRowsMin = 64, kRowBlockRowsMax = 4096;
 
 class Verifier {
  public:
@@ -189,15 +195,15 @@ class Verifier {
                          " is outside 1..64 x 1..24, of at most 768 vectors");
     const size_t batch = c.batch.size();
     RETURN_IF_ERROR(CheckAccess(c.a, c.conv ? batch : batch + 2));
-    if (c.b_layout > BLayout::kTurned) return InvalidSpec("unknown layout of B");
-    if (c.b_layout == BLayout::kTurned && (c.b.storage != DType::kF32 || c.conv))
-      return InvalidSpec("a turned B is f32, and no convolution's");
+    if (c.b_layout > BLayout::kTransposed) return InvalidSpec("unknown layout of B");
+    if (c.b_layout == BLayout::kTransposed && (c.b.storage != DType::kF32 || c.conv))
+      return InvalidSpec("a transposed B is f32, and no convolution's");
     RETURN_IF_ERROR(CheckAccess(c.b, c.b_layout == BLayout::kPanels ? batch : batch + 1));
     if (c.conv) RETURN_IF_ERROR(CheckGeometry(*c.conv));
     if (c.conv && !c.k.is_argument && c.k.value % (int64_t{c.conv->kernel_h} * c.conv->kernel_w) != 0)
       return InvalidSpec("k of a convolution is no multiple of the kernel's positions");
-    if (c.few_rows && (c.conv || !c.m.is_argument || c.b_layout == BLayout::kTurned))
-      return InvalidSpec("code for few rows is for an m known at run time, no convolution and no turned B");
+    if (c.few_rows && (c.conv || !c.m.is_argument || c.b_layout == BLayout::kTransposed))
+      return InvalidSpec("code for few rows is for an m known at run time, no convolution and no transposed B");
     if (!IsFloat(c.a.storage) || !IsFloat(c.b.storage)) RETURN_IF_ERROR(CheckBytes(c));
     if (c.winograd) RETURN_IF_ERROR(CheckWinograd(c));
     if (c.zeros != -1) RETURN_IF_ERROR(CheckPointer(c.zeros));
@@ -323,6 +329,30 @@ Status VerifySpec(const KernelSpec& spec) {
 
 Digest ComputeKernelKey(const KernelSpec& spec, std::string_view target, const Digest& codegen_id) {
   return FieldHasher("kiln.kernel.v1").Bytes(EncodeSpec(spec)).Text(target).Id(codegen_id).Finish();
+}
+
+int64_t ContractionOrder::BlockTilesMax(const ContractionSpec& spec) {
+  if (spec.b_layout != BLayout::kPanels || spec.winograd || spec.k.is_argument || !spec.m.is_argument) return 0;
+  int64_t row = spec.k.value * DTypeBytes(spec.a.storage);
+  if (const auto& conv = spec.conv)  // an image's pixels, each of which many rows read
+    row = row / (int64_t{conv->kernel_h} * conv->kernel_w) * conv->stride_h * conv->stride_w;
+  const int64_t rows = kRowBlockBytes / std::max<int64_t>(row, 1);
+  return rows < kRowBlockRowsMin ? 0 : std::min(rows, kRowBlockRowsMax) / spec.tile.mr;
+}
+
+ContractionOrder::ContractionOrder(const ContractionSpec& spec, int64_t m, int64_t n, int64_t width)
+    : tiles((m + spec.tile.mr - 1) / spec.tile.mr), panels((n + width - 1) / width), block_tiles(tiles) {
+  if (const int64_t most = BlockTilesMax(spec); most > 0) {
+    const int64_t blocks = std::max<int64_t>(1, (tiles + most - 1) / most);
+    block_tiles = (tiles + blocks - 1) / blocks;
+  }
+}
+
+ContractionOrder::Item ContractionOrder::At(int64_t item) const {
+  const int64_t rest = item % (tiles * panels), block = rest / (block_tiles * panels);
+  const int64_t in_block = rest % (block_tiles * panels), first = block * block_tiles;
+  const int64_t count = std::min(block_tiles, tiles - first);
+  return {item / (tiles * panels), in_block / count, first + in_block % count};
 }
 
 int64_t PanelDepth(const ContractionSpec& spec, int64_t k) {

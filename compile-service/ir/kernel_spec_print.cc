@@ -5,26 +5,6 @@
 
 namespace kiln::ir {
 
-std::string_view ScalarOpName(ScalarOp op) {
-  switch (op) {
-#define KILN_SCALAR_OP(value, name, operands, doc) \
-  case ScalarOp::k##name:                          \
-    return #name;
-#include "compile-service/ir/scalar_ops.def"
-#undef KILN_SCALAR_OP
-  }
-  return "?";
-}
-
-bool IsFunction(ScalarOp op) {
-  return op == ScalarOp::kPow || (op >= ScalarOp::kExp && op <= ScalarOp::kCos);
-}
-
-bool IsLeaf(ScalarOp op) {
-  return op == ScalarOp::kLoad || op == ScalarOp::kStageResult || op == ScalarOp::kAccumulator ||
-         op == ScalarOp::kCoordinate || op == ScalarOp::kArgument;
-}
-
 namespace {
 
 std::string_view CombineName(Combine combine) {
@@ -61,8 +41,8 @@ const char* Text(BLayout layout) {
       return "rows";
     case BLayout::kPanels:
       return "panels";
-    case BLayout::kTurned:
-      return "turned rows";
+    case BLayout::kTransposed:
+      return "transposed rows";
   }
   return "?";
 }

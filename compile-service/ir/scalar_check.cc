@@ -1,20 +1,13 @@
 #include "compile-service/ir/scalar_check.h"
 
+#include <algorithm>
+#include <array>
+#include <utility>
+
 #include "common/base/limits.h"
 
 namespace kiln::ir {
 namespace {
-
-int OperandCount(ScalarOp op) {
-  switch (op) {
-#define KILN_SCALAR_OP(value, name, operands, doc) \
-  case ScalarOp::k##name:                          \
-    return operands;
-#include "compile-service/ir/scalar_ops.def"
-#undef KILN_SCALAR_OP
-  }
-  return -1;
-}
 
 bool IsComputeType(DType type) {
   return type == DType::kF32 || type == DType::kF64 || type == DType::kI32 || type == DType::kI64 ||
@@ -58,96 +51,83 @@ Status CheckStageResult(const ScalarProgram& program, const ScalarNode& node, co
   return {};
 }
 
-Status CheckNode(const ScalarProgram& program, size_t at, const Surroundings& around) {
-  const ScalarNode& node = program[at];
-  const int operands = OperandCount(node.op);
-  if (operands < 0) return InvalidSpec("unknown operation " + std::to_string(static_cast<int>(node.op)));
-  if (!IsComputeType(node.type)) return InvalidSpec("type is none of f32, f64, i32, i64, bool");
+Status CheckOperands(const ScalarNode& node, size_t at, int operands) {
   const int32_t given[] = {node.a, node.b, node.c};
   for (int k = 0; k < 3; ++k) {
     if (k < operands ? given[k] < 0 || static_cast<size_t>(given[k]) >= at : given[k] != -1)
       return InvalidSpec("operand " + std::to_string(k) + " is " + std::to_string(given[k]) +
                          "; it must be an earlier node, or -1 where there is none");
   }
-  auto type_of = [&](int32_t operand) { return program[static_cast<size_t>(operand)].type; };
-  auto operands_are = [&](DType type) {
-    for (int k = 0; k < operands; ++k)
-      if (type_of(given[k]) != type) return false;
-    return true;
+  return {};
+}
+
+Status Require(bool ok, const char* rule) {
+  if (ok) return {};
+  return InvalidSpec(rule);
+}
+
+// Operands are earlier nodes, as many as the operation takes.
+Status CheckFormat(ScalarFormat format, const ScalarProgram& program, const ScalarNode& node,
+                   const Surroundings& around) {
+  const DType type = node.type;
+  const auto type_of = [&](int32_t operand) { return program[static_cast<size_t>(operand)].type; };
+  const auto operands_are = [&](DType wanted) {
+    return std::ranges::all_of(std::array{node.a, node.b, node.c},
+                               [&](int32_t operand) { return operand < 0 || type_of(operand) == wanted; });
   };
-  auto require = [](bool ok, const char* rule) -> Status {
-    if (ok) return {};
-    return InvalidSpec(rule);
-  };
-  switch (node.op) {
-    case ScalarOp::kLoad:
-      return require(node.index >= 0 && static_cast<size_t>(node.index) < around.accesses->size(), "no such access");
-    case ScalarOp::kLoadAt:
-      return CheckLoadAt(program, node, around);
-    case ScalarOp::kConstant:
+  const auto names_one_of = [&](auto count) { return node.index >= 0 && std::cmp_less(node.index, count); };
+  switch (format) {
+    case ScalarFormat::kConstant:
+    case ScalarFormat::kConversion:
       return {};
-    case ScalarOp::kStageResult:
+    case ScalarFormat::kAccess:
+      return Require(names_one_of(around.accesses->size()), "no such access");
+    case ScalarFormat::kPosition:
+      return CheckLoadAt(program, node, around);
+    case ScalarFormat::kStage:
       return CheckStageResult(program, node, around);
-    case ScalarOp::kAccumulator:
-      return require(around.accumulator == node.type && node.index >= 0 && node.index < around.accumulators,
+    case ScalarFormat::kSum:
+      return Require(around.accumulator == type && names_one_of(around.accumulators),
                      "no such sum: only epilogues have them, of type f32, or i32 for sums of bytes");
-    case ScalarOp::kCoordinate:
-      return require(node.type == DType::kI64 && node.index >= 0 && static_cast<size_t>(node.index) < around.dims,
-                     "must be i64 and name a loop dim");
-    case ScalarOp::kArgument:
-      return require(node.type == DType::kI64 && node.index >= 0 && node.index < around.arguments,
-                     "must be i64 and name a dims argument");
-    case ScalarOp::kAdd:
-    case ScalarOp::kSub:
-    case ScalarOp::kMul:
-    case ScalarOp::kDiv:
-    case ScalarOp::kMin:
-    case ScalarOp::kMax:
-    case ScalarOp::kNeg:
-    case ScalarOp::kAbs:
-      return require(node.type != DType::kBool && operands_are(node.type),
-                     "operands and type must be one numeric type");
-    case ScalarOp::kFma:
-    case ScalarOp::kSqrt:
-    case ScalarOp::kFloor:
-    case ScalarOp::kCeil:
-    case ScalarOp::kRound:
-      return require(IsFloat(node.type) && operands_are(node.type), "operands and type must be one float type");
-    case ScalarOp::kRoundF16:
-    case ScalarOp::kRoundBF16:
-      return require(node.type == DType::kF32 && operands_are(node.type), "operand and type must be f32");
-    case ScalarOp::kPow:
-    case ScalarOp::kExp:
-    case ScalarOp::kLog:
-    case ScalarOp::kTanh:
-    case ScalarOp::kErf:
-    case ScalarOp::kSigmoid:
-    case ScalarOp::kSin:
-    case ScalarOp::kCos:
-      if (node.type == DType::kF64)
+    case ScalarFormat::kDim:
+      return Require(type == DType::kI64 && names_one_of(around.dims), "must be i64 and name a loop dim");
+    case ScalarFormat::kArgument:
+      return Require(type == DType::kI64 && names_one_of(around.arguments), "must be i64 and name a dims argument");
+    case ScalarFormat::kNumbers:
+      return Require(type != DType::kBool && operands_are(type), "operands and type must be one numeric type");
+    case ScalarFormat::kFloats:
+      return Require(IsFloat(type) && operands_are(type), "operands and type must be one float type");
+    case ScalarFormat::kFunction:
+      if (type == DType::kF64)
         return Fail(ErrorCode::kUnsupported,
                     "elementary functions are generated for f32 only; leave f64 to the interpreter");
-      return require(node.type == DType::kF32 && operands_are(node.type), "operands and type must be f32");
-    case ScalarOp::kLess:
-    case ScalarOp::kLessEqual:
-    case ScalarOp::kEqual:
-      return require(node.type == DType::kBool && type_of(node.a) == type_of(node.b) &&
-                         (type_of(node.a) != DType::kBool || node.op == ScalarOp::kEqual),
+      [[fallthrough]];
+    case ScalarFormat::kF32:
+      return Require(type == DType::kF32 && operands_are(type), "operands and type must be f32");
+    case ScalarFormat::kOrder:
+      return Require(type == DType::kBool && type_of(node.a) != type && operands_are(type_of(node.a)),
                      "type must be bool and both operands of one numeric type");
-    case ScalarOp::kAnd:
-    case ScalarOp::kOr:
-    case ScalarOp::kNot:
-      return require(node.type == DType::kBool && operands_are(DType::kBool), "operands and type must be bool");
-    case ScalarOp::kIsNaN:
-      return require(node.type == DType::kBool && IsFloat(type_of(node.a)),
-                     "type must be bool and the operand a float");
-    case ScalarOp::kSelect:
-      return require(type_of(node.a) == DType::kBool && type_of(node.b) == node.type && type_of(node.c) == node.type,
+    case ScalarFormat::kEquality:
+      return Require(type == DType::kBool && operands_are(type_of(node.a)),
+                     "type must be bool and both operands of one type");
+    case ScalarFormat::kTruths:
+      return Require(type == DType::kBool && operands_are(type), "operands and type must be bool");
+    case ScalarFormat::kFloatTest:
+      return Require(type == DType::kBool && IsFloat(type_of(node.a)), "type must be bool and the operand a float");
+    case ScalarFormat::kChoice:
+      return Require(type_of(node.a) == DType::kBool && type_of(node.b) == type && type_of(node.c) == type,
                      "needs a bool and two operands of its type");
-    case ScalarOp::kConvert:
-      return {};
   }
   return {};
+}
+
+Status CheckNode(const ScalarProgram& program, size_t at, const Surroundings& around) {
+  const ScalarNode& node = program[at];
+  const ScalarOpInfo* info = FindScalarOp(node.op);
+  if (info == nullptr) return InvalidSpec("unknown operation " + std::to_string(static_cast<int>(node.op)));
+  if (!IsComputeType(node.type)) return InvalidSpec("type is none of f32, f64, i32, i64, bool");
+  RETURN_IF_ERROR(CheckOperands(node, at, info->operands));
+  return CheckFormat(info->format, program, node, around);
 }
 
 }  // namespace

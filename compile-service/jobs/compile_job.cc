@@ -56,9 +56,12 @@ namespace {
 using State = CompileJob::State;
 
 // For one call of the store.
-int64_t StoreMs(const State& job) {
-  const int64_t left_ms = (job.control->deadline_ns() - job.workshop.clock.NowNs()) / 1'000'000;
+int64_t StoreMs(const CompileWorkshop& workshop, const JobControl& control) {
+  const int64_t left_ms = (control.deadline_ns() - workshop.clock.NowNs()) / 1'000'000;
   return std::clamp<int64_t>(left_ms, 1, kStoreDeadlineMs);
+}
+int64_t StoreMs(const State& job) {
+  return StoreMs(job.workshop, *job.control);
 }
 
 // What the store cannot do now is no fault of the request, which may be asked again at once; but for a plan that it
@@ -195,16 +198,6 @@ void RecordMeasurements(State& job) {
     }
 }
 
-// Whether the mark on this plan is of our code generator: what we would make is not wanted.
-Result<bool> IsOurMark(State& job) {
-  cache::ListRequest list{.after = job.plan_key, .limit = 1, .segment = {}};
-  for (size_t i = kDigestBytes; i-- > 0 && list.after.bytes[i]-- == 0;) {  // the key before it
-  }
-  ASSIGN_OR_RETURN(const cache::ListReply reply, Store(job, list));
-  return !reply.plans.empty() && reply.plans[0].plan_key == job.plan_key &&
-         reply.plans[0].codegen_id == job.lowered->codegen_id;
-}
-
 // Whether the store holds a record of this plan that we would accept ourselves. A quarantined one of another code
 // generator may be replaced.
 Result<bool> IsPublished(State& job) {
@@ -212,8 +205,9 @@ Result<bool> IsPublished(State& job) {
   if (!reply.has_value()) {
     if (reply.error().code == ErrorCode::kNotFound) return false;
     if (reply.error().code != ErrorCode::kQuarantined) return OfStore(reply.error());
-    ASSIGN_OR_RETURN(const bool ours, IsOurMark(job));
-    if (ours) return std::unexpected(reply.error());
+    const StandingMark own{job.plan_key, job.lowered->codegen_id};
+    ASSIGN_OR_RETURN(const bool stands, StillStands(own, job.workshop, *job.control));
+    if (stands) return std::unexpected(reply.error());
     return false;
   }
   const auto decoded = DecodeAndVerify(reply->record, *job.workshop.trusted.Get());
@@ -434,6 +428,18 @@ uint32_t PriorityOf(const CompileRequest& request) {
   return request.tier == PlanTier::kTuned ? kTunedPriority : std::max(kTunedPriority + 1, request.priority);
 }
 
+Result<bool> StillStands(const StandingMark& mark, const CompileWorkshop& workshop, const JobControl& control) {
+  cache::ListRequest list{.after = mark.plan_key, .limit = 1, .segment = {}};
+  for (size_t i = kDigestBytes; i-- > 0 && list.after.bytes[i]-- == 0;) {  // the key before it
+  }
+  const auto reply = workshop.store.CallSync(list, StoreMs(workshop, control));
+  if (!reply.has_value()) return OfStore(reply.error());
+  const auto stands = [&](const cache::PlanSummary& plan) {
+    return plan.plan_key == mark.plan_key && plan.quarantined && plan.codegen_id == mark.codegen_id;
+  };
+  return !reply->plans.empty() && stands(reply->plans[0]);
+}
+
 CompileJob::CompileJob(CompileRequest request, CompileWorkshop& workshop, std::shared_ptr<const JobControl> control)
     : state_(std::make_unique<State>(std::move(request), workshop, std::move(control))) {}
 
@@ -450,6 +456,11 @@ const CompileWait& CompileJob::waits_for() const {
 
 const CompileRequest& CompileJob::request() const {
   return state_->request;
+}
+
+std::optional<StandingMark> CompileJob::mark() const {
+  if (!state_->lowered) return std::nullopt;
+  return StandingMark{state_->plan_key, state_->lowered->codegen_id};
 }
 
 Result<std::optional<CompileOutcome>> CompileJob::Advance() {

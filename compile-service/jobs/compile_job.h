@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "common/artifact/plan.h"
 #include "common/base/clock.h"
 #include "common/base/random_bits.h"
 #include "common/base/result.h"
@@ -62,6 +63,15 @@ struct CompileOutcome {
   uint32_t kernels_timed = 0, forms_taken = 0;  // of the tuned tier: others than the cost model's
 };
 
+// The mark of quarantine that a request failed for: on the plan that it asks for, of the code generator that would make
+// it again.
+struct StandingMark {
+  PlanKey plan_key;
+  Digest codegen_id;
+};
+// Whether the store still has the mark. Blocking, not on the store client's loop thread; Unavailable: the store.
+Result<bool> StillStands(const StandingMark& mark, const CompileWorkshop& workshop, const JobControl& control);
+
 // A request in work. Holds leases in the store on the plan and on the kernels that it compiles, extends them while it
 // works, and gives them back when it is destroyed. Used from one thread at a time, which must not be the store client's
 // loop thread.
@@ -79,6 +89,8 @@ class CompileJob {
   Result<std::optional<CompileOutcome>> Advance();
   const CompileWait& waits_for() const;
   const CompileRequest& request() const;
+  // What a failure of the kind Quarantined is about; nothing before it is known which plan would be made.
+  std::optional<StandingMark> mark() const;
 
   struct State;
 

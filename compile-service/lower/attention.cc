@@ -29,7 +29,7 @@ struct Matrices {
 };
 
 Result<Matrices> MatricesOf(PlanBuilder& b, const Place& place, GraphValueId id, const std::vector<Dim>& batch_space,
-                            bool turned) {
+                            bool transposed) {
   const GraphValue value = b.graph().value(id);
   const size_t rank = value.dims.size();
   Place batch = place;
@@ -39,12 +39,12 @@ Result<Matrices> MatricesOf(PlanBuilder& b, const Place& place, GraphValueId id,
   ASSIGN_OR_RETURN(matrices.operand, b.Broadcast(batch, value.dtype, batch_dims, batch_space));
   matrices.operand.place = place;
   matrices.operand.dims = value.dims;
-  matrices.row = place.strides[turned ? rank - 1 : rank - 2];
-  matrices.element = place.strides[turned ? rank - 2 : rank - 1];
+  matrices.row = place.strides[transposed ? rank - 1 : rank - 2];
+  matrices.element = place.strides[transposed ? rank - 2 : rank - 1];
   return matrices;
 }
 
-// Where the only reader turns the result, it is stored as it will be read.
+// Where the only reader transposes the result, it is stored as it will be read.
 Order ResultOrder(const ir::Graph& graph, GraphValueId id) {
   const Order row_major = RowMajor(graph.value(id).rank());
   const GraphNode* reader = nullptr;

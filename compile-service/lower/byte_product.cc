@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "compile-service/lower/kernel_dtypes.h"
+
 namespace kiln::lower {
 
 using ir::Graph;
@@ -174,38 +176,17 @@ Result<Place> ZeroPoints(PlanBuilder& b, const ByteProduct& product, int64_t cha
   return all;
 }
 
-Result<ConvolvedImage> WithBorder(PlanBuilder& b, const ByteProduct& product, ConvolvedImage image,
-                                  const std::vector<Dim>& out) {
-  const WindowShape shape = image.shape;
-  if (!shape.padded) return image;
-  SymbolTable& symbols = b.symbols();
-  std::vector<Dim> dims = image.dims;
-  const auto border = [&](size_t dim, int64_t pad, int64_t kernel, int64_t stride, int64_t dilation) {
-    const Dim last = symbols.Mul(symbols.Sub(out[dim], Count(1)), Count(stride));
-    const Dim read = symbols.Add(last, Count((kernel - 1) * dilation + 1));
-    dims[dim] = symbols.Max(symbols.Add(dims[dim], Count(pad)), read);
-  };
-  if (shape.spatial == 2) border(2, shape.pad_top, shape.kernel_h, shape.stride_h, shape.dilation_h);
-  border(dims.size() - 1, shape.pad_left, shape.kernel_w, shape.stride_w, shape.dilation_w);
+Result<ConvolvedImage> WithBorderOfZeroPoints(PlanBuilder& b, const ByteProduct& product, ConvolvedImage image,
+                                              const std::vector<Dim>& out) {
+  if (!image.shape.padded) return image;
   const DType dtype = b.graph().value(product.a).dtype;
-  const Place whole = b.AllocateBuffer(dtype, dims, ChannelsLast(static_cast<int>(dims.size())));
   Place zero;
   if (product.a_zero >= 0) {
     ASSIGN_OR_RETURN(zero, b.PlaceOf(product.a_zero));
   } else {
     ASSIGN_OR_RETURN(zero, b.ZeroOf(dtype));
   }
-  zero.strides.assign(dims.size(), kZero);
-  RETURN_IF_ERROR(b.AddCopy(zero, whole, dtype, dims, {"pad", {}}));
-  Place inside = whole;
-  if (shape.spatial == 2) inside.offset = symbols.Mul(whole.strides[2], Count(shape.pad_top));
-  inside.offset = symbols.Add(inside.offset, symbols.Mul(whole.strides.back(), Count(shape.pad_left)));
-  RETURN_IF_ERROR(b.AddCopy(image.place, inside, dtype, image.dims, {"pad", {}}));
-  image.place = whole;
-  image.dims = std::move(dims);
-  image.shape.pad_top = image.shape.pad_left = 0;
-  image.shape.padded = false;
-  return image;
+  return WithBorder(b, dtype, std::move(zero), std::move(image), out);
 }
 
 Result<ConvolvedImage> WithKernelRowsTogether(PlanBuilder& b, const ByteProduct& product, ConvolvedImage image,
@@ -218,7 +199,7 @@ Result<ConvolvedImage> WithKernelRowsTogether(PlanBuilder& b, const ByteProduct&
       column_stride.value() != image.channels) {
     return image;
   }
-  ASSIGN_OR_RETURN(image, WithBorder(b, product, std::move(image), out));
+  ASSIGN_OR_RETURN(image, WithBorderOfZeroPoints(b, product, std::move(image), out));
   // Positions where a whole kernel row begins.
   SymbolTable& symbols = b.symbols();
   image.dims.back() = symbols.Max(symbols.Sub(image.dims.back(), Count(shape.kernel_w - 1)), kZero);

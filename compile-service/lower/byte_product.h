@@ -7,7 +7,7 @@
 
 #include <optional>
 
-#include "compile-service/lower/convolution.h"
+#include "compile-service/lower/convolved_image.h"
 #include "compile-service/lower/group_body.h"
 
 namespace kiln::lower {
@@ -35,17 +35,9 @@ Result<Place> PackBytePanels(PlanBuilder& b, ir::GraphValueId matrices, int64_t 
                              int64_t n, int64_t width);
 // One zero point per channel, for positions outside the image.
 Result<Place> ZeroPoints(PlanBuilder& b, const ByteProduct& product, int64_t channels);
-// The image that a convolution reads, channels innermost, and how it reads it.
-struct ConvolvedImage {
-  WindowShape shape;
-  Place place;
-  std::vector<Dim> dims;  // of the input, N, C, spatial…
-  int64_t channels = 0;   // per group, that lie together at one kernel position
-};
-// A padded image copied into a border of zero points, so that every window lies inside. `out`: dims of the result.
-// Other images come back as they are.
-Result<ConvolvedImage> WithBorder(PlanBuilder& b, const ByteProduct& product, ConvolvedImage image,
-                                  const std::vector<Dim>& out);
+// WithBorder, of zero points.
+Result<ConvolvedImage> WithBorderOfZeroPoints(PlanBuilder& b, const ByteProduct& product, ConvolvedImage image,
+                                              const std::vector<Dim>& out);
 // Few channels leave most of each group of four empty. Where a row of the kernel reads bytes that lie together, the row
 // becomes one position with kernel_w times the channels; a padded image first gets its border. Other images come back
 // as they are.

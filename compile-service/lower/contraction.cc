@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "compile-service/lower/byte_product.h"
-#include "compile-service/lower/convolution.h"
+#include "compile-service/lower/convolved_image.h"
 #include "compile-service/lower/emit.h"
 #include "compile-service/lower/kernel_cost.h"
 #include "compile-service/lower/loop_dims.h"
@@ -33,7 +33,7 @@ constexpr int64_t kFewRowsHintMax = 64;
 struct RightSide {
   Operand operand;  // strides over batch…
   ir::BLayout layout = ir::BLayout::kRows;
-  Dim row;  // stride of k (rows) or n (turned)
+  Dim row;  // stride of k (rows) or n (transposed)
 };
 
 // Puts the accesses of the epilogue into the spec, over batch…, m, n.
@@ -120,7 +120,7 @@ Status EmitRows(PlanBuilder& b, const Group& group, GroupBody& body, const Produ
   spec.b_layout = product.b.layout;
   if (spec.b_layout != ir::BLayout::kPanels) spec.b.strides.push_back(arguments.Stride(product.b.row));
   spec.tile = product.tile;
-  spec.few_rows = product.few_rows && spec.m.is_argument && spec.b_layout != ir::BLayout::kTurned &&
+  spec.few_rows = product.few_rows && spec.m.is_argument && spec.b_layout != ir::BLayout::kTransposed &&
                   InfoOf(b.target()).has_register_tiles();
   FillEpilogue(body, rows, columns, 2, arguments, spec);
   spec.epilogue = body.scalars().Take();
@@ -140,7 +140,7 @@ int64_t RowsHint(PlanBuilder& b, std::span<const Dim> dims) {
   return rows;
 }
 
-// Whether rows so few are made as dot products with the rows of a turned factor.
+// Whether rows so few are made as dot products with the rows of a transposed factor.
 bool IsForDots(PlanBuilder& b, std::span<const Dim> dims) {
   return InfoOf(b.target()).has_register_tiles() && RowsHint(b, dims) <= ir::kDotRowsMax;
 }
@@ -189,11 +189,11 @@ Result<RightSide> RightSideOf(PlanBuilder& b, GraphValueId id, const std::vector
   ASSIGN_OR_RETURN(Place place, b.PlaceOf(id));
   const bool in_rows = b.symbols().ProvenEqual(place.strides[rank - 1], kOne);
   if (!in_rows && b.symbols().ProvenEqual(place.strides[rank - 2], kOne)) {
-    side.layout = ir::BLayout::kTurned;
+    side.layout = ir::BLayout::kTransposed;
   } else if (!in_rows) {
     ASSIGN_OR_RETURN(place, b.RowMajorPlace(id));
   }
-  side.row = place.strides[side.layout == ir::BLayout::kTurned ? rank - 1 : rank - 2];
+  side.row = place.strides[side.layout == ir::BLayout::kTransposed ? rank - 1 : rank - 2];
   Place batch_place = place;
   batch_place.strides.resize(rank - 2);
   const std::vector<Dim> batch_space(space.begin(), space.end() - 2);
@@ -252,7 +252,7 @@ Result<Product> ProductOf(PlanBuilder& b, const Group& group, GraphValueId left,
     ASSIGN_OR_RETURN(product.b, PackedRightSideOf(b, right, group.dims, product.tile));
   } else {
     ASSIGN_OR_RETURN(product.b, RightSideOf(b, right, group.dims));
-    if (product.b.layout == ir::BLayout::kTurned && in_rows && IsForDots(b, rows))
+    if (product.b.layout == ir::BLayout::kTransposed && in_rows && IsForDots(b, rows))
       product.tile = DotTile(b.target(), RowsHint(b, rows));
   }
   product.a_k = bytes ? kOne : place.strides.back();
@@ -340,9 +340,10 @@ Result<std::vector<LoopDim>> PixelRows(PlanBuilder& b, const Group& group, const
 }
 
 // The convolution as an implicit product: batch is the groups, or the images when an operand of the epilogue varies
-// over images in its own way.
+// over images in its own way. The lines of a `bordered` image are part of the code.
 Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const GraphNode& conv,
-                    const ConvolvedImage& image, std::vector<ir::Store> stores, const std::string& head) {
+                    const ConvolvedImage& image, bool bordered, std::vector<ir::Store> stores,
+                    const std::string& head) {
   const WindowShape& shape = image.shape;
   const DType dtype = b.graph().value(conv.inputs[0]).dtype;
   const std::optional<ByteProduct> bytes = ByteProductOf(b.graph(), conv);
@@ -366,7 +367,7 @@ Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const G
       fewer_products && GainsFromWinograd(shape, channels, out, rows, b.RawHint(group.dims.back()), tile);
   ASSIGN_OR_RETURN(const ConvFactor factor,
                    packed ? PackedFactor(b, weights_id, bytes.has_value(), groups, taps, channels, tile)
-                          : GivenFactor(b, conv, groups));
+                          : ReorderedFactor(b, conv, groups));
 
   const std::vector<Dim>& strides = image.place.strides;  // of depths, where they are images
   const bool apart =
@@ -392,7 +393,7 @@ Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const G
   spec.a = {body.Pointer({image.place, dtype, image.dims, {}}), dtype, {}};
   if (groups > 1) spec.a.strides.push_back(arguments.Argument(Dim::Const(channels)));
   if (image_batch) spec.a.strides.push_back(arguments.Argument(image.place.strides[0]));
-  spec.conv = GeometryOf(shape, image.place, image.dims, group.dims, &arguments);
+  spec.conv = GeometryOf(shape, image.place, image.dims, group.dims, &arguments, bordered ? kNarrowLine : 1);
   if (shape.padded || winograd) {
     ASSIGN_OR_RETURN(const Place zeros, bytes ? ZeroPoints(b, *bytes, channels) : b.Zeros(channels));
     spec.zeros = body.Pointer({zeros, dtype, {Dim::Const(channels)}, {}});
@@ -451,7 +452,7 @@ Status EmitPointwise(PlanBuilder& b, const Group& group, GroupBody& body, const 
                  kZero};
   } else {
     ASSIGN_OR_RETURN(const Operand columns, GivenColumns(b, conv, product.row_dims.size()));
-    product.b = {columns, ir::BLayout::kTurned, Dim::Const(in)};
+    product.b = {columns, ir::BLayout::kTransposed, Dim::Const(in)};
     if (product.a_k == kOne && IsForDots(b, rows)) product.tile = DotTile(b.target(), RowsHint(b, rows));
   }
   return EmitRows(b, group, body, product, std::move(stores), "conv 1x1");
@@ -484,7 +485,13 @@ Status EmitConvolution(PlanBuilder& b, const Group& group) {
   if (const std::optional<ByteProduct> bytes = ByteProductOf(b.graph(), conv)) {
     ASSIGN_OR_RETURN(image, WithKernelRowsTogether(b, *bytes, std::move(image), group.dims));
   }
-  return EmitImplicit(b, group, body, conv, image, std::move(stores), head);
+  const bool bordered =
+      x.dtype == DType::kF32 && InfoOf(b.target()).has_register_tiles() && GainsFromBorder(image, group.dims.back());
+  if (bordered) {
+    ASSIGN_OR_RETURN(Place zero, b.ZeroOf(DType::kF32));
+    ASSIGN_OR_RETURN(image, WithBorder(b, DType::kF32, std::move(zero), std::move(image), group.dims));
+  }
+  return EmitImplicit(b, group, body, conv, image, bordered, std::move(stores), head);
 }
 
 }  // namespace kiln::lower

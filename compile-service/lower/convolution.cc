@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "compile-service/lower/scalar_program.h"
+#include "compile-service/lower/kernel_dtypes.h"
 
 namespace kiln::lower {
 namespace {

@@ -29,8 +29,8 @@ Status EmitReference(PlanBuilder& builder, const Group& group);
 Status EmitProjection(PlanBuilder& builder, const Group& group, ir::GraphValueId x, ir::GraphValueId weights,
                       ir::GraphValueId bias, const Place& out);
 
-// Geometry of a channels-last image at `place`.
+// Geometry of a channels-last image at `place`. Known widths of the result up to `width_max` are part of the code.
 ir::WindowGeometry GeometryOf(const WindowShape& shape, const Place& place, const std::vector<Dim>& in,
-                              const std::vector<Dim>& out, KernelArguments* arguments);
+                              const std::vector<Dim>& out, KernelArguments* arguments, int64_t width_max = 1);
 
 }  // namespace kiln::lower

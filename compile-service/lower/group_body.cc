@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "compile-service/lower/kernel_cost.h"
+#include "compile-service/lower/kernel_dtypes.h"
+#include "compile-service/lower/scalar_nodes.h"
 
 namespace kiln::lower {
 
@@ -71,7 +73,7 @@ Status GroupBody::AddNode(const ir::GraphNode& node) {
     ASSIGN_OR_RETURN(const int32_t scalar, Scalar(input));
     operands.push_back(scalar);
   }
-  Define(node.outputs[0], scalars_.Node(builder_.graph(), node, operands));
+  Define(node.outputs[0], AddScalarNode(scalars_, builder_.graph(), node, operands));
   return {};
 }
 

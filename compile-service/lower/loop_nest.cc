@@ -2,11 +2,13 @@
 #include <algorithm>
 
 #include "compile-service/lower/emit.h"
+#include "compile-service/lower/kernel_dtypes.h"
 #include "compile-service/lower/lookup.h"
 #include "compile-service/lower/nest_loops.h"
 #include "compile-service/lower/positional.h"
 #include "compile-service/lower/reduction.h"
 #include "compile-service/lower/resample.h"
+#include "compile-service/lower/scalar_nodes.h"
 
 namespace kiln::lower {
 

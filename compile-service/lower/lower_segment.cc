@@ -100,7 +100,7 @@ void CountNodes(const Plan& plan, size_t body_nodes, Coverage& coverage) {
   for (const PlanStep& step : plan.steps) {
     const bool kernel = std::holds_alternative<KernelStep>(step.step);
     const auto* reference = std::get_if<ReferenceStep>(&step.step);
-    if (reference != nullptr && IsPlanCheck(reference->op)) continue;  // the nodes' kernel computes them
+    if (reference != nullptr && OpInfo(reference->op).plan_check) continue;  // the nodes' kernel computes them
     if (!kernel) coverage.reference_ops.push_back(step.label);
     for (int32_t node : step.nodes) {
       if (how[static_cast<size_t>(node)] != 'r') how[static_cast<size_t>(node)] = kernel ? 'k' : 'r';

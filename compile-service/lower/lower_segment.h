@@ -31,7 +31,7 @@ struct LowerRequest {
   NumericMode mode = NumericMode::kDefault;
   std::vector<int64_t> hints;         // a likely value per symbol of the segment; -1 for kValueDim symbols
   std::vector<SymbolChoice> symbols;  // per symbol; empty: all free
-  // As given: kernels read weights where the model has them, or have them turned in temporary memory in every call;
+  // As given: kernels read weights where the model has them, or reordered into temporary memory in every call;
   // nothing is folded into them, and nodes whose kernels need them packed become reference steps.
   WeightForm weights{};
 };

@@ -5,6 +5,7 @@
 
 #include "compile-service/lower/convolution.h"
 #include "compile-service/lower/emit.h"
+#include "compile-service/lower/kernel_dtypes.h"
 #include "compile-service/lower/nest_loops.h"
 
 namespace kiln::lower {
@@ -149,17 +150,18 @@ class PoolEmitter {
     return s_.Add({ScalarOp::kStageResult, type, -1, -1, -1, static_cast<int32_t>(stages_.size()) - 1});
   }
 
-  // A position of a plane as one of the whole input, in row-major order or, with storage_order 1, each plane turned.
+  // A position of a plane as one of the whole input, in row-major order or, with storage_order 1, each plane
+  // transposed.
   int32_t Flat(int32_t position, int32_t elements) {
     if (node_.attributes.Int("storage_order", 0) != 0) {
-      int32_t rest = position, turned = s_.Integer(0);
+      int32_t rest = position, transposed = s_.Integer(0);
       for (size_t d = in_.size(); d-- > 2;) {
         const int32_t size = Size(in_[d]), above = Op(ScalarOp::kDiv, rest, size);
         const int32_t at = Op(ScalarOp::kSub, rest, Op(ScalarOp::kMul, above, size));
-        turned = Op(ScalarOp::kAdd, Op(ScalarOp::kMul, turned, size), at);
+        transposed = Op(ScalarOp::kAdd, Op(ScalarOp::kMul, transposed, size), at);
         rest = above;
       }
-      position = turned;
+      position = transposed;
     }
     const int32_t image = Op(ScalarOp::kMul, Coordinate(loop_of_[0]), Size(in_[1]));
     const int32_t plane = Op(ScalarOp::kAdd, image, Coordinate(loop_of_[1]));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "compile-service/lower/kernel_dtypes.h"
 #include "compile-service/lower/scalar_program.h"
 
 namespace kiln::lower {

@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "compile-service/lower/kernel_dtypes.h"
+
 namespace kiln::lower {
 
 using ir::Combine;

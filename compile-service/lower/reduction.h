@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "common/ops/tensor_op.h"
 #include "compile-service/lower/scalar_program.h"
 
 namespace kiln::lower {

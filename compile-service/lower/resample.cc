@@ -1,5 +1,6 @@
 #include "compile-service/lower/resample.h"
 
+#include "compile-service/lower/kernel_dtypes.h"
 #include "compile-service/lower/resample_table.h"
 
 namespace kiln::lower {

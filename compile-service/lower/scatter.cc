@@ -4,6 +4,7 @@
 
 #include "compile-service/lower/emit.h"
 #include "compile-service/lower/index_position.h"
+#include "compile-service/lower/kernel_dtypes.h"
 #include "compile-service/lower/nest_loops.h"
 
 namespace kiln::lower {

@@ -55,14 +55,14 @@ Result<ConvFactor> PackedFactor(PlanBuilder& b, GraphValueId weights, bool bytes
   return ConvFactor{panels, (out + width - 1) / width * depth * width, ir::BLayout::kPanels};
 }
 
-Result<ConvFactor> GivenFactor(PlanBuilder& b, const GraphNode& conv, int64_t groups) {
-  ASSIGN_OR_RETURN(Place rows, TurnedWeights(b, conv, groups));
+Result<ConvFactor> ReorderedFactor(PlanBuilder& b, const GraphNode& conv, int64_t groups) {
+  ASSIGN_OR_RETURN(Place rows, ReorderedWeights(b, conv, groups));
   const int64_t matrix = rows.strides[0].value();
   rows.strides = {kOne};
   return ConvFactor{rows, matrix, ir::BLayout::kRows};
 }
 
-Result<Place> TurnedWeights(PlanBuilder& b, const GraphNode& conv, int64_t groups) {
+Result<Place> ReorderedWeights(PlanBuilder& b, const GraphNode& conv, int64_t groups) {
   const GraphValueId id = WeightsOf(conv);
   const std::vector<Dim> w = b.graph().value(id).dims;
   const int64_t out = w[0].value() / groups, in = w[1].value();
@@ -72,7 +72,7 @@ Result<Place> TurnedWeights(PlanBuilder& b, const GraphNode& conv, int64_t group
   place.strides = {Dim::Const(out * in * taps), kOne, Dim::Const(taps), Dim::Const(in * taps)};
   const std::vector<Dim> dims{Dim::Const(groups), Dim::Const(taps), Dim::Const(in), Dim::Const(out)};
   const Place rows = b.AllocateBuffer(DType::kF32, dims, RowMajor(4));
-  RETURN_IF_ERROR(b.AddCopy(place, rows, DType::kF32, dims, {"turn weights", conv.sources}));
+  RETURN_IF_ERROR(b.AddCopy(place, rows, DType::kF32, dims, {"reorder weights", conv.sources}));
   return rows;
 }
 

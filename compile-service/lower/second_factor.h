@@ -20,14 +20,14 @@ struct ConvFactor {
 // In panels; of bytes in groups of four. `channels`: per kernel position, of which there are `taps`.
 Result<ConvFactor> PackedFactor(PlanBuilder& builder, ir::GraphValueId weights, bool bytes, int64_t groups,
                                 int64_t taps, int64_t channels, ir::Tile tile);
-// In rows of n.
-Result<ConvFactor> GivenFactor(PlanBuilder& builder, const ir::GraphNode& conv, int64_t groups);
+// In rows of n: reordered weights.
+Result<ConvFactor> ReorderedFactor(PlanBuilder& builder, const ir::GraphNode& conv, int64_t groups);
 
-// Weights [groups * out, in, kernel…] of a convolution, as the model holds them, as rows [groups, kernel…, in, out] in
-// temporary memory: a step of every call.
-Result<Place> TurnedWeights(PlanBuilder& builder, const ir::GraphNode& conv, int64_t groups);
-// Weights [out, in, 1…] where they lie, a column of the product after the other (BLayout::kTurned). `row_dims`: dims
-// that its rows are made of.
+// Weights [groups * out, in, kernel…] of a convolution, as the model holds them, reordered into rows [groups, kernel…,
+// in, out] in temporary memory: a step of every call.
+Result<Place> ReorderedWeights(PlanBuilder& builder, const ir::GraphNode& conv, int64_t groups);
+// Weights [out, in, 1…] where they lie, a column of the product after the other (BLayout::kTransposed). `row_dims`:
+// dims that its rows are made of.
 Result<Operand> GivenColumns(PlanBuilder& builder, const ir::GraphNode& conv, size_t row_dims);
 
 }  // namespace kiln::lower

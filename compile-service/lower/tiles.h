@@ -19,7 +19,7 @@ ir::Tile ChooseTile(Target target, int64_t m, int64_t n, int64_t k, bool packed,
 // (`width_fixed`).
 std::vector<ir::Tile> OtherTiles(Target target, int64_t m, int64_t n, int64_t k, ir::Tile chosen, bool width_fixed);
 
-// The tile for dot products of few rows (at most kDotRowsMax) with the rows of a turned B.
+// The tile for dot products of few rows (at most kDotRowsMax) with the rows of a transposed B.
 ir::Tile DotTile(Target target, int64_t m);
 
 }  // namespace kiln::lower

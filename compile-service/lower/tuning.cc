@@ -44,7 +44,8 @@ void AddColumns(std::vector<KernelSpec>& forms) {
 std::vector<KernelSpec> FormsOf(const KernelSpec& spec, Target target, const std::vector<int64_t>& dims) {
   std::vector<KernelSpec> forms{spec};
   if (const auto* product = std::get_if<ir::ContractionSpec>(&spec.kernel)) {
-    if (product->b_layout == ir::BLayout::kTurned) return forms;  // its tile says how it is made, not only how large
+    // Its tile says how it is made, not only how large.
+    if (product->b_layout == ir::BLayout::kTransposed) return forms;
     if (product->winograd) {
       std::get<ir::ContractionSpec>(forms.emplace_back(spec).kernel).winograd = false;
     }

@@ -2,9 +2,10 @@
 #include <numeric>
 
 #include "compile-service/lower/byte_product.h"
-#include "compile-service/lower/convolution.h"
+#include "compile-service/lower/convolved_image.h"
 #include "compile-service/lower/emit.h"
 #include "compile-service/lower/kernel_cost.h"
+#include "compile-service/lower/kernel_dtypes.h"
 #include "compile-service/lower/second_factor.h"
 
 namespace kiln::lower {
@@ -64,7 +65,7 @@ Result<Operand> TapsOf(PlanBuilder& b, const GraphNode& node, const std::optiona
   if (b.graph().value(weights).prepack) {
     ASSIGN_OR_RETURN(place, PackTaps(b, weights, channels.value(), taps));
   } else {
-    ASSIGN_OR_RETURN(place, TurnedWeights(b, node, 1));
+    ASSIGN_OR_RETURN(place, ReorderedWeights(b, node, 1));
     place.strides = {channels, kOne};
   }
   return Operand{place, DType::kF32, {Dim::Const(taps), channels}, {}};
@@ -80,14 +81,14 @@ std::string LabelOf(const GraphNode& node, const WindowShape& shape) {
 }  // namespace
 
 ir::WindowGeometry GeometryOf(const WindowShape& shape, const Place& place, const std::vector<Dim>& in,
-                              const std::vector<Dim>& out, KernelArguments* arguments) {
+                              const std::vector<Dim>& out, KernelArguments* arguments, int64_t width_max) {
   const bool two = shape.spatial >= 2;
   const size_t height = in.size() - 2;
   ir::WindowGeometry g;
   g.in_height = two ? arguments->UpTo(in[height], 1) : SpecInt::Const(1);
   g.in_width = arguments->UpTo(in.back(), 1);
   g.out_height = two ? arguments->UpTo(out[height], 1) : SpecInt::Const(1);
-  g.out_width = arguments->UpTo(out.back(), 1);
+  g.out_width = arguments->UpTo(out.back(), width_max);
   g.kernel_h = shape.kernel_h;
   g.kernel_w = shape.kernel_w;
   g.stride_h = shape.stride_h;
@@ -111,7 +112,7 @@ Status EmitWindow(PlanBuilder& b, const Group& group) {
   ConvolvedImage image{*window, input, b.graph().value(node.inputs[0]).dims, 1};
   const std::optional<ByteProduct> bytes = ByteProductOf(b.graph(), node);
   if (bytes) {
-    ASSIGN_OR_RETURN(image, WithBorder(b, *bytes, std::move(image), group.dims));
+    ASSIGN_OR_RETURN(image, WithBorderOfZeroPoints(b, *bytes, std::move(image), group.dims));
   }
   const WindowShape& shape = image.shape;
   GroupBody body(b, group, group.dims);

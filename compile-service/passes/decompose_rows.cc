@@ -113,8 +113,9 @@ class RowDecomposer : public NodeTable<RowDecomposer> {
     window.Set("kernel_shape", std::vector<int64_t>{size});
     window.Set("pads", std::vector<int64_t>{(size - 1) / 2, size - 1 - (size - 1) / 2});
     window.Set("count_include_pad", int64_t{1});
-    const GraphValueId turned = r_.Transpose(planes, {0, 2, 1});
-    const GraphValueId mean = r_.Emit(TensorOp::kAveragePool, {turned}, {dims[0], pixels, dims[1]}, std::move(window));
+    const GraphValueId transposed = r_.Transpose(planes, {0, 2, 1});
+    const GraphValueId mean =
+        r_.Emit(TensorOp::kAveragePool, {transposed}, {dims[0], pixels, dims[1]}, std::move(window));
     const GraphValueId squares = r_.Reshape(r_.Transpose(mean, {0, 2, 1}), dims);
     const auto number = [&](const char* name, double fallback) {
       return graph_.AddScalar(static_cast<float>(node.attributes.Float(name, fallback)));

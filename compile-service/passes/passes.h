@@ -13,7 +13,7 @@ Result<bool> FoldKnown(ir::Graph& graph);
 // Identity, casts to the same dtype, multiplication by one, reshapes to the same dims.
 Result<bool> RemoveIdentities(ir::Graph& graph);
 // Transposed convolutions of stride 1 become convolutions.
-Result<bool> TurnTransposed(ir::Graph& graph);
+Result<bool> FlipTransposed(ir::Graph& graph);
 // Rewrites Softmax, normalisations and composed reductions into reductions and element-wise ops.
 Result<bool> DecomposeRows(ir::Graph& graph);
 // Rewrites other composite ops into views, element-wise ops and contractions (Gemm, Split, Tile…).

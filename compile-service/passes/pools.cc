@@ -163,8 +163,8 @@ class PoolRewriter {
   void PoolDepthLast(const Pool& pool, GraphValueId into) {
     const std::vector<Dim> x = graph_.value(pool.x).dims, y = graph_.value(into).dims;
     const Dim n = x[0], c = x[1], depth = x[2], pixels = graph_.symbols.Mul(y[3], y[4]);
-    const GraphValueId turned = r_.Transpose(pool.x, {0, 2, 1, 3, 4});
-    const GraphValueId images = r_.Reshape(turned, {graph_.symbols.Mul(n, depth), c, x[3], x[4]});
+    const GraphValueId transposed = r_.Transpose(pool.x, {0, 2, 1, 3, 4});
+    const GraphValueId images = r_.Reshape(transposed, {graph_.symbols.Mul(n, depth), c, x[3], x[4]});
     const GraphValueId flat =
         r_.Emit(pool.op, {images}, {graph_.value(images).dims[0], c, y[3], y[4]}, Part(pool.attributes, 3, 1, 2));
     const GraphValueId planes = r_.Transpose(r_.Reshape(flat, {n, depth, c, y[3], y[4]}), {0, 3, 4, 2, 1});

@@ -37,7 +37,13 @@ GraphValueId Rewriter::Unary(TensorOp op, GraphValueId a, GraphValueId into) {
 
 GraphValueId Rewriter::Binary(TensorOp op, GraphValueId a, GraphValueId b, GraphValueId into) {
   const bool second = graph_.value(b).rank() > graph_.value(a).rank();
-  return Emit(op, {a, b}, graph_.value(second ? b : a).dims, {}, into);
+  std::vector<Dim> dims = graph_.value(second ? b : a).dims;
+  const std::vector<Dim>& other = graph_.value(second ? a : b).dims;
+  for (size_t i = dims.size(), j = other.size(); j > 0;) {
+    --i, --j;
+    if (graph_.IsOne(dims[i])) dims[i] = other[j];
+  }
+  return Emit(op, {a, b}, std::move(dims), {}, into);
 }
 
 GraphValueId Rewriter::Reshape(GraphValueId a, std::vector<Dim> dims, GraphValueId into) {

@@ -23,7 +23,8 @@ class Rewriter {
   // A node with one output: a fresh value of the given dims, or the existing value `into`.
   ir::GraphValueId Emit(TensorOp op, std::vector<ir::GraphValueId> inputs, std::vector<Dim> dims,
                         Attributes attributes = {}, ir::GraphValueId into = -1);
-  // Element-wise; dims of the operand with more dims, or of `a`. Precondition: the other broadcasts to it.
+  // Element-wise; the dims of both, each broadcast to the other: where neither is 1, those of the operand with more
+  // dims, or of `a`.
   ir::GraphValueId Unary(TensorOp op, ir::GraphValueId a, ir::GraphValueId into = -1);
   ir::GraphValueId Binary(TensorOp op, ir::GraphValueId a, ir::GraphValueId b, ir::GraphValueId into = -1);
   ir::GraphValueId Reshape(ir::GraphValueId a, std::vector<Dim> dims, ir::GraphValueId into = -1);

@@ -13,7 +13,7 @@ constexpr Pass kPasses[] = {
     {"fold known", FoldKnown, true},
     {"remove dead", RemoveDead, true},
     {"widen halves", WidenHalves, true},
-    {"turn transposed", TurnTransposed, true},
+    {"flip transposed", FlipTransposed, true},
     {"decompose rows", DecomposeRows, true},
     {"decompose", Decompose, true},
     {"pools", Pools, true},

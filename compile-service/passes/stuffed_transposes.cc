@@ -1,9 +1,10 @@
 // The forms of ConvTranspose that have no phases of their own (conv_transpose.cc): zeros between the elements of x make
-// it a convolution without a stride, of the kernel turned around.
+// it a convolution without a stride, of the kernel flipped.
 #include <algorithm>
 #include <numeric>
 
 #include "common/base/checked_math.h"
+#include "compile-service/passes/flipped_kernels.h"
 #include "compile-service/passes/passes.h"
 #include "compile-service/passes/rewriter.h"
 
@@ -30,7 +31,7 @@ class Stuffer {
     if (!axes) return false;
     std::vector<GraphValueId> inputs = node.inputs;
     inputs[0] = Cropped(Stuffed(inputs[0], *axes), *axes);
-    inputs[1] = Turned(inputs[1], node.attributes.Int("group", 1));
+    inputs[1] = FlippedKernels(r_, inputs[1], node.attributes.Int("group", 1));
     std::vector<int64_t> pads, dilations;
     for (const Axis& axis : *axes) pads.push_back(std::max<int64_t>(axis.front, 0));
     for (const Axis& axis : *axes) pads.push_back(std::max<int64_t>(axis.back, 0));
@@ -124,27 +125,6 @@ class Stuffer {
     attributes.Set("steps", std::vector<int64_t>(starts.size(), 1));
     attributes.Set("starts", std::move(starts));
     return r_.Emit(TensorOp::kSlice, {x}, std::move(dims), std::move(attributes));
-  }
-
-  // [groups * in, out, kernel…] as [groups * out, in, kernel…], every kernel back to front.
-  GraphValueId Turned(GraphValueId weights, int64_t groups) {
-    const std::vector<Dim> w = graph_.value(weights).dims;
-    const int64_t in = w[0].value() / groups, out = w[1].value();
-    std::vector<Dim> split{Const(groups), Const(in), Const(out)}, merged{Const(groups * out), Const(in)};
-    std::vector<Dim> last{Const(0), Const(0)};
-    std::vector<int64_t> order{0, 2, 1}, steps{1, 1};
-    for (size_t d = 2; d < w.size(); ++d) {
-      split.push_back(w[d]);
-      merged.push_back(w[d]);
-      order.push_back(static_cast<int64_t>(d + 1));
-      last.push_back(Const(w[d].value() - 1));
-      steps.push_back(-1);
-    }
-    const GraphValueId moved = r_.Transpose(r_.Reshape(weights, std::move(split)), std::move(order));
-    Attributes turned;
-    turned.Set("starts", std::move(last));
-    turned.Set("steps", std::move(steps));
-    return r_.Emit(TensorOp::kSlice, {r_.Reshape(moved, merged)}, merged, std::move(turned));
   }
 
   Rewriter& r_;

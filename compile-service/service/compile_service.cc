@@ -129,9 +129,9 @@ void CompileService::Enqueue(const RequestContext& context, Work asked, const Re
   if (stopping_) return reply.Fail(Stopping(), kBusyRetryMs);
   if (asked.compiles()) ++stats_.requests;
   const int64_t now = workshop_.clock.NowNs();
-  // One that may be tried again stays: should it fail again, it waits for longer.
-  if (const auto failure = failures_.find(key); failure != failures_.end() && failure->second.until_ns > now)
-    return reply.Fail(failure->second.error, static_cast<uint32_t>((failure->second.until_ns - now) / 1'000'000 + 1));
+  // A mark may have been lifted, which its job asks the store.
+  if (const Failure* failure = Remembered(key, now); failure != nullptr && !failure->mark)
+    return reply.Fail(failure->error, static_cast<uint32_t>((failure->until_ns - now) / 1'000'000 + 1));
   if (auto same = in_flight_.find(key); same != in_flight_.end()) {
     ++stats_.joined;
     same->second->waiting.push_back({reply, context.peer});
@@ -253,13 +253,31 @@ void CompileService::RunJobs() {
   }
 }
 
+// The failure that is remembered while the mark that it was for stands; one that was lifted is forgotten.
+Status CompileService::CheckMark(const Work& work) {
+  std::optional<Failure> failure;
+  {
+    std::lock_guard lock(mutex_);
+    if (const Failure* known = Remembered(work.key, workshop_.clock.NowNs())) failure = *known;
+  }
+  if (!failure || !failure->mark) return {};
+  ASSIGN_OR_RETURN(const bool stands, StillStands(*failure->mark, workshop_, *work.control));
+  if (stands) return std::unexpected(failure->error);
+  std::lock_guard lock(mutex_);
+  failures_.erase(work.key);
+  return {};
+}
+
 void CompileService::Compile(const std::shared_ptr<Work>& work) {
   bool renewable = false;
   const auto outcome = Caught([&]() -> Result<std::optional<CompileOutcome>> {
-    if (work->job == nullptr)
+    if (work->job == nullptr) {
+      RETURN_IF_ERROR(CheckMark(*work));
       work->job = std::make_unique<CompileJob>(std::move(work->request), workshop_, work->control);
+    }
     auto advanced = work->job->Advance();
     if (!advanced.has_value()) work->request = work->job->request();
+    if (!advanced.has_value() && advanced.error().code == ErrorCode::kQuarantined) work->mark = work->job->mark();
     renewable = !advanced.has_value();
     return advanced;
   });
@@ -372,13 +390,24 @@ std::vector<CompileService::Waiter> CompileService::Leave(const std::shared_ptr<
   return std::exchange(work->waiting, {});
 }
 
-void CompileService::Remember(const Digest& key, const Error& error) {
+const CompileService::Failure* CompileService::Remembered(const Digest& key, int64_t now) const {
   const auto known = failures_.find(key);
+  return known != failures_.end() && known->second.until_ns > now ? &known->second : nullptr;
+}
+
+// One that may be tried again stays known: should it fail again, it waits for longer.
+void CompileService::NoteFailure(const Work& work, const Error& error) {
+  const int64_t now = workshop_.clock.NowNs();
+  if (Remembered(work.key, now) != nullptr) return;  // it was answered from memory
+  ++stats_.failures;
+  if (IsTransient(error.code)) return;
+  // Of the request itself, or of a mark: the same bytes fail again.
+  const auto known = failures_.find(work.key);
   const uint32_t pause_ms = known == failures_.end()
                                 ? options_.failure_backoff_ms
                                 : std::min(2 * known->second.pause_ms, options_.failure_backoff_max_ms);
   if (known == failures_.end() && failures_.size() >= limits::kFailuresRememberedMax) failures_.clear();
-  failures_.insert_or_assign(key, Failure{error, workshop_.clock.NowNs() + int64_t{pause_ms} * 1'000'000, pause_ms});
+  failures_.insert_or_assign(work.key, Failure{error, now + int64_t{pause_ms} * 1'000'000, pause_ms, work.mark});
 }
 
 void CompileService::Finish(const std::shared_ptr<Work>& work, const Result<CompileOutcome>& outcome) {
@@ -398,10 +427,7 @@ void CompileService::Finish(const std::shared_ptr<Work>& work, const Result<Comp
     } else if (work->control->missed_deadline_ns().has_value()) {
       ++stats_.cancelled;  // all who waited have given up
     } else {
-      ++stats_.failures;
-      if (!IsTransient(outcome.error().code)) {  // of the request itself: the same bytes fail again
-        Remember(work->key, outcome.error());
-      }
+      NoteFailure(*work, outcome.error());
     }
   }
   if (outcome.has_value()) {

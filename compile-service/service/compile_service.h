@@ -63,15 +63,17 @@ class CompileService {
     std::string peer = {};  // who asked first: in whose turn it is done
     std::shared_ptr<JobControl> control = {};
     std::vector<Waiter> waiting = {};
-    std::unique_ptr<CompileJob> job = {};  // once it was begun
-    int64_t hold_ns = 0;                   // how long it was held the last time
-    Digest held_for = {};                  // a key of this process; zero: another replica's
+    std::unique_ptr<CompileJob> job = {};   // once it was begun
+    int64_t hold_ns = 0;                    // how long it was held the last time
+    Digest held_for = {};                   // a key of this process; zero: another replica's
+    std::optional<StandingMark> mark = {};  // what it failed for, if for that
     bool compiles() const { return code.empty() && !accused; }
   };
   struct Failure {
     Error error;
     int64_t until_ns;
     uint32_t pause_ms;
+    std::optional<StandingMark> mark;  // what it failed for: then it is answered while that stands
   };
 
   struct Refusal {
@@ -81,7 +83,8 @@ class CompileService {
 
   void Enqueue(const RequestContext& context, Work work, const Replier& reply);
   std::optional<Refusal> Refused(const RequestContext& context, const Work& asked, int64_t now);  // mutex_ held
-  void Remember(const Digest& key, const Error& error);                                           // mutex_ held
+  const Failure* Remembered(const Digest& key, int64_t now) const;  // that need not be tried yet; mutex_ held
+  void NoteFailure(const Work& work, const Error& error);           // mutex_ held
   void Cancel(const RequestContext& context, const Digest& key);
   void RunJobs();
   std::shared_ptr<Work> WaitForWork();            // null: stopping
@@ -89,6 +92,7 @@ class CompileService {
   std::shared_ptr<Work> NextWork();
   std::vector<Waiter> Leave(const std::shared_ptr<Work>& work);  // who waited for it
   void Compile(const std::shared_ptr<Work>& work);
+  Status CheckMark(const Work& work);
   void Disassemble(const std::shared_ptr<Work>& work);
   void Reproduce(const std::shared_ptr<Work>& work);
   void Hold(const std::shared_ptr<Work>& work);

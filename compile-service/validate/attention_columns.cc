@@ -81,16 +81,16 @@ class AttentionEvaluator {
 
   // Into scores_, per key those of `count` queries.
   void Scores(int64_t first, int64_t count) {
-    turned_queries_.resize(static_cast<size_t>(spec_.key_elements * count));
+    transposed_queries_.resize(static_cast<size_t>(spec_.key_elements * count));
     for (int64_t i = 0; i < spec_.key_elements; ++i)
       call_.LoadRow(spec_.q, RowOf(spec_.q, first) + i * ElementStride(spec_.q),
-                    call_.Value(spec_.q.strides[spec_.batch.size()]), count, turned_queries_.data() + i * count);
+                    call_.Value(spec_.q.strides[spec_.batch.size()]), count, transposed_queries_.data() + i * count);
     scores_.resize(static_cast<size_t>(keys_ * count));
     const size_t dims = spec_.batch.size();
     for (int64_t n = 0; n < keys_; ++n) {
       call_.LoadRow(spec_.k, RowOf(spec_.k, n), ElementStride(spec_.k), spec_.key_elements, row_.data());
       std::copy_n(row_.begin(), wide_key_.size(), wide_key_.begin());
-      DotColumns(wide_key_, turned_queries_.data(), count, count, columns_.result<float>(0));
+      DotColumns(wide_key_, transposed_queries_.data(), count, count, columns_.result<float>(0));
       coordinates_[dims] = n;
       coordinates_[dims + 1] = first;
       columns_.Evaluate(order_, coordinates_, count);
@@ -113,8 +113,8 @@ class AttentionEvaluator {
   std::vector<int64_t> coordinates_;  // batch…, key, query
   std::vector<float> row_;
   std::vector<double> wide_key_;
-  std::vector<float> values_;                   // of all keys, without gaps
-  std::vector<float> turned_queries_, scores_;  // [element][query], [key][query]
+  std::vector<float> values_;                       // of all keys, without gaps
+  std::vector<float> transposed_queries_, scores_;  // [element][query], [key][query]
 };
 
 }  // namespace

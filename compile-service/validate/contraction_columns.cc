@@ -33,10 +33,10 @@ class ContractionEvaluator {
   }
 
   void Run(int64_t begin, int64_t end) {
-    const int64_t m_tiles = (m_ + spec_.tile.mr - 1) / spec_.tile.mr, panels = (n_ + width_ - 1) / width_;
-    for (int64_t tile = begin; tile < end; ++tile) {
-      const int64_t panel = tile / m_tiles % panels, m_tile = tile % m_tiles;
-      int64_t rest = tile / m_tiles / panels, a_base = 0, b_base = 0;
+    const ir::ContractionOrder order(spec_, m_, n_, width_);
+    for (int64_t i = begin; i < end; ++i) {
+      const auto [matrix, panel, tile] = order.At(i);
+      int64_t rest = matrix, a_base = 0, b_base = 0;
       for (size_t dim = spec_.batch.size(); dim-- > 0;) {
         const int64_t extent = call_.Value(spec_.batch[dim]);
         coordinates_[dim] = rest % extent;
@@ -45,7 +45,7 @@ class ContractionEvaluator {
         b_base += coordinates_[dim] * call_.Value(spec_.b.strides[dim]);
       }
       const Panel b = bytes_ ? Panel{} : PanelAt(b_base, panel);
-      for (int64_t m = m_tile * spec_.tile.mr; m < std::min(m_, (m_tile + 1) * spec_.tile.mr); ++m) {
+      for (int64_t m = tile * spec_.tile.mr; m < std::min(m_, (tile + 1) * spec_.tile.mr); ++m) {
         LoadRow(a_base, m);
         ForBlocks(m, panel, [&](int64_t column, int64_t count) {
           if (bytes_)
@@ -66,17 +66,17 @@ class ContractionEvaluator {
   // The columns of B that the tile reads.
   Panel PanelAt(int64_t base, int64_t panel) {
     const int64_t first = panel * width_;
-    const bool panels = spec_.b_layout == ir::BLayout::kPanels, turned = spec_.b_layout == ir::BLayout::kTurned;
+    const bool panels = spec_.b_layout == ir::BLayout::kPanels, transposed = spec_.b_layout == ir::BLayout::kTransposed;
     const int64_t stride = panels ? width_ : call_.Value(spec_.b.strides[spec_.batch.size()]);
-    const int64_t offset = base + (panels ? panel * k_ * width_ : turned ? first * stride : first);
+    const int64_t offset = base + (panels ? panel * k_ * width_ : transposed ? first * stride : first);
     const void* pointer = call_.pointers[static_cast<size_t>(spec_.b.pointer)];
-    if (spec_.b.storage == DType::kF32 && !turned) return {static_cast<const float*>(pointer) + offset, stride};
+    if (spec_.b.storage == DType::kF32 && !transposed) return {static_cast<const float*>(pointer) + offset, stride};
     const int64_t columns = std::min(width_, n_ - first);
     if (converted_offset_ == offset) return {converted_.data(), columns};
     converted_offset_ = offset;
     converted_.resize(static_cast<size_t>(k_ * columns));
     for (int64_t k = 0; k < k_; ++k)
-      call_.LoadRow(spec_.b, offset + (turned ? k : k * stride), turned ? stride : 1, columns,
+      call_.LoadRow(spec_.b, offset + (transposed ? k : k * stride), transposed ? stride : 1, columns,
                     converted_.data() + k * columns);
     return {converted_.data(), columns};
   }

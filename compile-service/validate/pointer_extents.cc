@@ -174,8 +174,8 @@ Status AddContraction(const ir::ContractionSpec& spec, ExtentBuilder& builder, i
     const int64_t elements = (n + width - 1) / width * width * ir::PanelDepth(spec, k);
     if (elements > 0) RETURN_IF_ERROR(builder.Add(spec.b, batch, false, elements - 1));
   } else if (n > 0 && k > 0) {
-    const bool turned = spec.b_layout == ir::BLayout::kTurned;
-    RETURN_IF_ERROR(builder.Add(spec.b, with({turned ? n : k}), false, (turned ? k : n) - 1));
+    const bool transposed = spec.b_layout == ir::BLayout::kTransposed;
+    RETURN_IF_ERROR(builder.Add(spec.b, with({transposed ? n : k}), false, (transposed ? k : n) - 1));
   }
   return builder.AddAll(spec.accesses, with({m, n}), spec.stores);
 }

@@ -134,9 +134,15 @@ Frame Forked(const Frame& frame, double idle_share) {
   if (pid < 0) return FailedFrame(answer.error());
   if (!answer.has_value()) kill(pid, SIGKILL);
   int status = 0;
+  const int64_t before_ns = ProcessorNs();
   waitpid(pid, &status, 0);
+  const int64_t job_ns = ProcessorNs() - before_ns;
   if (answer.has_value()) return *answer;
-  if (answer.error().code == ErrorCode::kDeadlineExceeded) return Unfinished(frame, "did not finish in time");
+  if (answer.error().code == ErrorCode::kDeadlineExceeded) {
+    if (Is(frame, JobKind::kTryPlan) && HostWasBusy(DeadlineMsOf(frame) * 1'000'000, job_ns))
+      return FailedFrame({ErrorCode::kBusy, "the host is too busy to try the plan: it was not over in time", {}});
+    return Unfinished(frame, "did not finish in time");
+  }
   const std::string end = WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "an early exit";
   return Unfinished(frame, "ended its process: " + end);
 }

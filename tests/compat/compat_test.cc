@@ -5,10 +5,12 @@
 // one that is there.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 
 #include "common/artifact/kernel_blob.h"
 #include "common/artifact/plan.h"
@@ -161,7 +163,7 @@ const cache::ChangeLogReply kChanges{{{5, cache::ChangeKind::kPublish, Id(2), Id
 const cache::PublishPlanRequest kPublish{{1, 2, 3}, {{Id(7), Id(8)}}};
 const cache::ReportRequest kReport{Id(2), cache::ReportKind::kMismatch, 1, "worker-1", "output 0"};
 
-std::vector<Entry> Entries() {
+std::vector<Entry> Records() {
   return {
       {"program", [] { return EncodeProgram(SampleProgram()).value(); },
        [](const Bytes& b) {
@@ -205,6 +207,11 @@ std::vector<Entry> Entries() {
          auto s = ir::DecodeSpec(b);
          return s.has_value() && *s == SampleSpec();
        }},
+  };
+}
+
+std::vector<Entry> Messages() {
+  return {
       {"envelope",
        [] {
          Envelope e;
@@ -249,6 +256,12 @@ std::vector<Entry> Entries() {
       {"report_request", [] { return Flat(cache::Encode(kReport)); },
        [](const Bytes& b) { return SameCacheMessage(b, kReport); }},
   };
+}
+
+std::vector<Entry> Entries() {
+  std::vector<Entry> entries = Records();
+  std::ranges::copy(Messages(), std::back_inserter(entries));
+  return entries;
 }
 
 std::string PathOf(const Entry& entry) {

@@ -130,7 +130,7 @@ TEST_F(Reproduction, TheWordOfOneWorkerAloneIsNot) {
   RpcClient& worker = StartWorker();
   EXPECT_TRUE(Eventually([&] {
     Ask(worker);
-    return StoreStat("reports_bad") == 1;
+    return StoreStat("reports_bad") > 0;  // again where the answer to the first came late
   })) << asked_
       << " requests";
   EXPECT_EQ(StoreStat("plans_quarantined"), 0u);

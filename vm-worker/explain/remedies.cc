@@ -66,7 +66,7 @@ void AddReferenceText(const ExplainedSegment& explained, std::vector<std::string
   std::set<std::string> any, given;
   for (const ExplainedPlan& plan : explained.plans)
     for (const ExplainedStep& step : plan.steps)
-      if (const auto op = TensorOpFromName(step.op); op && !IsPlanCheck(*op))
+      if (const auto op = TensorOpFromName(step.op); op && !OpInfo(*op).plan_check)
         (plan.weights.empty() ? any : given).insert(step.op);
   if (!any.empty())
     remedies.push_back(fmt::format("no kernel is generated for {}: these run as reference steps inside the plan",

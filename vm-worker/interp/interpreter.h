@@ -22,10 +22,11 @@ struct VmOptions {
   // Bounds of the memoised static forms, over all programs of the context; the newest one is always kept.
   size_t memo_bytes = size_t{3} << 19;
   size_t memo_entries = 1024;
-  size_t programs = 16;                 // programs whose registers and forms are kept
+  // Programs whose registers, forms and random sequences are kept; the one that ran longest ago goes first.
+  size_t programs = 16;
   const Clock* clock = &SystemClock();  // for SegmentHook::Leave and deadlines
-  // Seeds the nodes that draw random numbers and have no attribute `seed`: asked once per program that has nodes which
-  // draw, when the context begins with it.
+  // Seeds the nodes that draw random numbers and have no attribute `seed`: asked whenever the context begins with a
+  // program that has nodes which draw.
   RandomBits random = SystemRandomBits;
 };
 
@@ -50,7 +51,9 @@ struct VmStats {
 };
 
 // Not thread-safe. After an error the context is as usable as before the call. Nodes that draw random numbers draw
-// others every time they run; those with an attribute `seed` the same ones in every fresh context.
+// others every time they run, those with an attribute `seed` along a sequence that is the seed's. A context that lets
+// go of a program (VmOptions::programs) and meets it again begins with it as a fresh one does: these sequences start
+// over, and the other nodes have a new seed.
 class VmContext {
  public:
   explicit VmContext(const VmOptions& options = {});

@@ -9,7 +9,10 @@
 namespace kiln {
 namespace {
 
-// One sequence per node, of its own seed or of the context's.
+// Of the streams that one seed gives, nodes with an attribute `seed` draw from this one, the others from one each.
+constexpr uint32_t kSeededStream = 0, kFirstUnseededStream = 1;
+
+// One sequence per node, of its own seed or of the context's. What a seed gives depends on nothing else in the program.
 std::vector<RandomDraw> FirstDraws(const LoadedProgram& program, const RandomBits& random) {
   std::vector<RandomDraw> draws(program.random_nodes());
   if (draws.empty()) return draws;
@@ -18,8 +21,9 @@ std::vector<RandomDraw> FirstDraws(const LoadedProgram& program, const RandomBit
     const int32_t index = program.kernel(i).random_node;
     if (index < 0) continue;
     const Attributes& attributes = program.code().nodes[i].In(program.program()).attributes;
-    const uint64_t own = attributes.Has("seed") ? std::bit_cast<uint64_t>(attributes.Float("seed", 0)) : seed;
-    draws[static_cast<size_t>(index)].key = RandomKey(own, static_cast<uint32_t>(index));
+    draws[static_cast<size_t>(index)].key =
+        attributes.Has("seed") ? RandomKey(std::bit_cast<uint64_t>(attributes.Float("seed", 0)), kSeededStream)
+                               : RandomKey(seed, kFirstUnseededStream + static_cast<uint32_t>(index));
   }
   return draws;
 }

@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "common/base/limits.h"
 #include "vm-worker/load/fold_node.h"
 #include "vm-worker/load/passes.h"
 #include "vm-worker/load/value_facts.h"
@@ -95,21 +94,9 @@ class Folder {
     std::vector<Dim> dims = desc.has_rank() ? *desc.dims : *inferred.dims;
     for (size_t i = 0; i < dims.size(); ++i)
       if ((*inferred.dims)[i].is_const() && !dims[i].is_const()) dims[i] = (*inferred.dims)[i];
-    if ((desc.has_rank() && dims == *desc.dims) || !IsPossible(desc.dtype, dims)) return;
+    if ((desc.has_rank() && dims == *desc.dims) || !IsPossible(program_.symbols, desc.dtype, dims)) return;
     desc.dims = std::move(dims);
     changed_ = true;
-  }
-
-  // Whether the smallest tensor of these dims is within the limits, as the verifier wants it.
-  bool IsPossible(DType dtype, const std::vector<Dim>& dims) const {
-    if (dims.size() > static_cast<size_t>(limits::kRankMax)) return false;
-    Dims smallest;
-    for (Dim dim : dims) {
-      const Interval bounds = program_.symbols.Bounds(dim);
-      if (bounds.max < 0) return false;
-      smallest.push_back(std::max<int64_t>(bounds.min, dim.is_const() ? 0 : 1));
-    }
-    return CheckedElements(smallest, dtype).has_value();
   }
 
   // Symbols that this pass made describe nothing that exists.

@@ -1,5 +1,6 @@
 #include "vm-worker/load/value_facts.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "common/ops/infer.h"
@@ -64,33 +65,54 @@ std::optional<Tensor> TensorOfKnown(const KnownValues& known, DType dtype, const
   return tensor;
 }
 
-Result<NodeFacts> InferNode(Program& program, const Function& function, const Node& node, const ValueFacts& facts) {
-  std::vector<const TensorDesc*> inputs;
-  for (ValueId input : node.inputs) {
-    inputs.push_back(input == kNoValue ? nullptr : &function.values[static_cast<size_t>(input)].desc);
+bool IsPossible(const SymbolTable& symbols, DType dtype, const std::vector<Dim>& dims) {
+  if (dims.size() > static_cast<size_t>(limits::kRankMax)) return false;
+  Dims smallest;
+  for (Dim dim : dims) {
+    const Interval bounds = symbols.Bounds(dim);
+    if (bounds.max < 0) return false;
+    smallest.push_back(std::max<int64_t>(bounds.min, dim.is_const() ? 0 : 1));
   }
-  InferContext context{.symbols = program.symbols,
+  return CheckedElements(smallest, dtype).has_value();
+}
+
+InputFacts InputFactsOf(const Program& program, const Function& function, const Node& node, const ValueFacts& facts) {
+  InputFacts inputs;
+  for (ValueId input : node.inputs) {
+    inputs.descs.push_back(input == kNoValue ? nullptr : &function.values[static_cast<size_t>(input)].desc);
+  }
+  const auto value_of = [&node](int input) {
+    return input < 0 || static_cast<size_t>(input) >= node.inputs.size() ? kNoValue
+                                                                         : node.inputs[static_cast<size_t>(input)];
+  };
+  inputs.known = [&facts, value_of](int input) -> std::optional<KnownValues> {
+    const ValueId value = value_of(input);
+    return value == kNoValue ? std::nullopt : facts.known[static_cast<size_t>(value)];
+  };
+  inputs.known_floats = [&facts, &program, value_of](int input) -> std::optional<std::vector<double>> {
+    const ConstantId id = facts.ConstantOf(value_of(input));
+    return id < 0 ? std::nullopt : FloatsOf(program.constants[static_cast<size_t>(id)].tensor);
+  };
+  return inputs;
+}
+
+Result<NodeFacts> InferNode(const Program& program, SymbolTable& symbols, const Node& node, InputFacts inputs) {
+  InferContext context{.symbols = symbols,
                        .op = node.op,
                        .attributes = node.attributes,
                        .constants = program.constants,
-                       .inputs = inputs,
-                       .known = [&](int input) -> std::optional<KnownValues> {
-                         if (input < 0 || static_cast<size_t>(input) >= node.inputs.size()) return std::nullopt;
-                         const ValueId value = node.inputs[static_cast<size_t>(input)];
-                         if (value == kNoValue) return std::nullopt;
-                         return facts.known[static_cast<size_t>(value)];
-                       },
-                       .known_floats = [&](int input) -> std::optional<std::vector<double>> {
-                         if (input < 0 || static_cast<size_t>(input) >= node.inputs.size()) return std::nullopt;
-                         const ConstantId id = facts.ConstantOf(node.inputs[static_cast<size_t>(input)]);
-                         if (id < 0) return std::nullopt;
-                         return FloatsOf(program.constants[static_cast<size_t>(id)].tensor);
-                       }};
+                       .inputs = inputs.descs,
+                       .known = std::move(inputs.known),
+                       .known_floats = std::move(inputs.known_floats)};
   context.outputs.resize(node.outputs.size());
   context.known_outputs.resize(node.outputs.size());
   RETURN_IF_ERROR(InferShapes(context));
   context.known_outputs.resize(node.outputs.size());
   return NodeFacts{std::move(context.outputs), std::move(context.known_outputs)};
+}
+
+Result<NodeFacts> InferNode(Program& program, const Function& function, const Node& node, const ValueFacts& facts) {
+  return InferNode(program, program.symbols, node, InputFactsOf(program, function, node, facts));
 }
 
 }  // namespace kiln

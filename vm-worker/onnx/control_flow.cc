@@ -54,7 +54,7 @@ Status AddSequenceOutput(ProgramBuilder& b, ValueId handle, const std::optional<
 Result<Branch> ImportBranch(NodeContext& node, std::string_view name, const Forms& wanted, size_t outer_symbols) {
   ASSIGN_OR_RETURN(GraphProto* const graph, GraphAttribute(node, name));
   const RegionId region = node.b.OpenRegion();
-  ASSIGN_OR_RETURN(const ValueList outputs, node.importer.ImportBody(*graph, node.scope, {}));
+  ASSIGN_OR_RETURN(const ValueList outputs, node.importer.ImportBody(*graph, node.scope, {}, BodyRuns::kMaybe));
   Branch branch{.region = region};
   for (size_t i = 0; i < outputs.size(); ++i) {
     BranchOutput made{.first = branch.outputs.size()};
@@ -150,7 +150,7 @@ Result<LoopBody> ImportLoopBody(NodeContext& node, GraphProto& graph, const std:
     for (const TensorDesc& desc : leading) add(desc);
     for (const StateShape& state : states) add(state.Now(b.symbols()));
     for (const TensorDesc& desc : trailing) add(desc);
-    ASSIGN_OR_RETURN(ValueList outputs, node.importer.ImportBody(graph, node.scope, inputs));
+    ASSIGN_OR_RETURN(ValueList outputs, node.importer.ImportBody(graph, node.scope, inputs, BodyRuns::kMaybe));
     if (std::ranges::any_of(outputs, IsSequence)) {
       return Fail(ErrorCode::kUnsupported, "a sequence as state or scan output that begins as a tensor");
     }
@@ -218,7 +218,7 @@ Result<ValueList> IfNode(NodeContext& node) {
   if (node.DTypeOf(node.In(0)) != DType::kBool) return Fail(ErrorCode::kShapeMismatch, "the condition must be bool");
   if (const auto known = node.b.KnownInts(node.In(0)); known && known->size() == 1) {
     ASSIGN_OR_RETURN(GraphProto* const taken, GraphAttribute(node, (*known)[0] != 0 ? "then_branch" : "else_branch"));
-    ASSIGN_OR_RETURN(ValueList outputs, node.importer.ImportBody(*taken, node.scope, {}));
+    ASSIGN_OR_RETURN(ValueList outputs, node.importer.ImportBody(*taken, node.scope, {}, BodyRuns::kWithItsNode));
     RETURN_IF_ERROR(CheckOutputCount(node, outputs.size()));
     return outputs;
   }

@@ -61,6 +61,15 @@ Result<std::vector<DimHint>> ParseDimHints(std::span<const std::string> texts) {
   return hints;
 }
 
+bool Agree(const DimHint& a, const DimHint& b) {
+  const auto allows = [](const DimHint& hint, int64_t size) {
+    return size >= hint.range.min && size <= hint.range.max && size % hint.divisor == 0;
+  };
+  if (a.range.min == a.range.max) return allows(b, a.range.min);
+  if (b.range.min == b.range.max) return allows(a, b.range.min);
+  return a.range == b.range && a.divisor == b.divisor;
+}
+
 std::string ToString(const DimHint& hint) {
   std::string text = std::to_string(hint.range.min) + "..";
   if (hint.range.max != Interval::kNoBound) text += std::to_string(hint.range.max);
@@ -80,10 +89,15 @@ const DimHint* DimHints::Use(std::string_view name) {
   return found;
 }
 
-const DimHint* DimHints::Find(const std::string& dim_param, const std::string& input, int axis) {
+Result<const DimHint*> DimHints::Find(const std::string& dim_param, const std::string& input, int axis) {
   const DimHint* by_input = Use(input + "." + std::to_string(axis));
   const DimHint* by_name = dim_param.empty() ? nullptr : Use(dim_param);
-  return by_input != nullptr ? by_input : by_name;
+  if (by_input == nullptr || by_name == nullptr) return by_input != nullptr ? by_input : by_name;
+  if (Agree(*by_input, *by_name)) return by_name->range.min == by_name->range.max ? by_name : by_input;
+  const auto text = [](const DimHint& hint) { return "--dim " + hint.name + "=" + ToString(hint); };
+  return Fail(ErrorCode::kInvalidArgument, "dim " + std::to_string(axis) + " of input '" + input +
+                                               "' cannot have both sizes: " + text(*by_input) + "; " + text(*by_name) +
+                                               "; give one of them");
 }
 
 Status DimHints::CheckConstant(const std::string& input, int axis, int64_t size) {

@@ -22,6 +22,8 @@ struct DimHint {
 Result<DimHint> ParseDimHint(std::string_view text);
 // Several, each for a name of its own; the error names both texts for one.
 Result<std::vector<DimHint>> ParseDimHints(std::span<const std::string> texts);
+// Whether both say the same of a dim, or one is a size that the other allows.
+bool Agree(const DimHint& a, const DimHint& b);
 // "1..2048 in steps of 8"
 std::string ToString(const DimHint& hint);
 
@@ -33,8 +35,9 @@ class DimHints {
   DimHints() = default;
   explicit DimHints(std::vector<DimHint> hints) : hints_(std::move(hints)), used_(hints_.size(), false) {}
 
-  // The hint for a symbol (dim_param, may be empty) that is dim `axis` of `input`; INPUT.AXIS wins. nullptr: none.
-  const DimHint* Find(const std::string& dim_param, const std::string& input, int axis);
+  // The hint for a symbol (dim_param, may be empty) that is dim `axis` of `input`; nullptr: none. Of two that agree,
+  // the one that is a size. InvalidArgument names two that do not.
+  Result<const DimHint*> Find(const std::string& dim_param, const std::string& input, int axis);
   // ShapeMismatch when the model declares dim `axis` of `input` as `size` and a hint says otherwise.
   Status CheckConstant(const std::string& input, int axis, int64_t size);
   // InvalidArgument names a hint that found no dim.

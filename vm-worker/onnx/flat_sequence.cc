@@ -89,7 +89,25 @@ ValueList FlatOfJoined(SequenceSteps& steps, const RunTimeSequence& held) {
   return {data, steps.Mul(held.sizes, blocks.block), steps.Concat(std::move(columns), 1)};
 }
 
-// The shape that all elements have but along `axis` (none: -1), and the data. An index tells by how much they differ.
+// A zero (i64[1]). Fails as the join of the elements does where their shapes differ but along `axis`, or, of -1, at
+// all: two tensors of no elements are joined, which have the largest and the smallest of each size.
+ValueId ZeroIfJoined(SequenceSteps& steps, ValueId most, ValueId least, int64_t axis, int rank) {
+  const auto empty = [&](ValueId sizes) {
+    if (axis < 0) {
+      sizes = steps.Concat({sizes, steps.Ints({0})}, 0);
+    } else {
+      std::vector<int64_t> kept(static_cast<size_t>(rank), 1);
+      kept[static_cast<size_t>(axis)] = 0;
+      sizes = steps.Mul(sizes, steps.Ints(std::move(kept)));
+    }
+    return steps.Do(TensorOp::kExpand, {steps.builder().EmitInt(0), sizes});
+  };
+  const ValueId joined = steps.Concat({empty(most), empty(least)}, axis < 0 ? rank : axis);
+  // By way of its elements, of which there are none: its shape alone would be known without the join.
+  return steps.Reduce(TensorOp::kReduceMin, steps.Concat({steps.Reshape(joined, {-1}), steps.Ints({0})}, 0), {0}, true);
+}
+
+// The shape that all elements have but along `axis` (none: -1), and the data. Fails where they differ.
 struct Common {
   ValueId shape, data;
 };
@@ -97,13 +115,8 @@ Common CommonShape(SequenceSteps& steps, const RunTimeSequence& held, int64_t ax
   const int rank = static_cast<int>(held.form.element.size());
   const ValueId shapes = steps.NotEmpty(held.shapes);
   const ValueId most = steps.Reduce(TensorOp::kReduceMax, shapes, {0}, false);
-  ValueId differ = steps.Sub(most, steps.Reduce(TensorOp::kReduceMin, shapes, {0}, false));
-  if (axis >= 0) {
-    std::vector<int64_t> counted(static_cast<size_t>(rank), 1);
-    counted[static_cast<size_t>(axis)] = 0;
-    differ = steps.Mul(differ, steps.Ints(std::move(counted)));
-  }
-  const ValueId zero = steps.Checked(steps.Total(differ), steps.builder().EmitInt(1));
+  const ValueId least = steps.Reduce(TensorOp::kReduceMin, shapes, {0}, false);
+  const ValueId zero = ZeroIfJoined(steps, most, least, axis, rank);
   return {most, steps.Rows(held.data, zero, steps.Ints({kToTheEnd}))};
 }
 

@@ -85,12 +85,13 @@ Status GraphImporter::CollectOpsets() {
 }
 
 Result<Dim> GraphImporter::SymbolFor(const std::string& dim_param, const std::string& input, int axis) {
-  const DimHint* hint = hints_.Find(dim_param, input, axis);
+  ASSIGN_OR_RETURN(const DimHint* const hint, hints_.Find(dim_param, input, axis));
   if (const auto found = dim_params_.find(dim_param); !dim_param.empty() && found != dim_params_.end()) {
     const Dim dim = found->second;
     const Interval known = builder_.symbols().Bounds(dim);
-    const bool narrower = hint != nullptr && (hint->range.min > known.min || hint->range.max < known.max ||
-                                              builder_.symbols().Divisor(dim) % hint->divisor != 0);
+    const int64_t step = dim.is_const() ? dim.value() : builder_.symbols().Divisor(dim);
+    const bool narrower =
+        hint != nullptr && (hint->range.min > known.min || hint->range.max < known.max || step % hint->divisor != 0);
     if (!narrower) return dim;
     return Fail(ErrorCode::kInvalidArgument, "dim " + std::to_string(axis) + " of input '" + input +
                                                  "' is the symbol '" + dim_param +
@@ -108,7 +109,10 @@ Result<Dim> GraphImporter::SymbolFor(const std::string& dim_param, const std::st
       while (builder_.symbols().FindSymbol(name)) name += "_";
     }
     ASSIGN_OR_RETURN(dim, builder_.symbols().AddSymbol(name, range, divisor));
-    if (hint != nullptr) hint_of_.emplace(builder_.symbols().symbol(dim.symbol()).name, *hint);
+    if (hint != nullptr) {
+      builder_.SetRangeSource(builder_.symbols().symbol(dim.symbol()).name,
+                              "--dim " + hint->name + "=" + ToString(*hint));
+    }
   }
   if (!dim_param.empty()) dim_params_.emplace(dim_param, dim);
   return dim;
@@ -234,51 +238,31 @@ Status GraphImporter::AddInitializers(GraphProto& graph, Scope& scope) {
   return {};
 }
 
-Status GraphImporter::ImportNodes(google::protobuf::RepeatedPtrField<NodeProto>& nodes, Scope& scope) {
-  ASSIGN_OR_RETURN(const std::vector<int> order, ExecutionOrder(nodes));
-  for (int index : order) RETURN_IF_ERROR(VisitNode(nodes[index], scope));
-  return {};
-}
-
 Status GraphImporter::VisitNode(NodeProto& node, Scope& scope) {
   if (++visited_nodes_ > kVisitedNodesMax || builder_.emitted_nodes() > kVisitedNodesMax) {
     return Fail(ErrorCode::kLimitExceeded,
                 "the model expands to more than " + std::to_string(kVisitedNodesMax) + " nodes");
   }
-  if (Status status = ImportNode(node, scope); !status.has_value()) {
-    const std::string domain = CanonicalDomain(node.domain());
-    const auto opset = scope.opsets->find(domain);
-    Error error = status.error();
-    error.message += HintsOfInputs(node, scope);
-    return FailIn("node '" + NameOf(node) + "' (" + node.op_type() + ", " + ShownDomain(domain) + " " +
-                      (opset == scope.opsets->end() ? "?" : std::to_string(opset->second)) + ")",
-                  error);
+  const bool around = builder_.every_run();
+  builder_.SetEveryRun(scope.needed != nullptr && MakesAny(node, *scope.needed));
+  const Status status = ImportNode(node, scope);
+  builder_.SetEveryRun(around);
+  if (status.has_value()) return {};
+  const std::string domain = CanonicalDomain(node.domain());
+  const auto opset = scope.opsets->find(domain);
+  return FailIn("node '" + NameOf(node) + "' (" + node.op_type() + ", " + ShownDomain(domain) + " " +
+                    (opset == scope.opsets->end() ? "?" : std::to_string(opset->second)) + ")",
+                status.error());
+}
+
+Result<ValueList> GraphImporter::ImportGraph(GraphProto& graph, Scope& scope, bool every_run) {
+  ASSIGN_OR_RETURN(const std::vector<int> order, ExecutionOrder(graph.node()));
+  NameSet needed;
+  if (every_run) {
+    for (const ValueInfoProto& output : graph.output()) needed.insert(output.name());
+    needed = NeededNames(graph.node(), order, std::move(needed));
+    scope.needed = &needed;
   }
-  return {};
-}
-
-std::string GraphImporter::HintText(const std::string& symbol) const {
-  const auto found = hint_of_.find(symbol);
-  return found == hint_of_.end() ? "" : "--dim " + found->second.name + "=" + ToString(found->second);
-}
-
-std::string GraphImporter::HintsOfInputs(const NodeProto& node, const Scope& scope) const {
-  std::set<SymbolId> symbols;
-  for (const std::string& name : node.input()) {
-    const ValueId* value = hint_of_.empty() ? nullptr : scope.Find(name);
-    if (value == nullptr || *value < 0 || !builder_.Desc(*value).has_rank()) continue;
-    for (const Dim dim : *builder_.Desc(*value).dims)
-      for (const SymbolId id : builder_.symbols().SymbolsOf(dim)) symbols.insert(id);
-  }
-  std::string text;
-  for (const SymbolId id : symbols)
-    if (const std::string hint = HintText(builder_.symbols().symbol(id).name); !hint.empty())
-      text += "; " + builder_.symbols().SymbolText(id) + " is limited by " + hint;
-  return text;
-}
-
-Result<ValueList> GraphImporter::ImportGraph(GraphProto& graph, Scope& scope) {
-  ASSIGN_OR_RETURN(const std::vector<int> order, ExecutionOrder(*graph.mutable_node()));
   return ImportRest({graph, order, 0}, scope);
 }
 
@@ -313,7 +297,7 @@ Result<ValueList> GraphImporter::ApplyRule(NodeProto& node, const std::string& d
                                            const Scope& scope) {
   ASSIGN_OR_RETURN(const NodeAttributes attributes, NodeAttributes::Of(node, scope.bindings));
   const auto function = functions_.find(FunctionKey(domain, node.op_type(), node.overload()));
-  if (function != functions_.end()) return CallFunction(*function->second, attributes, std::move(inputs), scope);
+  if (function != functions_.end()) return CallFunction(*function->second, node, attributes, std::move(inputs), scope);
   if (const UserOp* user = domain.empty() ? nullptr : FindUserOp(domain, node.op_type())) {
     int outputs = node.output_size();
     while (outputs > 0 && node.output(outputs - 1).empty()) --outputs;
@@ -336,8 +320,8 @@ Result<ValueList> GraphImporter::ApplyRule(NodeProto& node, const std::string& d
   return rule->rewrite(context);
 }
 
-Result<ValueList> GraphImporter::CallFunction(FunctionProto& function, const NodeAttributes& attributes,
-                                              ValueList inputs, const Scope& caller) {
+Result<ValueList> GraphImporter::CallFunction(FunctionProto& function, const NodeProto& node,
+                                              const NodeAttributes& attributes, ValueList inputs, const Scope& caller) {
   if (caller.depth >= limits::kRegionDepthMax) {
     return Fail(ErrorCode::kLimitExceeded,
                 "functions call each other more than " + std::to_string(limits::kRegionDepthMax) + " deep");
@@ -359,7 +343,13 @@ Result<ValueList> GraphImporter::CallFunction(FunctionProto& function, const Nod
     scope.values[function.input(i)] =
         static_cast<size_t>(i) < inputs.size() ? inputs[static_cast<size_t>(i)] : kNoValue;
   }
-  RETURN_IF_ERROR(ImportNodes(*function.mutable_node(), scope));
+  ASSIGN_OR_RETURN(const std::vector<int> order, ExecutionOrder(function.node()));
+  NameSet needed;
+  for (int i = 0; caller.needed != nullptr && i < std::min(node.output_size(), function.output_size()); ++i)
+    if (caller.needed->contains(node.output(i))) needed.insert(function.output(i));
+  needed = NeededNames(function.node(), order, std::move(needed));
+  scope.needed = &needed;
+  for (const int index : order) RETURN_IF_ERROR(VisitNode(*function.mutable_node(index), scope));
   ValueList outputs;
   for (const std::string& name : function.output()) {
     const ValueId* value = scope.Find(name);
@@ -368,7 +358,8 @@ Result<ValueList> GraphImporter::CallFunction(FunctionProto& function, const Nod
   return outputs;
 }
 
-Result<ValueList> GraphImporter::ImportBody(GraphProto& graph, const Scope& outer, std::span<const ValueId> inputs) {
+Result<ValueList> GraphImporter::ImportBody(GraphProto& graph, const Scope& outer, std::span<const ValueId> inputs,
+                                            BodyRuns runs) {
   if (outer.depth >= limits::kRegionDepthMax) {
     return Fail(ErrorCode::kLimitExceeded,
                 "graphs are nested more than " + std::to_string(limits::kRegionDepthMax) + " deep");
@@ -382,7 +373,7 @@ Result<ValueList> GraphImporter::ImportBody(GraphProto& graph, const Scope& oute
     scope.values[graph.input(static_cast<int>(i)).name()] = inputs[i];
   }
   RETURN_IF_ERROR(AddInitializers(graph, scope));
-  return ImportGraph(graph, scope);
+  return ImportGraph(graph, scope, runs == BodyRuns::kWithItsNode && builder_.every_run());
 }
 
 Result<ImportedModel> GraphImporter::Run() {
@@ -391,7 +382,7 @@ Result<ImportedModel> GraphImporter::Run() {
   Scope scope{.opsets = &opsets_};
   RETURN_IF_ERROR(AddInputs(graph, scope));
   RETURN_IF_ERROR(AddInitializers(graph, scope));
-  ASSIGN_OR_RETURN(const ValueList outputs, ImportGraph(graph, scope));
+  ASSIGN_OR_RETURN(const ValueList outputs, ImportGraph(graph, scope, true));
   return Finish(graph, outputs);
 }
 

@@ -11,12 +11,8 @@
 #include "common/base/result.h"
 #include "vm-worker/onnx/file_weights.h"
 #include "vm-worker/onnx/importer.h"
+#include "vm-worker/onnx/node_order.h"
 #include "vm-worker/onnx/rewrite.h"
-
-namespace google::protobuf {
-template <class T>
-class RepeatedPtrField;
-}
 
 namespace kiln::onnx {
 
@@ -33,8 +29,9 @@ struct Scope {
   const Scope* parent = nullptr;
   const OpsetImports* opsets = nullptr;
   const AttributeBindings* bindings = nullptr;
-  int depth = 0;       // of graphs and function calls around it
-  bool splits = true;  // whether an If may take the rest of the body into its branches
+  int depth = 0;                    // of graphs and function calls around it
+  bool splits = true;               // whether an If may take the rest of the body into its branches
+  const NameSet* needed = nullptr;  // what every run of the program needs of this body; none where a run may pass it by
   std::unordered_map<std::string, ValueId> values;
 
   const ValueId* Find(const std::string& name) const;
@@ -44,6 +41,9 @@ struct Scope {
 // differ are unknown. Symbols from `outer_symbols` on mean nothing outside.
 Result<TensorDesc> MergeBranches(SymbolTable& symbols, const TensorDesc& a, const TensorDesc& b, size_t outer_symbols);
 
+// Whether a body runs wherever its node does, as part of the region around it, or where the run decides.
+enum class BodyRuns : uint8_t { kWithItsNode, kMaybe };
+
 class GraphImporter {
  public:
   // `model` is changed: tensor data moves out of it.
@@ -52,11 +52,9 @@ class GraphImporter {
   Result<ImportedModel> Run();
 
   ProgramBuilder& builder() { return builder_; }
-  // The hint that says what a symbol of the program may be, as a user wrote it: "--dim k=1..3"; "" where none does.
-  std::string HintText(const std::string& symbol) const;
 
   // Imports the nodes of a graph into the open region, with `inputs` bound to the graph's inputs; returns the outputs.
-  Result<ValueList> ImportBody(GraphProto& graph, const Scope& outer, std::span<const ValueId> inputs);
+  Result<ValueList> ImportBody(GraphProto& graph, const Scope& outer, std::span<const ValueId> inputs, BodyRuns runs);
 
   // The tensor of a message, read once however often its graph is imported.
   Result<Tensor> ReadOnce(TensorProto& proto);
@@ -72,13 +70,10 @@ class GraphImporter {
   // A dim of an input that varies: the symbol of its name, or one of its own, under the hints given for it.
   Result<Dim> SymbolFor(const std::string& dim_param, const std::string& input, int axis);
   Status AddInitializers(GraphProto& graph, Scope& scope);
-  Status ImportNodes(google::protobuf::RepeatedPtrField<NodeProto>& nodes, Scope& scope);
   Status VisitNode(NodeProto& node, Scope& scope);
-  // "; k is limited by --dim k=1..3" for symbols with hints in the dims of a node's inputs.
-  std::string HintsOfInputs(const NodeProto& node, const Scope& scope) const;
   Status ImportNode(NodeProto& node, Scope& scope);
-  // Imports the nodes of a graph and gives its outputs.
-  Result<ValueList> ImportGraph(GraphProto& graph, Scope& scope);
+  // Imports the nodes of a graph and gives its outputs; `every_run`: whether every run needs them.
+  Result<ValueList> ImportGraph(GraphProto& graph, Scope& scope, bool every_run);
 
   // --- split_if.cc ---
   // What of a graph is still to be imported.
@@ -103,8 +98,8 @@ class GraphImporter {
   Result<Side> ImportWhole(NodeProto& node, const Rest& rest, const Scope& scope);
 
   Result<ValueList> ApplyRule(NodeProto& node, const std::string& domain, ValueList inputs, const Scope& scope);
-  Result<ValueList> CallFunction(FunctionProto& function, const NodeAttributes& attributes, ValueList inputs,
-                                 const Scope& caller);
+  Result<ValueList> CallFunction(FunctionProto& function, const NodeProto& node, const NodeAttributes& attributes,
+                                 ValueList inputs, const Scope& caller);
   Result<ImportedModel> Finish(GraphProto& graph, const ValueList& made);
 
   ModelProto& model_;
@@ -115,7 +110,6 @@ class GraphImporter {
   OpsetImports opsets_;
   std::map<std::string, FunctionProto*> functions_;  // by FunctionKey
   std::unordered_map<std::string, Dim> dim_params_;
-  std::unordered_map<std::string, DimHint> hint_of_;  // by the symbol's name in the program
   std::unordered_map<const TensorProto*, Tensor> tensors_;
   std::vector<OverridableInput> overridable_;
   size_t visited_nodes_ = 0;

@@ -39,7 +39,7 @@ Result<ImportedModel> Import(std::span<const uint8_t> bytes, std::string_view na
   if (!imported.has_value()) return FailIn(name, imported.error());
   const Program& program = imported->program;
   if (Status status = VerifyProgram(program); !status.has_value()) return FailIn(name, status.error());
-  const auto source = [&](const std::string& symbol) { return importer.HintText(symbol); };
+  const auto source = [&](const std::string& symbol) { return importer.builder().RangeSource(symbol); };
   const auto requirements = FindEntryRequirements(program, FindSymbolDefinitions(program), source);
   if (!requirements.has_value()) return FailIn(name, requirements.error());
   return imported;

@@ -59,9 +59,9 @@ struct ImportedModel {
 //   Malformed               not an ONNX model: truncated, damaged, contradictory; the message names the place
 //   Unsupported             well-formed; the message names node, operator, domain and opset
 //   LimitExceeded           a bound of common/base/limits.h
-//   InvalidArgument, ShapeMismatch, OutOfRange   a node that cannot be right for any input, or nodes that cannot be
-//   right
-//                           for the same one; the message names them, what they ask for, and the hints that limit it
+//   InvalidArgument, ShapeMismatch, OutOfRange   a node that does not follow its operator, a node that every run comes
+//                           to and that cannot be right for any input, or several that cannot be right for the same
+//                           one; the message names them, what they ask for, and the hints that limit it
 Result<ImportedModel> ImportOnnx(const std::filesystem::path& path, const ImportOptions& options = {});
 // As above for bytes in memory; external data is not available. `name` appears in messages.
 Result<ImportedModel> ImportOnnxBytes(std::span<const uint8_t> bytes, std::string_view name,

@@ -1,5 +1,6 @@
 #include "vm-worker/onnx/node_order.h"
 
+#include <algorithm>
 #include <functional>
 #include <queue>
 #include <string_view>
@@ -83,6 +84,21 @@ Result<std::vector<int>> ExecutionOrder(const google::protobuf::RepeatedPtrField
     }
   }
   return order;
+}
+
+NameSet NeededNames(const google::protobuf::RepeatedPtrField<NodeProto>& nodes, std::span<const int> order,
+                    NameSet outputs) {
+  NameSet needed = std::move(outputs);
+  for (size_t i = order.size(); i-- > 0;) {
+    const NodeProto& node = nodes[order[i]];
+    if (MakesAny(node, needed)) ForEachRead(node, [&](const std::string& name) { needed.insert(name); });
+  }
+  return needed;
+}
+
+bool MakesAny(const NodeProto& node, const NameSet& names) {
+  return std::ranges::any_of(node.output(),
+                             [&](const std::string& name) { return !name.empty() && names.contains(name); });
 }
 
 }  // namespace kiln::onnx

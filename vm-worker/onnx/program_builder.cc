@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "vm-worker/load/failing_node.h"
 #include "vm-worker/load/fold_node.h"
 
 namespace kiln::onnx {
@@ -120,15 +121,52 @@ Result<ValueList> ProgramBuilder::Emit(TensorOp op, ValueList inputs, Attributes
   ++emitted_nodes_;
   Node node{.op = op, .name = node_name_, .inputs = std::move(inputs), .attributes = std::move(attributes)};
   node.outputs.assign(static_cast<size_t>(outputs), 0);
-  ASSIGN_OR_RETURN(NodeFacts facts, InferNode(program_, function(), node, facts_));
-  if (ValueList folded = TryFold(node, facts); !folded.empty()) return folded;
+  Result<NodeFacts> facts = InferNode(program_, function(), node, facts_);
+  if (!facts.has_value()) {
+    ASSIGN_OR_RETURN(facts, AfterFailure(node, std::move(facts.error())));
+  } else if (!every_run_ && !ArePossible(facts->outputs)) {
+    LeaveUnsaid(*facts);
+  } else if (ValueList folded = TryFold(node, *facts); !folded.empty()) {
+    return folded;
+  }
   for (size_t i = 0; i < node.outputs.size(); ++i) {
-    node.outputs[i] = NewValue(node_name_, std::move(facts.outputs[i]));
-    facts_.known[static_cast<size_t>(node.outputs[i])] = std::move(facts.known[i]);
+    node.outputs[i] = NewValue(node_name_, std::move(facts->outputs[i]));
+    facts_.known[static_cast<size_t>(node.outputs[i])] = std::move(facts->known[i]);
   }
   ValueList values = node.outputs;
   region().nodes.push_back(std::move(node));
   return values;
+}
+
+std::string ProgramBuilder::RangeSource(const std::string& symbol) const {
+  const auto found = range_sources_.find(symbol);
+  return found == range_sources_.end() ? "" : found->second;
+}
+
+bool ProgramBuilder::ArePossible(const std::vector<TensorDesc>& descs) const {
+  return std::ranges::all_of(
+      descs, [&](const TensorDesc& desc) { return !desc.has_rank() || IsPossible(symbols(), desc.dtype, *desc.dims); });
+}
+
+void ProgramBuilder::LeaveUnsaid(NodeFacts& facts) {
+  for (TensorDesc& desc : facts.outputs)
+    if (desc.has_rank())
+      for (Dim& dim : *desc.dims) dim = symbols().FreshSymbol();
+  facts.known.assign(facts.outputs.size(), std::nullopt);
+}
+
+Result<NodeFacts> ProgramBuilder::AfterFailure(const Node& node, Error error) {
+  if (!every_run_) {
+    if (auto facts = FactsOfFailingNode(program_, function(), node, facts_, error)) return std::move(*facts);
+  }
+  if (range_sources_.empty()) return std::unexpected(std::move(error));
+  std::string sources;
+  for (const SymbolId id : SymbolsAtFault(program_, function(), node, facts_, error)) {
+    const std::string source = RangeSource(symbols().symbol(id).name);
+    if (!source.empty()) sources += "; " + symbols().SymbolText(id) + " is limited by " + source;
+  }
+  error.message += sources;
+  return std::unexpected(std::move(error));
 }
 
 Result<ValueId> ProgramBuilder::EmitOne(TensorOp op, ValueList inputs, Attributes attributes) {

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "common/base/result.h"
@@ -71,7 +72,8 @@ class ProgramBuilder {
   const ImportedSequence& Sequence(ValueId handle) const;
 
   // --- nodes ---
-  // One node; returns its outputs. Adds the node to the innermost open region.
+  // One node; returns its outputs. Adds the node to the innermost open region. A node that cannot be right for any
+  // sizes is an error where every run comes to it; elsewhere it is added all the same, and fails where it runs.
   Result<ValueList> Emit(TensorOp op, ValueList inputs, Attributes attributes = {}, int outputs = 1);
   Result<ValueId> EmitOne(TensorOp op, ValueList inputs, Attributes attributes = {});
   // A node with regions, whose output descs the caller gives.
@@ -85,6 +87,14 @@ class ProgramBuilder {
   // Name of the source node, given to the nodes and values that follow.
   void SetNodeName(std::string_view name) { node_name_ = name; }
   const std::string& node_name() const { return node_name_; }
+  // Whether every run comes to the nodes that follow, and needs them.
+  void SetEveryRun(bool every_run) { every_run_ = every_run; }
+  bool every_run() const { return every_run_; }
+  // Who says what a symbol may be, as the user wrote it: "--dim k=1..3"; "" where nobody does.
+  void SetRangeSource(std::string_view symbol, std::string text) {
+    range_sources_.insert_or_assign(std::string(symbol), std::move(text));
+  }
+  std::string RangeSource(const std::string& symbol) const;
 
   // --- regions ---
   RegionId OpenRegion();
@@ -116,6 +126,12 @@ class ProgramBuilder {
   Region& region() { return function().regions[static_cast<size_t>(open_.back())]; }
   ValueId NewValue(std::string_view name, TensorDesc desc);
   ValueList TryFold(const Node& node, const NodeFacts& facts);
+  // Whether tensors of these descs can be: one that cannot fails where it is made.
+  bool ArePossible(const std::vector<TensorDesc>& descs) const;
+  // Takes back sizes and contents.
+  void LeaveUnsaid(NodeFacts& facts);
+  // What is said of a node whose rule failed, or the error with the sources of the ranges that have a part in it.
+  Result<NodeFacts> AfterFailure(const Node& node, Error error);
 
   Program program_;
   ValueFacts facts_;
@@ -123,6 +139,8 @@ class ProgramBuilder {
   std::vector<RegionId> region_of_;         // per value: where it is defined
   std::vector<RegionId> open_;
   std::string node_name_;
+  bool every_run_ = true;
+  std::unordered_map<std::string, std::string> range_sources_;
   size_t emitted_nodes_ = 0;
 };
 

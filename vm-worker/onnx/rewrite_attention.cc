@@ -196,7 +196,7 @@ Result<ValueList> RotaryEmbeddingNode(NodeContext& node) {
   // [batch, length, heads, size]
   const ValueId x = rank == 4 ? c.Transpose(node.In(0), {0, 2, 1, 3}) : SplitHeads(c, node.In(0), heads);
   const int64_t dim = node.attributes.Int("rotary_embedding_dim", 0);
-  const ValueId turned = dim > 0 ? c.Slice(x, 3, 0, dim) : x;
+  const ValueId rotary = dim > 0 ? c.Slice(x, 3, 0, dim) : x;
   const auto angles = [&](size_t i) {
     const ValueId cache =
         node.Has(3) ? c.Do(TensorOp::kGather, {node.In(i), node.In(3)}, "axis", int64_t{0}) : node.In(i);
@@ -208,12 +208,12 @@ Result<ValueList> RotaryEmbeddingNode(NodeContext& node) {
   ValueId first = kNoValue;
   ValueId second = kNoValue;
   if (interleaved) {
-    first = c.Slice(turned, 3, 0, kToTheEnd, 2);
-    second = c.Slice(turned, 3, 1, kToTheEnd, 2);
+    first = c.Slice(rotary, 3, 0, kToTheEnd, 2);
+    second = c.Slice(rotary, 3, 1, kToTheEnd, 2);
   } else {
     Attributes along;
     along.Set("axis", int64_t{3});
-    const auto halves = node.b.Emit(TensorOp::kSplit, {turned}, along, 2);
+    const auto halves = node.b.Emit(TensorOp::kSplit, {rotary}, along, 2);
     if (!halves.has_value()) return std::unexpected(halves.error());
     first = (*halves)[0];
     second = (*halves)[1];
@@ -221,7 +221,7 @@ Result<ValueList> RotaryEmbeddingNode(NodeContext& node) {
   const ValueId real = c.Sub(c.Mul(cosine, first), c.Mul(sine, second));
   const ValueId imaginary = c.Add(c.Mul(sine, first), c.Mul(cosine, second));
   ValueId result =
-      interleaved ? c.ReshapeTo(c.Concat({c.Unsqueeze(real, {4}), c.Unsqueeze(imaginary, {4})}, 4), c.Shape(turned))
+      interleaved ? c.ReshapeTo(c.Concat({c.Unsqueeze(real, {4}), c.Unsqueeze(imaginary, {4})}, 4), c.Shape(rotary))
                   : c.Concat({real, imaginary}, 3);
   if (dim > 0) result = c.Concat({result, c.Slice(x, 3, dim, kToTheEnd)}, 3);
   result = rank == 4 ? c.Transpose(result, {0, 2, 1, 3}) : c.ReshapeTo(result, c.Shape(node.In(0)));

@@ -102,7 +102,7 @@ class LinearAttention {
     std::vector<TensorDesc> slices;
     for (size_t i = 0; i < inputs.size(); ++i) {
       TensorDesc desc = node_.b.Desc(inputs[i]);
-      if (i > 0) desc.dims->erase(desc.dims->begin() + 1);
+      if (i > 0 && desc.has_rank() && desc.rank() > 1) desc.dims->erase(desc.dims->begin() + 1);
       slices.push_back(std::move(desc));
     }
     const RegionId region = node_.b.OpenRegion();
@@ -111,11 +111,12 @@ class LinearAttention {
     ASSIGN_OR_RETURN(ValueList out, c_.Done(Step(in)));
     ASSIGN_OR_RETURN(out, node_.b.CloseRegion(std::move(out)));
     // [batch, heads, group, value size] of every moment, side by side along time.
-    TensorDesc rows{.dtype = DType::kF32, .dims = std::vector<kiln::Dim>()};
-    for (const kiln::Dim dim : node_.b.Desc(out[1]).dims.value_or(std::vector<kiln::Dim>())) {
-      rows.dims->push_back(dim);
-      if (rows.dims->size() == 1) rows.dims->push_back((*node_.b.Desc(inputs[1]).dims)[1]);
-    }
+    TensorDesc rows{.dtype = DType::kF32, .dims = node_.b.Desc(out[1]).dims};
+    const TensorDesc& queries = node_.b.Desc(inputs[1]);
+    if (rows.has_rank() && rows.rank() >= 1 && queries.has_rank() && queries.rank() > 1)
+      rows.dims->insert(rows.dims->begin() + 1, (*queries.dims)[1]);
+    else
+      rows.dims.reset();
     const std::vector<int64_t> along_time(inputs.size() - 1, 1), forwards(inputs.size() - 1, 0);
     Attributes attributes;
     attributes.Set("num_scan_inputs", static_cast<int64_t>(inputs.size() - 1));

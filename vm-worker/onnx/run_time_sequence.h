@@ -20,7 +20,7 @@
 //
 // Errors of a run are those of the ops that follow, which name the node and the values: a position outside a sequence
 // is an index outside an axis, the first element of an empty sequence is index 0 of an axis of size 0, sizes that do
-// not fit are a Reshape that does not, or, of a flat sequence, an index that is the sum of the differences.
+// not fit are a Reshape that does not, or, of a flat sequence, a Concat that does not.
 #pragma once
 
 #include <optional>

@@ -293,8 +293,9 @@ Result<Inserts> InsertsOf(NodeContext& node, GraphProto& body, int i) {
 }  // namespace
 
 Result<ValueList> LoopOverSequences(NodeContext& node, GraphProto& body) {
-  SequenceLoop loop(node.b,
-                    [&](const ValueList& inputs) { return node.importer.ImportBody(body, node.scope, inputs); });
+  SequenceLoop loop(node.b, [&](const ValueList& inputs) {
+    return node.importer.ImportBody(body, node.scope, inputs, BodyRuns::kMaybe);
+  });
   for (size_t i = 2; i < node.inputs.size(); ++i) {
     if (!node.Has(i)) return Fail(ErrorCode::kMalformed, "loop state " + std::to_string(i - 2) + " is missing");
     Inserts inserts = Inserts::kOtherwise;
@@ -357,7 +358,7 @@ Result<ValueList> MappedAtRunTime(NodeContext& node, GraphProto& body) {
       ASSIGN_OR_RETURN(const ValueId at, b.EmitOne(TensorOp::kGather, {mapped.positions[i], inputs[0]}, rows));
       ASSIGN_OR_RETURN(given.back(), RunTimeAt(b, b.Sequence(mapped.values[i]), at));
     }
-    ASSIGN_OR_RETURN(const ValueList results, node.importer.ImportBody(body, node.scope, given));
+    ASSIGN_OR_RETURN(const ValueList results, node.importer.ImportBody(body, node.scope, given, BodyRuns::kMaybe));
     if (results.size() < static_cast<size_t>(node.outputs)) {
       return Fail(ErrorCode::kMalformed, "the body has " + std::to_string(results.size()) + " outputs, the node " +
                                              std::to_string(node.outputs));

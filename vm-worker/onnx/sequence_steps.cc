@@ -23,7 +23,8 @@ std::vector<int64_t> FromFront(int rank, int64_t axis) {
 ValueId SequenceSteps::NotEmpty(ValueId value, ValueId counted) {
   if (value == kNoValue) return value;
   if (counted == kNoValue) counted = value;
-  if (b_.symbols().Bounds(b_.Desc(counted).dims->front()).min >= 1) return value;
+  const std::vector<Dim> dims = DimsOf(counted);
+  if (!dims.empty() && b_.symbols().Bounds(dims.front()).min >= 1) return value;
   const ValueId rows = Rows(value, ZeroIfAny(counted), Ints({kToTheEnd}));
   // All of it, which the Slice's shape does not tell.
   return ReshapeTo(rows, Vector(DimsOf(value)));

@@ -26,10 +26,10 @@ class SequenceSteps : public Chain {
     return Do(TensorOp::kSlice, {value, start, end, Ints({0})});
   }
   ValueId Front(ValueId value, int64_t axis) {
-    return axis == 0 || value == kNoValue ? value : Transpose(value, ToFront(RankOf(value), axis));
+    return axis == 0 || RankOf(value) <= axis ? value : Transpose(value, ToFront(RankOf(value), axis));
   }
   ValueId Back(ValueId value, int64_t axis) {
-    return axis == 0 || value == kNoValue ? value : Transpose(value, FromFront(RankOf(value), axis));
+    return axis == 0 || RankOf(value) <= axis ? value : Transpose(value, FromFront(RankOf(value), axis));
   }
   // A position as i64[1].
   ValueId Position(ValueId value) { return Cast(Reshape(value, {1}), DType::kI64); }
@@ -44,8 +44,11 @@ class SequenceSteps : public Chain {
   ValueId Offsets(ValueId sizes);
   // i64[1]
   ValueId Total(ValueId sizes) { return Reduce(TensorOp::kReduceSum, sizes, {0}, true); }
-  int RankOf(ValueId value) const { return value == kNoValue ? 0 : b_.Desc(value).rank(); }
-  std::vector<Dim> DimsOf(ValueId value) const { return value == kNoValue ? std::vector<Dim>() : *b_.Desc(value).dims; }
+  // What a step makes has a rank, unless the step fails where it runs: then nothing that follows is reached.
+  int RankOf(ValueId value) const { return static_cast<int>(DimsOf(value).size()); }
+  std::vector<Dim> DimsOf(ValueId value) const {
+    return value == kNoValue ? std::vector<Dim>() : b_.Desc(value).dims.value_or(std::vector<Dim>());
+  }
   Result<ValueId> Finish(ValueId value);
   ValueId DimVector(ValueId value, int64_t axis) { return Chain::Dim(value, axis); }
 

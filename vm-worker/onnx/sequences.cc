@@ -257,7 +257,8 @@ Result<ValueList> SequenceMapNode(NodeContext& node) {
       }
       inputs.push_back(elements[at]);
     }
-    ASSIGN_OR_RETURN(const ValueList results, node.importer.ImportBody(*attribute->mutable_g(), node.scope, inputs));
+    ASSIGN_OR_RETURN(const ValueList results,
+                     node.importer.ImportBody(*attribute->mutable_g(), node.scope, inputs, BodyRuns::kWithItsNode));
     if (results.size() < outputs.size()) {
       return Fail(ErrorCode::kMalformed, "the body has " + std::to_string(results.size()) + " outputs, the node " +
                                              std::to_string(outputs.size()));
@@ -303,7 +304,8 @@ Result<std::optional<ValueList>> UnrolledLoop(NodeContext& node, GraphProto& bod
   for (int64_t trip = 0; trip < (*trips)[0] && goes_on; ++trip) {
     ValueList inputs = {node.b.EmitInt(trip), node.b.EmitScalar(1, DType::kBool)};
     inputs.insert(inputs.end(), states.begin(), states.end());
-    ASSIGN_OR_RETURN(const ValueList outputs, node.importer.ImportBody(body, node.scope, inputs));
+    ASSIGN_OR_RETURN(const ValueList outputs,
+                     node.importer.ImportBody(body, node.scope, inputs, BodyRuns::kWithItsNode));
     if (outputs.size() < 1 + states.size()) return Fail(ErrorCode::kMalformed, "the body has too few outputs");
     if (IsSequence(outputs[0])) return Fail(ErrorCode::kMalformed, "the condition must be a tensor");
     const auto next = node.b.KnownInts(outputs[0]);

@@ -72,8 +72,12 @@ std::optional<GraphImporter::Side> GraphImporter::ImportSide(NodeProto& node, st
     GraphProto* const graph = BranchOf(node, branch);
     if (graph == nullptr) return Fail(ErrorCode::kMalformed, "the node lacks a branch");
     const RegionId region = builder_.OpenRegion();
-    ASSIGN_OR_RETURN(const ValueList made, ImportBody(*graph, scope, {}));
-    Scope inner{.parent = &scope, .opsets = scope.opsets, .bindings = scope.bindings, .depth = scope.depth + 1};
+    ASSIGN_OR_RETURN(const ValueList made, ImportBody(*graph, scope, {}, BodyRuns::kMaybe));
+    Scope inner{.parent = &scope,
+                .opsets = scope.opsets,
+                .bindings = scope.bindings,
+                .depth = scope.depth + 1,
+                .needed = scope.needed};
     for (size_t i = 0; i < made.size() && i < static_cast<size_t>(node.output_size()); ++i) {
       if (!node.output(static_cast<int>(i)).empty()) inner.values[node.output(static_cast<int>(i))] = made[i];
     }
@@ -88,8 +92,12 @@ std::optional<GraphImporter::Side> GraphImporter::ImportSide(NodeProto& node, st
 }
 
 Result<GraphImporter::Side> GraphImporter::ImportWhole(NodeProto& node, const Rest& rest, const Scope& scope) {
-  Scope inner{
-      .parent = &scope, .opsets = scope.opsets, .bindings = scope.bindings, .depth = scope.depth + 1, .splits = false};
+  Scope inner{.parent = &scope,
+              .opsets = scope.opsets,
+              .bindings = scope.bindings,
+              .depth = scope.depth + 1,
+              .splits = false,
+              .needed = scope.needed};
   const RegionId region = builder_.OpenRegion();
   RETURN_IF_ERROR(VisitNode(node, inner));
   ASSIGN_OR_RETURN(ValueList outputs, ImportRest(rest, inner));

@@ -43,23 +43,17 @@ void TierController::OnChangeLog(const Result<cache::ChangeLogReply>& reply) {
 void TierController::OnChange(const cache::ChangeEntry& change) {
   switch (change.kind) {
     case cache::ChangeKind::kPublish:
-    case cache::ChangeKind::kUnquarantine:
       for (ModelState& state : models_) {
         const auto it = state.groups.find(change.segment);
         if (it == state.groups.end()) continue;
         Group& group = it->second;
         group.AskAgain();
         group.Overtake(change.plan_key);
-        if (change.kind == cache::ChangeKind::kPublish) {
-          group.rejected.LookAgain(change.plan_key);
-        } else {
-          group.rejected.Lift(change.plan_key);
-          if (group.trouble == MissReason::kQuarantined) group.ServicesAnswer();
-        }
+        group.rejected.LookAgain(change.plan_key);
       }
-      if (change.kind == cache::ChangeKind::kUnquarantine)
-        fetch_lane_->Post("forgiving plan " + change.plan_key.ShortHex(),
-                          [services = services_, key = change.plan_key] { services->Forgive(key); });
+      break;
+    case cache::ChangeKind::kUnquarantine:
+      OnLifted(change);
       break;
     case cache::ChangeKind::kQuarantine:
       Withdraw(change.plan_key);
@@ -77,6 +71,21 @@ void TierController::OnChange(const cache::ChangeEntry& change) {
     case cache::ChangeKind::kDamaged:
       break;
   }
+}
+
+void TierController::OnLifted(const cache::ChangeEntry& change) {
+  for (ModelState& state : models_)
+    for (auto& [id, group] : state.groups) {
+      // A mark that outlived its plan names no segment.
+      if (!change.segment.IsZero() && change.segment != id) continue;
+      group.AskAgain();
+      group.Overtake(change.plan_key);
+      group.rejected.Lift(change.plan_key);
+      group.ForgetRefusals();
+      if (group.trouble == MissReason::kQuarantined) group.ServicesAnswer();
+    }
+  fetch_lane_->Post("forgiving plan " + change.plan_key.ShortHex(),
+                    [services = services_, key = change.plan_key] { services->Forgive(key); });
 }
 
 // Neither what is under way of the key nor the disk's copy of its record is used any more.

@@ -21,7 +21,7 @@ TierController::Wanted TierController::Want(ModelState& state, Group& group, con
   if (group.plans.contains(key)) return Wanted::kThere;
   if (group.fetching.contains(key)) return Wanted::kFetching;
   if (const int64_t retry_ns = group.rejected.RetryNs(key, Now()); retry_ns > 0) {
-    group.variants_again_ns = group.variants_again_ns == 0 ? retry_ns : std::min(group.variants_again_ns, retry_ns);
+    group.ListAgainAt(retry_ns);
     return Wanted::kPaused;
   }
   FetchJob job{
@@ -69,8 +69,9 @@ Status TierController::FetchAndLink(const FetchJob& job, const std::shared_ptr<M
   fetched.evidence.shadow_runs = std::max(fetched.evidence.shadow_runs, plan.evidence.shadow_runs);
   if (plan.contents == job.rejected)
     return Fail(ErrorCode::kQuarantined, "plan " + job.key.ShortHex() + " is the one that was given up before");
-  // Of a store that does not tell forms apart.
-  if (plan.plan->weights != WeightForm::kPacked && plan.plan->weights != job.weights)
+  // Of a store that does not tell forms apart, or asked for when packed ones had no room.
+  fetched.unwanted_form = plan.plan->weights != WeightForm::kPacked && plan.plan->weights != job.weights;
+  if (fetched.unwanted_form)
     return Fail(ErrorCode::kLimitExceeded,
                 "plan " + job.key.ShortHex() + " reads weights as given; packed ones have room");
   if (options_.gdb_symbols) plan.code = NameForGdb(model->name(), *plan.plan, std::move(plan.code));
@@ -105,9 +106,8 @@ void TierController::OnFetched(ModelState& state, Group& group, Fetched& fetched
   ++stats_.fetched;
   stats_.fetched_from_disk += fetched.from_disk ? 1 : 0;
   const bool exact = fetched.linked.front()->exact() && !group.segment->symbols.empty();
-  if (!HasRoom(group, exact) && group.FindTwin(fetched.linked.front()->plan()) == nullptr)
-    return Reject(state, group, fetched.key, fetched.contents, group.trouble, "no room for another plan", exact_wish,
-                  !exact);
+  if (!HasRoom(group, exact) && group.FindForSameCalls(fetched.linked.front()->plan()) == nullptr)
+    return Reject(state, group, fetched.key, {}, group.trouble, "no room for another plan", exact_wish, !exact);
   PlanEntry& entry = group.plans[fetched.key];
   entry.linked = std::move(fetched.linked);
   entry.contents = fetched.contents;
@@ -122,8 +122,15 @@ void TierController::OnFetched(ModelState& state, Group& group, Fetched& fetched
 void TierController::OnNotFetched(ModelState& state, Group& group, const Fetched& fetched,
                                   const std::vector<int64_t>& exact_wish) {
   const Error& error = fetched.status.error();
+  // Nothing failed: the key is as good as before for when its form is wanted, which it may be by now.
+  if (fetched.unwanted_form) {
+    group.exact_asked.erase(exact_wish);
+    if (group.WeightsWanted() == WeightForm::kAsGiven) group.ListAgain();
+    return;
+  }
   if (fetched.no_pack_room) {
     Reject(state, group, fetched.key, {}, MissReason::kNoPackRoom, ToString(error), exact_wish, false);
+    group.rejected.AwaitPackRoom(fetched.key);
     return OnNoPackRoom(group, error.message);
   }
   if (IsTransient(error.code)) {
@@ -133,7 +140,9 @@ void TierController::OnNotFetched(ModelState& state, Group& group, const Fetched
   const bool full = error.code == ErrorCode::kLimitExceeded;
   const MissReason reason = full ? group.trouble : ReasonOf(error.code);
   if (!full && reason == MissReason::kCompileFailed) ++stats_.rejected;
-  Reject(state, group, fetched.key, fetched.contents, reason, ToString(error), exact_wish, !full && exact_wish.empty());
+  // What has no room now is not a word against its contents.
+  Reject(state, group, fetched.key, full ? Digest{} : fetched.contents, reason, ToString(error), exact_wish,
+         !full && exact_wish.empty());
 }
 
 // A plan with packed weights has no room, or left for want of it. Where no other such plan stands in for it, one that
@@ -221,7 +230,7 @@ void TierController::Reject(const ModelState& state, Group& group, const PlanKey
   group.trouble = reason;
   group.detail = detail;
   if (!exact_wish.empty()) group.exact_asked[exact_wish] = now + pause_ms * 1'000'000;
-  group.variants_again_ns = now + pause_ms * 1'000'000;
+  group.ListAgainAt(now + pause_ms * 1'000'000);
   if (generic && !group.HasGeneric()) group.retry_ns = std::max(group.retry_ns, now + pause_ms * 1'000'000);
   spdlog::warn("model {}: segment {}: plan {} is not used ({}): {}; looked at again in {} ms", state.model->name(),
                group.id.ShortHex(), key.ShortHex(), MissReasonText(reason), detail, pause_ms);
@@ -242,7 +251,9 @@ void TierController::Drop(ModelState& state, Group& group, const PlanKey& key, M
   for (auto& linked : entry.linked) epochs_.Retire(std::move(linked));
   ++(reason == MissReason::kNoMemory ? stats_.evicted : stats_.quarantined);
   Reject(state, group, key, blame == Blame::kContents ? entry.contents : Digest{}, reason, detail, exact_wish, !exact);
-  if (reason == MissReason::kNoMemory && packs) OnNoPackRoom(group, detail);
+  if (reason != MissReason::kNoMemory || !packs) return;
+  group.rejected.AwaitPackRoom(key);
+  OnNoPackRoom(group, detail);
 }
 
 void TierController::DropEverywhere(const PlanKey& key, MissReason reason, const std::string& detail, Blame blame) {

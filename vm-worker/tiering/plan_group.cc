@@ -38,7 +38,7 @@ bool Group::HasPackedGeneric() const {
   });
 }
 
-const PlanEntry* Group::FindTwin(const Plan& plan) const {
+const PlanEntry* Group::FindForSameCalls(const Plan& plan) const {
   for (const auto& [key, entry] : plans) {
     const Plan& other = entry.linked.front()->plan();
     if (RankOf(other) != RankOf(plan) && AnswersSameCalls(other, plan)) return &entry;
@@ -61,8 +61,8 @@ size_t Group::CountPlans() const {
   const auto is_lowest = [this](const auto& item) {
     const Plan& plan = item.second.linked.front()->plan();
     return std::ranges::none_of(plans, [&](const auto& other) {
-      const Plan& twin = other.second.linked.front()->plan();
-      return RankOf(twin) < RankOf(plan) && AnswersSameCalls(twin, plan);
+      const Plan& lower = other.second.linked.front()->plan();
+      return RankOf(lower) < RankOf(plan) && AnswersSameCalls(lower, plan);
     });
   };
   return static_cast<size_t>(std::ranges::count_if(plans, is_lowest));
@@ -93,6 +93,10 @@ void Group::ListAgain() {
   variants_overtaken = variants_pending;
 }
 
+void Group::ListAgainAt(int64_t ns) {
+  variants_again_ns = variants_again_ns == 0 ? ns : std::min(variants_again_ns, ns);
+}
+
 void Group::Overtake(const PlanKey& key) {
   variants_overtaken |= variants_pending;
   if (const auto it = fetching.find(key); it != fetching.end()) it->second.overtaken = true;
@@ -114,6 +118,13 @@ void Group::AskAgain() {
   ListAgain();
   retry_ns = 0;
   backoff_ms = 0;
+}
+
+void Group::ForgetRefusals() {
+  std::erase_if(exact_asked, [](const auto& asked) { return asked.second != INT64_MAX; });  // others are under way
+  tuned.general = false;
+  tuned.exact.clear();
+  if (!range.request.has_value()) range.asked.clear();
 }
 
 void Group::SetNoPackRoom(std::string why) {

@@ -105,7 +105,7 @@ struct Group {
   int64_t retry_ns = 0;            // the services are not asked before
   TokenBucket requests;            // to the compile service
   int64_t throttled_until_ns = 0;  // a plan is wanted, and a bucket was empty; 0: none is held back
-  int64_t variants_again_ns = 0;   // when a plan of the list that is paused is worth another look; 0: none is
+  int64_t variants_again_ns = 0;   // when the first of the list's paused plans is worth another look; 0: none is
   int64_t backoff_ms = 0;
   MissReason trouble = MissReason::kCold;  // why no plan came last time; kCold: nothing went wrong
   std::string detail;
@@ -126,15 +126,17 @@ struct Group {
   MissReason Reason() const;
   // A plan for the same calls that is tuned where this one is not or reads weights in another form, or the other way
   // round; null when there is none.
-  const PlanEntry* FindTwin(const Plan& plan) const;
+  const PlanEntry* FindForSameCalls(const Plan& plan) const;
   // Whether a published plan answers the same calls better: a tuned one, one with packed weights. The plan stays at
   // hand, should the other one leave. What reads weights as given gives way to a packed one for all shapes as well.
   bool IsReplaced(const PlanEntry& entry) const;
-  size_t CountPlans() const;  // twins are one
+  size_t CountPlans() const;  // those for the same calls are one
   // What the services could not do is over: what is left is why plans that came are not used.
   void ServicesAnswer();
   // Takes the pauses away: something in the store changed.
   void AskAgain();
+  // What the compile service refused beside the plan for all shapes may be asked for again.
+  void ForgetRefusals();
   // Packed weights have no room, or (empty) have it again. What is wanted of the other form is open.
   void SetNoPackRoom(std::string why);
   // Interpreted calls, of which plans admitted `not_run`, under the reason that holds now.
@@ -153,6 +155,8 @@ struct Group {
   bool Admits(const std::vector<int64_t>& symbol_values, int64_t elements) const;
   // The list of the store's plans is asked for (again); one that is under way does not count.
   void ListAgain();
+  // The same at a time, or at an earlier one that was set before.
+  void ListAgainAt(int64_t ns);
   // What is under way of the key is older than what was announced of it.
   void Overtake(const PlanKey& key);
   // Changes were missed.

@@ -20,6 +20,7 @@ int64_t RejectedPlans::Reject(const PlanKey& key, const Digest& contents, Why wh
   entry.retry_ns = now_ns + entry.pause_ms * 1'000'000;
   entry.rejected_ns = now_ns;
   entry.why = std::move(why);
+  entry.awaits_pack_room = false;
   return entry.pause_ms;
 }
 
@@ -36,6 +37,13 @@ Digest RejectedPlans::ContentsOf(const PlanKey& key) const {
 const RejectedPlans::Why* RejectedPlans::Last() const {
   const auto last = std::ranges::max_element(plans_, {}, [](const auto& plan) { return plan.second.rejected_ns; });
   return last == plans_.end() ? nullptr : &last->second.why;
+}
+
+int64_t RejectedPlans::PackAgainNs() const {
+  int64_t first_ns = INT64_MAX;
+  for (const auto& [key, entry] : plans_)
+    if (entry.awaits_pack_room) first_ns = std::min(first_ns, entry.retry_ns);
+  return first_ns == INT64_MAX ? 0 : first_ns;
 }
 
 bool RejectedPlans::LookAgain(const PlanKey& key) {

@@ -31,6 +31,11 @@ class RejectedPlans {
   // A record was published or purged, or signers changed: the pause ends, contents stay rejected.
   bool LookAgain(const PlanKey& key);  // whether there is one
   void LookAgainAtAll();
+  // What was rejected under the key waits for room for its packed weights, until it is rejected again. Precondition: it
+  // is known.
+  void AwaitPackRoom(const PlanKey& key) { plans_.at(key).awaits_pack_room = true; }
+  // When the first of those is fetched again; 0: there is none, or its pause is over.
+  int64_t PackAgainNs() const;
   // Forgets the key.
   void Lift(const PlanKey& key) { plans_.erase(key); }
   // Of the plan that was rejected last; null: there is none.
@@ -44,6 +49,7 @@ class RejectedPlans {
     int64_t retry_ns = 0;
     int64_t rejected_ns = 0;
     Why why{};
+    bool awaits_pack_room = false;
   };
   std::map<PlanKey, Entry> plans_;
 };

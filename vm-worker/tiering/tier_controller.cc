@@ -233,7 +233,9 @@ std::vector<SegmentStatus> TierController::Segments(const Model& model) const {
         status.tuned_refusal = group.tuned.refusal;
         status.reproduction = group.reproduction;
         status.no_pack_room = group.no_pack_room;
-        status.pack_again_in_ms = std::max<int64_t>(0, (group.variants_again_ns - Now()) / 1'000'000);
+        // With the services away, nothing is tried before they are asked again.
+        const int64_t pack_again_ns = std::max(group.rejected.PackAgainNs(), group.retry_ns);
+        status.pack_again_in_ms = std::max<int64_t>(0, (pack_again_ns - Now()) / 1'000'000);
         status.request_pending = group.request.has_value();
         status.throttled = group.throttled_until_ns > 0;
         status.retry_in_ms =

@@ -57,7 +57,7 @@ struct SegmentStatus {
   std::string tuned_refusal;                 // why there is no tuned plan, when one was asked for
   std::string reproduction;                  // what the compile service found of a plan that was wrong here
   std::string no_pack_room;                  // why weights are read as given, when they are…
-  int64_t pack_again_in_ms = 0;              // …and when plans with packed ones are tried again
+  int64_t pack_again_in_ms = 0;              // …and when the first plan with packed ones is tried again
   bool request_pending = false;
   bool throttled = false;   // a plan is wanted, and has to wait for a token
   int64_t retry_in_ms = 0;  // before the services are asked again
@@ -122,7 +122,8 @@ class TierController {
     Digest contents;
     SignPublicKey signer;
     bool from_disk = false;
-    bool no_pack_room = false;  // the status is that its packed weights have none
+    bool no_pack_room = false;   // the status is that its packed weights have none…
+    bool unwanted_form = false;  // …or that it reads weights as given while packed ones have room
     Status status;
     std::vector<std::shared_ptr<const LinkedPlan>> linked;
   };
@@ -193,6 +194,7 @@ class TierController {
   void ReadChangeLog();
   void OnChangeLog(const Result<cache::ChangeLogReply>& reply);
   void OnChange(const cache::ChangeEntry& change);
+  void OnLifted(const cache::ChangeEntry& change);
   void Withdraw(const PlanKey& key);
   void AskAboutDoubted(ModelState& state, Group& group);
   void OnStanding(ModelState& state, Group& group, const PlanKey& key, const Status& standing);

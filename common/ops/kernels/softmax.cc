@@ -76,8 +76,6 @@ struct LpNormalizationOf {
   template <class T>
   static Status Run(KernelCall& call) {
     const int64_t p = call.attributes->Int("p", 2);
-    if (p != 1 && p != 2)
-      return Fail(ErrorCode::kInvalidArgument, "p of LpNormalization is " + std::to_string(p) + ", not 1 or 2");
     return ForEachRow<T>(call, -1, [p](const T* in, T* out, int64_t n, int64_t stride) {
       double sum = 0;
       for (int64_t i = 0; i < n; ++i) {

@@ -44,6 +44,10 @@ Status Hardmax(InferContext& context) {
   return SameWithAxis(context, -1);
 }
 Status LpNormalization(InferContext& context) {
+  const int64_t p = context.attributes.Int("p", 2);
+  if (p != 1 && p != 2)
+    return Fail(ErrorCode::kInvalidArgument,
+                "attribute `p` of LpNormalization is " + std::to_string(p) + ", not 1 or 2");
   return SameWithAxis(context, -1);
 }
 

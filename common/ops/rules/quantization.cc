@@ -1,4 +1,4 @@
-// Quantised ops: dtypes from zero points, shapes from their float twins.
+// Quantised ops: dtypes from zero points, shapes from the float ops they stand for.
 #include "common/ops/rules/rules.h"
 
 namespace kiln::rules {

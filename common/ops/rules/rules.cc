@@ -207,12 +207,10 @@ Status RequireSizes(InferContext& context, const DimList& dims) {
 }
 
 void RequireMultiple(const InferContext& context, Dim dim, int64_t divisor) {
-  if (context.required == nullptr || context.symbols.Divisor(dim) % divisor == 0) return;
   context.Require(ConstraintKind::kDivides, Dim::Const(divisor), dim);
 }
 
 void RequireAtLeast(const InferContext& context, Dim dim, int64_t low) {
-  if (context.required == nullptr || context.symbols.Bounds(dim).min >= low) return;
   context.Require(ConstraintKind::kLessEqual, Dim::Const(low), dim);
 }
 

@@ -24,13 +24,16 @@ Result<Dim> SlidingDim(InferContext& context, const Window& window, int d, Dim i
   }
   const Dim padded = symbols.Add(in, Dim::Const(window.pads_begin[d] + window.pads_end[d]));
   const Dim room = symbols.Sub(padded, extent);
-  if (symbols.Bounds(room).max < 0) {
+  // With ceil_mode a window may end beyond the pads, by less than a stride; by up to twice that, there is none.
+  const int64_t beyond = window.ceil_mode ? 2 * window.strides[d] - 1 : 0;
+  if (symbols.Bounds(room).max < -beyond) {
     const Interval bounds = symbols.Bounds(padded);
     const std::string most = padded.is_const() ? symbols.ToString(padded) : "at most " + std::to_string(bounds.max);
     return Fail(ErrorCode::kShapeMismatch, "spatial dim " + std::to_string(d) + " has " + most +
                                                " elements with its pads; the kernel spans " + symbols.ToString(extent));
   }
-  if (symbols.Bounds(room).min < 0) context.Require(ConstraintKind::kLessEqual, extent, padded);
+  if (symbols.Bounds(room).min < -beyond)
+    context.Require(ConstraintKind::kLessEqual, extent, symbols.Add(padded, Dim::Const(beyond)));
   if (!window.ceil_mode) return symbols.Add(symbols.FloorDiv(room, stride), Dim::Const(1));
   // With ceil_mode the last window must still begin in the input or in the pads before it.
   const Dim rounded_up = symbols.Add(symbols.CeilDiv(room, stride), Dim::Const(1));
@@ -68,6 +71,8 @@ Result<DimList> KernelSizes(InferContext& context, const Window& window, const D
 }
 
 Status Pool(InferContext& context) {
+  if (const int64_t p = context.attributes.Int("p", 2); context.op == TensorOp::kLpPool && p < 1)
+    return Fail(ErrorCode::kInvalidArgument, "attribute `p` of LpPool is " + std::to_string(p) + "; it is at least 1");
   RETURN_IF_ERROR(RequireRank(context, 0, 3, limits::kRankMax));
   for (size_t i = 0; i < context.outputs.size(); ++i) context.outputs[i].dims.reset();
   if (!Ranked(context, 0)) return {};

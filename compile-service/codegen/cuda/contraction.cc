@@ -42,6 +42,7 @@ class ContractionEmitter {
   static int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
   void Sizes();
+  void WriteOrder();
   void Place();
   void Pass();
   void RowPlaces();
@@ -74,13 +75,29 @@ void ContractionEmitter::Sizes() {
   }
 }
 
+// `row_tile` and `panel` of the item, as ir::ContractionOrder has them.
+void ContractionEmitter::WriteOrder() {
+  const int64_t most = ir::ContractionOrder::BlockTilesMax(spec_);
+  if (most == 0) {
+    out_.Put("const long long row_tile = item % row_tiles, panel = item / row_tiles % panels;");
+    return;
+  }
+  out_.Line("const long long blocks = (row_tiles + {}) / {}, block_tiles = (row_tiles + blocks - 1) / blocks;",
+            most - 1, most);
+  out_.Put("const long long in_matrix = item % (row_tiles * panels);");
+  out_.Put("const long long first_tile = in_matrix / (block_tiles * panels) * block_tiles;");
+  out_.Put("const long long in_block = in_matrix % (block_tiles * panels);");
+  out_.Put("const long long tiles = kiln_least(block_tiles, row_tiles - first_tile);");
+  out_.Put("const long long row_tile = first_tile + in_block % tiles, panel = in_block / tiles;");
+}
+
 // Which tile the block makes, and where its factors begin.
 void ContractionEmitter::Place() {
   out_.Line("const long long row_tiles = (m_extent + {}) / {}, panels = (n_extent + {}) / {};", spec_.tile.mr - 1,
             spec_.tile.mr, tile_.width - 1, tile_.width);
   out_.Put("const long long item = begin + blockIdx.x;");
-  out_.Line("const long long first_row = item % row_tiles * {};", spec_.tile.mr);
-  out_.Put("const long long panel = item / row_tiles % panels;");
+  WriteOrder();
+  out_.Line("const long long first_row = row_tile * {};", spec_.tile.mr);
   out_.Line("const long long first_column = panel * {};", tile_.width);
   if (batch() > 0) out_.Put("long long rest = item / row_tiles / panels;");
   batch_names_ = text_.Decode("b", "rest", spec_.batch);
@@ -190,9 +207,9 @@ void ContractionEmitter::FetchLeft() {
 
 // The same of B, into right_next: columns beyond the last one are 0 where they are not in memory.
 void ContractionEmitter::FetchRight() {
-  const bool turned = spec_.b_layout == BLayout::kTurned, in_panels = spec_.b_layout == BLayout::kPanels;
+  const bool transposed = spec_.b_layout == BLayout::kTransposed, in_panels = spec_.b_layout == BLayout::kPanels;
   ForLoads(RightLoads(), tile_.width * tile_.depth, [&] {
-    if (turned) {
+    if (transposed) {
       out_.Line("const int column = at / {0}, step = at % {0};", tile_.depth);
     } else {
       out_.Line("const int column = at % {0}, step = at / {0};", tile_.width);
@@ -213,7 +230,7 @@ void ContractionEmitter::FetchRight() {
       case BLayout::kRows:
         offset = fmt::format("k * {} + n", KernelText::Int(spec_.b.strides[batch()]));
         break;
-      case BLayout::kTurned:
+      case BLayout::kTransposed:
         offset = fmt::format("n * {} + k", KernelText::Int(spec_.b.strides[batch()]));
         break;
     }
@@ -230,10 +247,10 @@ void ContractionEmitter::Keep(const std::string& slice) {
                     : std::pair(fmt::format("at / {}", tile_.depth), fmt::format("at % {}", tile_.depth));
     out_.Line("KILN_PUT(words, {} + {} * {} + {}, left_next[j]);", slice, step, tile_.row_pitch(), row);
   });
-  const bool turned = spec_.b_layout == BLayout::kTurned;
+  const bool transposed = spec_.b_layout == BLayout::kTransposed;
   ForLoads(RightLoads(), tile_.width * tile_.depth, [&] {
     const std::string place =
-        turned ? fmt::format("at % {} * {} + at / {}", tile_.depth, tile_.width, tile_.depth) : std::string("at");
+        transposed ? fmt::format("at % {} * {} + at / {}", tile_.depth, tile_.width, tile_.depth) : std::string("at");
     out_.Line("KILN_PUT(words, {} + {} + {}, right_next[j]);", slice, tile_.left_words(), place);
   });
 }

@@ -6,7 +6,7 @@
 #include "compile-service/codegen/llvm/contraction_kernel.h"
 #include "compile-service/codegen/llvm/contraction_rows.h"
 #include "compile-service/codegen/llvm/math.h"
-#include "compile-service/codegen/llvm/turn.h"
+#include "compile-service/codegen/llvm/transpose.h"
 
 namespace kiln::codegen {
 namespace {
@@ -50,7 +50,7 @@ class AttentionEmitter {
 
   Value* FirstOf(const ir::Access& access, Value* base, const Item& item, int64_t vector);
   Value* WholeFours(const ir::Access& access, const Active& active, int64_t elements);
-  void TurnQueries(const Item& item);
+  void TransposeQueries(const Item& item);
   void ClearResult();
   Softmax AddKeys(const Item& item, Value* first, Value* keys, const Softmax& before);
   Values Scores(const Item& item, Value* first, Value* keys, const Values& largest);
@@ -85,7 +85,7 @@ void AttentionEmitter::Emit() {
   results_ = NewVectors(e_, (spec_.value_elements + mr_) * nv_);
   e_.Loop(frame_.begin(), frame_.end(), 1, {}, [&](Value* index, const Values&) {
     const Item item = ItemAt(index);
-    TurnQueries(item);
+    TransposeQueries(item);
     ClearResult();
     Values state(static_cast<size_t>(nv_), e_.SplatF32(-std::numeric_limits<float>::infinity()));
     state.resize(static_cast<size_t>(2 * nv_), e_.Zero(DType::kF32));
@@ -129,7 +129,7 @@ Value* AttentionEmitter::Base(const ir::Access& access, const Item& item) {
   return b_.CreateFreeze(e_.Address(frame_.Pointer(access.pointer), access.storage, offset));
 }
 
-void AttentionEmitter::TurnQueries(const Item& item) {
+void AttentionEmitter::TransposeQueries(const Item& item) {
   const ir::Access& q = spec_.q;
   Value* base = Base(q, item);
   for (int64_t j = 0; j < nv_; ++j) {
@@ -138,7 +138,7 @@ void AttentionEmitter::TurnQueries(const Item& item) {
     Value* fours = WholeFours(q, active, spec_.key_elements);
     auto slot = [&](Value* i) { return VectorAt(e_, Slot(queries_, i), e_.I64(j)); };
     e_.Loop(e_.I64(0), fours, kFour, {}, [&](Value* i, const Values&) {
-      const Values four = LoadFourTurned(e_, e_.Address(first, q.storage, i), RowStride(q));
+      const Values four = LoadFourTransposed(e_, e_.Address(first, q.storage, i), RowStride(q));
       for (int64_t u = 0; u < kFour; ++u)
         StoreVectors(e_, {four[static_cast<size_t>(u)]}, slot(b_.CreateAdd(i, e_.I64(u))));
       return Values{};
@@ -276,7 +276,7 @@ void AttentionEmitter::Store(const Item& item, const Values& total) {
     e_.Loop(e_.I64(0), fours, kFour, {}, [&](Value* i, const Values&) {
       Values four;
       for (int64_t u = 0; u < kFour; ++u) four.push_back(result(b_.CreateAdd(i, e_.I64(u))));
-      StoreFourTurned(e_, four, e_.Address(first, out.storage, i), RowStride(out));
+      StoreFourTransposed(e_, four, e_.Address(first, out.storage, i), RowStride(out));
       return Values{};
     });
     e_.Loop(fours, e_.I64(spec_.value_elements), 1, {}, [&](Value* i, const Values&) {

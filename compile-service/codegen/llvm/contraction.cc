@@ -31,6 +31,10 @@ constexpr int64_t kByteGroup = 4;
 void ContractionEmitter::Emit() {
   panels_ = Ceil(frame_.Int(spec_.n), width_);
   tiles_ = Ceil(frame_.Int(spec_.m), spec_.tile.mr);
+  if (const int64_t most = ir::ContractionOrder::BlockTilesMax(spec_); most > 0) {
+    Value* blocks = Larger(Ceil(tiles_, most), 1);
+    block_tiles_ = b_.CreateUDiv(b_.CreateAdd(tiles_, b_.CreateSub(blocks, e_.I64(1))), blocks);
+  }
   for (const ir::SpecInt& extent : spec_.batch) batch_extents_.push_back(frame_.Int(extent));
   if (spec_.conv) {
     pixels_.emplace(frame_, *spec_.conv, spec_.a.storage, spec_.tile.mr, frame_.Int(spec_.m),
@@ -41,10 +45,11 @@ void ContractionEmitter::Emit() {
   if (const int64_t block = LongestBlock(); block > 0) return EmitBlocked(block);
   Item first = Decode(frame_.begin());
   Values start = first.batch;
-  start.push_back(first.panel);
-  start.push_back(first.tile);
+  start.insert(start.end(), {first.panel, first.tile, first.first});
   e_.Loop(frame_.begin(), frame_.end(), 1, start, [&](Value*, const Values& current) {
-    Item item{Values(current.begin(), current.end() - 2), current[current.size() - 2], current.back()};
+    const size_t batch = batch_extents_.size();
+    Item item{Values(current.begin(), current.begin() + static_cast<ptrdiff_t>(batch)), current[batch],
+              current[batch + 1], current[batch + 2]};
     EmitItem(item);
     return Next(item);
   });
@@ -52,16 +57,37 @@ void ContractionEmitter::Emit() {
 
 ContractionEmitter::Item ContractionEmitter::Decode(Value* begin) {
   Item item;
-  item.tile = b_.CreateURem(begin, tiles_);
-  Value* rest = b_.CreateUDiv(begin, tiles_);
-  item.panel = b_.CreateURem(rest, panels_);
-  rest = b_.CreateUDiv(rest, panels_);
+  item.first = e_.I64(0);
+  Value* rest = begin;
+  Value* count = tiles_;
+  if (block_tiles_ != nullptr) {
+    Value *matrix = b_.CreateMul(tiles_, panels_), *block = b_.CreateMul(block_tiles_, panels_);
+    Value* in_matrix = b_.CreateURem(begin, matrix);
+    item.first = b_.CreateMul(b_.CreateUDiv(in_matrix, block), block_tiles_);
+    count = b_.CreateSub(BlockEnd(item.first), item.first);
+    Value* in_block = b_.CreateURem(in_matrix, block);
+    item.tile = b_.CreateAdd(item.first, b_.CreateURem(in_block, count));
+    item.panel = b_.CreateUDiv(in_block, count);
+    rest = b_.CreateUDiv(begin, matrix);
+  } else {
+    item.tile = b_.CreateURem(begin, tiles_);
+    rest = b_.CreateUDiv(begin, tiles_);
+    item.panel = b_.CreateURem(rest, panels_);
+    rest = b_.CreateUDiv(rest, panels_);
+  }
   item.batch.resize(batch_extents_.size());
   for (size_t i = batch_extents_.size(); i-- > 0;) {
     item.batch[i] = b_.CreateURem(rest, batch_extents_[i]);
     rest = b_.CreateUDiv(rest, batch_extents_[i]);
   }
   return item;
+}
+
+// Of the tiles of the block that begins with `first`.
+Value* ContractionEmitter::BlockEnd(Value* first) {
+  if (block_tiles_ == nullptr) return tiles_;
+  Value* end = b_.CreateAdd(first, block_tiles_);
+  return b_.CreateSelect(b_.CreateICmpSLT(end, tiles_), end, tiles_);
 }
 
 Values ContractionEmitter::Next(const Item& item) {
@@ -72,12 +98,22 @@ Values ContractionEmitter::Next(const Item& item) {
     carry = b_.CreateZExt(wraps, b_.getInt64Ty());
     return b_.CreateSelect(wraps, e_.I64(0), next);
   };
-  Value* tile = advance(item.tile, tiles_);
+  Value* end = BlockEnd(item.first);
+  Value* tile = b_.CreateAdd(item.tile, carry);
+  Value* passed = b_.CreateICmpEQ(tile, end);  // the panel
+  carry = b_.CreateZExt(passed, b_.getInt64Ty());
   Value* panel = advance(item.panel, panels_);
+  Value* first = item.first;
+  if (block_tiles_ != nullptr) {
+    Value* block_ends = b_.CreateICmpNE(carry, e_.I64(0));
+    Value* matrix_ends = b_.CreateAnd(block_ends, b_.CreateICmpEQ(end, tiles_));
+    first = b_.CreateSelect(matrix_ends, e_.I64(0), b_.CreateSelect(block_ends, end, first));
+    carry = b_.CreateZExt(matrix_ends, b_.getInt64Ty());
+  }
+  tile = b_.CreateSelect(passed, first, tile);
   Values next(item.batch.size());
   for (size_t i = item.batch.size(); i-- > 0;) next[i] = advance(item.batch[i], batch_extents_[i]);
-  next.push_back(panel);
-  next.push_back(tile);
+  next.insert(next.end(), {panel, tile, first});
   return next;
 }
 
@@ -211,7 +247,7 @@ Values ContractionEmitter::SumsOver(const TileRows& rows, Value* count, const st
     kernel.Accumulate(rows, count, columns, at, sums);
     return kernel.Finish(sums);
   };
-  if (is_streaming() && !is_turned()) return with(StreamingPrefetches(), Streams());
+  if (is_streaming() && !is_transposed()) return with(StreamingPrefetches(), Streams());
   // What takes nothing from far away needs no other way with few rows.
   if (!spec_.few_rows || many.empty()) return with(many);
   return e_.IfElse(

@@ -1,4 +1,4 @@
-// Long sums, and sums over a turned B: the tiles of a panel go through k together, block by block.
+// Long sums, and sums over a transposed B: the tiles of a panel go through k together, block by block.
 #include <algorithm>
 #include <limits>
 
@@ -14,8 +14,8 @@ namespace {
 // pass over it while their sums wait in memory.
 constexpr int64_t kBlockBytes = 192 << 10;
 constexpr int64_t kBlockTiles = 64;
-// Blocks of a turned panel lie on the stack. With few tiles to pass over it, turning is much of the work, and better
-// done into the first-level cache.
+// Blocks of a transposed panel lie on the stack. With few tiles to pass over it, transposing is much of the work, and
+// better done into the first-level cache.
 constexpr int64_t kFewTilesBytes = 24 << 10;
 constexpr int64_t kFewTiles = 8;
 
@@ -35,7 +35,7 @@ int64_t ContractionEmitter::BlockOf(int64_t bytes) const {
 int64_t ContractionEmitter::LongestBlock() const {
   if (spec_.conv || spec_.b_layout == ir::BLayout::kRows || takes_dots() || is_bytes()) return 0;
   const int64_t block = BlockOf(kBlockBytes);
-  if (is_turned()) return block;
+  if (is_transposed()) return block;
   if (spec_.k.is_argument || spec_.k.value <= block) return 0;
   return !spec_.m.is_argument && spec_.m.value <= 2 * int64_t{spec_.tile.mr} ? 0 : block;
 }
@@ -43,7 +43,7 @@ int64_t ContractionEmitter::LongestBlock() const {
 // Tiles of one panel go through k together, block by block, so that the block of the panel and a stretch of their rows
 // are near while they are used.
 void ContractionEmitter::EmitBlocked(int64_t longest) {
-  const int64_t shortest = is_turned() ? BlockOf(kFewTilesBytes) : longest;
+  const int64_t shortest = is_transposed() ? BlockOf(kFewTilesBytes) : longest;
   Value* k = frame_.Int(spec_.k);
   Value* few = b_.CreateICmpSLE(tiles_, e_.I64(kFewTiles));
   Value* length = b_.CreateSelect(few, e_.I64(shortest), e_.I64(longest));
@@ -51,7 +51,7 @@ void ContractionEmitter::EmitBlocked(int64_t longest) {
   const bool even = shortest == longest && !spec_.k.is_argument && spec_.k.value > 0 && spec_.k.value % longest == 0;
   Value* in_one = b_.CreateICmpSLE(k, length);
   Value* most = b_.CreateSelect(in_one, e_.I64(std::numeric_limits<int64_t>::max()), e_.I64(kBlockTiles));
-  if (is_turned()) turned_ = NewVectors(e_, longest * spec_.tile.nv);
+  if (is_transposed()) transposed_ = NewVectors(e_, longest * spec_.tile.nv);
   Value* waiting = llvm::isa<llvm::Constant>(in_one) && !llvm::cast<llvm::Constant>(in_one)->isNullValue()
                        ? nullptr
                        : NewVectors(e_, tile_vectors() * kBlockTiles);
@@ -63,7 +63,7 @@ void ContractionEmitter::EmitBlocked(int64_t longest) {
       Value* ends = b_.CreateICmpSLE(left, length);
       Value* steps = even ? length : b_.CreateSelect(ends, left, length);
       const Block block{begin, steps, length, b_.CreateICmpEQ(begin, e_.I64(0)), ends};
-      if (is_turned()) TurnBlock(first, block);
+      if (is_transposed()) TransposeBlock(first, block);
       EmitBlock(first, count, block, waiting);
       return b_.CreateAdd(begin, length);
     };
@@ -111,7 +111,7 @@ void ContractionEmitter::EmitBlock(const Item& first, Value* count, const Block&
 Value* ContractionEmitter::TilesTogether(const Item& item, Value* at, Value* most) {
   auto smaller = [&](Value* a, Value* b) { return b_.CreateSelect(b_.CreateICmpSLT(a, b), a, b); };
   Value* in_range = b_.CreateSub(frame_.end(), at);
-  Value* in_panel = b_.CreateSub(tiles_, item.tile);
+  Value* in_panel = b_.CreateSub(BlockEnd(item.first), item.tile);
   return smaller(smaller(in_range, in_panel), most);
 }
 
@@ -123,9 +123,9 @@ Values ContractionEmitter::BlockSums(const Place& place, const Block& block, con
   Value* a_offset =
       b_.CreateAdd(b_.CreateMul(place.row, stride), b_.CreateMul(block.begin, frame_.Int(spec_.a.strides[batch + 1])));
   Value* a = e_.Address(Base(spec_.a, place.batch), spec_.a.storage, a_offset);
-  Value* b = turned_;
+  Value* b = transposed_;
   Prefetches many;
-  if (!is_turned()) {
+  if (!is_transposed()) {
     Value* offset =
         b_.CreateAdd(b_.CreateMul(place.column, frame_.Int(spec_.k)), b_.CreateMul(block.begin, e_.I64(width_)));
     b = e_.Address(Base(spec_.b, place.batch), spec_.b.storage, offset);

@@ -1,5 +1,5 @@
 // ContractionEmitter: the parts of a contraction that share their state. contraction.cc goes over the range and makes
-// sums, contraction_blocks.cc makes long sums block by block, contraction_turned.cc reads a turned B,
+// sums, contraction_blocks.cc makes long sums block by block, contraction_transposed.cc reads a transposed B,
 // contraction_winograd.cc makes convolutions by fewer products, contraction_stores.cc stores finished tiles.
 #pragma once
 
@@ -31,6 +31,7 @@ class ContractionEmitter {
     Values batch;
     llvm::Value* panel;
     llvm::Value* tile;
+    llvm::Value* first;  // tile of its block
   };
   // Its place in the matrices.
   struct Place {
@@ -56,13 +57,14 @@ class ContractionEmitter {
   void EmitBlock(const Item& first, llvm::Value* count, const Block& block, llvm::Value* waiting);
   Values BlockSums(const Place& place, const Block& block, const Values& before);
   llvm::Value* TilesTogether(const Item& item, llvm::Value* at, llvm::Value* most);
-  void TurnBlock(const Item& item, const Block& block);
+  void TransposeBlock(const Item& item, const Block& block);
   Values DotSums(const Place& place);
   Values DotProducts(const TileRows& a, const Values& columns);
   int64_t tile_vectors() const { return int64_t{spec_.tile.mr} * spec_.tile.nv; }
 
   Item Decode(llvm::Value* begin);
   Values Next(const Item& item);
+  llvm::Value* BlockEnd(llvm::Value* first);
   Place PlaceOf(const Item& item);
   void EmitItem(const Item& item);
   void EmitPlace(const Place& place, Panel panel) { StoreTile(place, panel, Sums(place, panel)); }
@@ -114,7 +116,7 @@ class ContractionEmitter {
   llvm::Value* PositionSums(llvm::Value* row, int position);
 
   void StoreTile(const Place& place, Panel panel, const Values& sums);
-  void StoreFromRegisters(const Place& place, const Values& sums);
+  void StoreFromRegisters(const Place& place, Panel panel, const Values& sums);
   void StoreFromBuffer(const Place& place, Panel panel, const Values& sums);
   void StoreRow(const Place& place, Panel panel, const Epilogue::Position& row, llvm::Value* buffer_row);
   // Calls `body` once or twice, with code for a vector of the columns of a panel that exist.
@@ -128,11 +130,11 @@ class ContractionEmitter {
   // With at most this many rows the panels are read once, and streaming them is the work.
   static constexpr int64_t kStreamingRows = 8;
   bool is_streaming() const { return !spec_.m.is_argument && spec_.m.value <= kStreamingRows; }
-  bool is_turned() const { return spec_.b_layout == ir::BLayout::kTurned; }
-  // Rows so few that turning B would cost more than their products; wider tiles are made for many of them.
+  bool is_transposed() const { return spec_.b_layout == ir::BLayout::kTransposed; }
+  // Rows so few that transposing B would cost more than their products; wider tiles are made for many of them.
   static constexpr int32_t kDotVectorsMax = 2;
   bool takes_dots() const {
-    return is_turned() && spec_.tile.mr <= ir::kDotRowsMax && spec_.tile.nv <= kDotVectorsMax &&
+    return is_transposed() && spec_.tile.mr <= ir::kDotRowsMax && spec_.tile.nv <= kDotVectorsMax &&
            spec_.a.strides.back() == ir::SpecInt::Const(1);
   }
   Panel KnownPanel() const;
@@ -159,11 +161,12 @@ class ContractionEmitter {
   int64_t width_;  // of a panel
   llvm::Value* panels_ = nullptr;
   llvm::Value* tiles_ = nullptr;
+  llvm::Value* block_tiles_ = nullptr;  // null: all in one block
   Values batch_extents_;
   std::optional<PixelRows> pixels_;  // of a convolution
   llvm::Value* channels_ = nullptr;
-  llvm::Value* turned_ = nullptr;  // a block of a panel, [k][nv] vectors
-  llvm::Value* buffer_ = nullptr;  // a tile of sums in memory; null until needed
+  llvm::Value* transposed_ = nullptr;  // a block of a panel, [k][nv] vectors
+  llvm::Value* buffer_ = nullptr;      // a tile of sums in memory; null until needed
   // Of Winograd's form, all in memory: a panel's weights [position][kernel row, channel][nv vectors], a block of the
   // image [position][line, tile][channel], its sums [position][line, tile][nv vectors], finished columns.
   llvm::Value *weights_ = nullptr, *image_ = nullptr, *sums_ = nullptr, *finished_ = nullptr;

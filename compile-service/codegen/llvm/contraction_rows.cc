@@ -44,7 +44,9 @@ PixelRows::PixelRows(KernelFrame& frame, const ir::WindowGeometry& geometry, DTy
       geometry_(geometry),
       storage_(storage),
       mr_(mr),
-      lanes_(static_cast<unsigned>(llvm::PowerOf2Ceil(static_cast<uint64_t>(mr)))),
+      in_line_(!geometry.out_width.is_argument && geometry.out_width.value > 0 && geometry.out_width.value % mr == 0 &&
+               !geometry.column_stride.is_argument),
+      lanes_(in_line_ && !zeros ? 1 : static_cast<unsigned>(llvm::PowerOf2Ceil(static_cast<uint64_t>(mr)))),
       zeros_(zeros),
       last_(Number(b_.CreateSub(m, e_.I64(1)))),
       out_width_(Number(frame.Int(geometry.out_width))),
@@ -120,6 +122,12 @@ TileRows PixelRows::At(Value* kernel_row, Value* kernel_column, bool ask) {
     pointers = b_.CreateSelect(b_.CreateAnd(row_inside, column_inside), pointers, All(zeros_));
   }
   TileRows result;
+  if (in_line_ && !ask) {
+    // At the end of m the pixels of the line that are beyond it are read all the same.
+    result.pointers = {b_.CreateExtractElement(pointers, uint64_t{0})};
+    result.row_stride = geometry_.stride_w * geometry_.column_stride.value;
+    return result;
+  }
   for (int i = 0; i < mr_; ++i) result.pointers.push_back(b_.CreateExtractElement(pointers, static_cast<uint64_t>(i)));
   return result;
 }

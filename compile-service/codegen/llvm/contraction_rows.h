@@ -48,7 +48,9 @@ class PixelRows {
   const ir::WindowGeometry& geometry_;
   DType storage_;
   int mr_;
-  unsigned lanes_;  // mr or more: a power of two, as LLVM takes other vectors apart
+  bool in_line_;  // the pixels of a tile lie side by side, always
+  unsigned
+      lanes_;  // mr or more: a power of two, as LLVM takes other vectors apart; 1 where the first pixel says it all
   llvm::Value* zeros_;
   // Doubles: the last pixel; sizes and their inverses; strides.
   llvm::Value* last_;

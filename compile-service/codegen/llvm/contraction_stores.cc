@@ -14,15 +14,16 @@ Epilogue::Position ContractionEmitter::Origin(const Place& place) {
 
 void ContractionEmitter::StoreTile(const Place& place, Panel panel, const Values& sums) {
   const int64_t mr = spec_.tile.mr;
-  if (!epilogue_.is_short(sums.size()) || panel == Panel::kPartial) return StoreFromBuffer(place, panel, sums);
+  if (!epilogue_.is_short(sums.size()) || (panel == Panel::kPartial && !e_.has_avx512()))
+    return StoreFromBuffer(place, panel, sums);
   Value* whole = b_.CreateICmpEQ(place.rows, e_.I64(mr));
   if (panel == Panel::kEither) whole = b_.CreateAnd(whole, b_.CreateICmpEQ(place.columns, e_.I64(width_)));
   if (auto* known = llvm::dyn_cast<ConstantInt>(whole))
-    return known->isOne() ? StoreFromRegisters(place, sums) : StoreFromBuffer(place, panel, sums);
+    return known->isOne() ? StoreFromRegisters(place, panel, sums) : StoreFromBuffer(place, panel, sums);
   e_.IfElse(
       whole,
       [&] {
-        StoreFromRegisters(place, sums);
+        StoreFromRegisters(place, panel, sums);
         return Values{};
       },
       [&] {
@@ -31,14 +32,16 @@ void ContractionEmitter::StoreTile(const Place& place, Panel panel, const Values
       });
 }
 
-void ContractionEmitter::StoreFromRegisters(const Place& place, const Values& sums) {
+void ContractionEmitter::StoreFromRegisters(const Place& place, Panel panel, const Values& sums) {
   const auto [mr, nv] = spec_.tile;
   Epilogue::Position origin = Origin(place);
   for (int j = 0; j < nv; ++j) {
     Epilogue::Position column = epilogue_.Moved(origin, column_dim(), Lanes(j));
     Epilogue::SharedLoads shared(spec_.epilogue.size(), nullptr);
+    Value* left = Larger(Smaller(b_.CreateSub(place.columns, Lanes(j)), e_.lanes()), 0);
+    const Active active = panel == Panel::kPartial ? e_.First(left) : e_.Full();
     for (int i = 0; i < mr; ++i)
-      epilogue_.Emit(epilogue_.Moved(column, row_dim(), e_.I64(i)), sums[i * nv + j], e_.Full(), &shared, row_dim());
+      epilogue_.Emit(epilogue_.Moved(column, row_dim(), e_.I64(i)), sums[i * nv + j], active, &shared, row_dim());
   }
 }
 

@@ -287,8 +287,8 @@ void LoopNestEmitter::Emit() {
       values_.InScope(kOuter, needed, [&] { columns(frame_.begin(), frame_.end()); });
       return;
     }
-    if (IsTurned()) {
-      ForTurned([&](Value* begin, Value* end) { values_.InScope(kOuter, needed, [&] { columns(begin, end); }); });
+    if (IsTransposed()) {
+      ForTransposed([&](Value* begin, Value* end) { values_.InScope(kOuter, needed, [&] { columns(begin, end); }); });
       return;
     }
     ForOuter([&] {

@@ -30,7 +30,7 @@ class LoopNestEmitter {
   size_t inner_dim() const { return spec_.outer.size() + spec_.reduce.size(); }
   bool is_flat() const { return spec_.outer.empty() && spec_.reduce.empty() && !spec_.reduce_inner; }
   size_t UnrollOf(const std::vector<bool>& needed) const;
-  bool IsTurned() const;
+  bool IsTransposed() const;
 
   // Of all rows.
   void InScope(Dependence bound, const std::vector<bool>& needed, const std::function<void()>& body, size_t row = 0);
@@ -41,7 +41,7 @@ class LoopNestEmitter {
 
   // Loops.
   void ForOuter(const std::function<void()>& body);
-  void ForTurned(const std::function<void(llvm::Value* begin, llvm::Value* end)>& body);
+  void ForTransposed(const std::function<void(llvm::Value* begin, llvm::Value* end)>& body);
   Values ForReduce(size_t dim, const Values& carried, const std::function<Values(const Values&)>& body);
   using Adder = std::function<Values(const Values&)>;
   Values ForSums(size_t dim, const ir::Stage& stage, const Values& start, const Adder& add);

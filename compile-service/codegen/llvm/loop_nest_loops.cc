@@ -13,9 +13,9 @@ using Values = VectorEmitter::Values;
 
 namespace {
 
-// A turned nest's tiles: points of the last outer dim that one cache line of an operand holds, at 4 bytes, and inner
-// positions whose lines stay in the first-level cache meanwhile.
-constexpr int64_t kTurnedPoints = 16, kTurnedPositions = 128;
+// A transposed nest's tiles: points of the last outer dim that one cache line of an operand holds, at 4 bytes, and
+// inner positions whose lines stay in the first-level cache meanwhile.
+constexpr int64_t kTransposedPoints = 16, kTransposedPositions = 128;
 
 }  // namespace
 
@@ -58,7 +58,7 @@ void LoopNestEmitter::ForOuter(const std::function<void()>& body) {
 }
 
 // Whether an operand's neighbours lie along the last outer dim instead of the inner one, as a transposed one's do.
-bool LoopNestEmitter::IsTurned() const {
+bool LoopNestEmitter::IsTransposed() const {
   const ir::SpecInt zero = ir::SpecInt::Const(0), one = ir::SpecInt::Const(1);
   if (spec_.outer.empty() || !spec_.reduce.empty() || spec_.reduce_inner) return false;
   if (std::ranges::any_of(spec_.stages, [](const Stage& stage) { return stage.kind != Stage::Kind::kStore; }))
@@ -70,35 +70,35 @@ bool LoopNestEmitter::IsTurned() const {
 }
 
 // The points of ForOuter in tiles, so that a line of a transposed operand is used up while it is in a cache: up to
-// kTurnedPoints of the last outer dim at a time, and all of them for one piece of the inner dim before the next.
-void LoopNestEmitter::ForTurned(const std::function<void(Value* begin, Value* end)>& body) {
+// kTransposedPoints of the last outer dim at a time, and all of them for one piece of the inner dim before the next.
+void LoopNestEmitter::ForTransposed(const std::function<void(Value* begin, Value* end)>& body) {
   auto& ir = e_.ir();
   const auto smaller = [&](Value* a, Value* b) { return ir.CreateBinaryIntrinsic(llvm::Intrinsic::smin, a, b); };
   const auto larger = [&](Value* a, Value* b) { return ir.CreateBinaryIntrinsic(llvm::Intrinsic::smax, a, b); };
   const size_t last = outer_count() - 1;
   Value* inner = frame_.Int(spec_.inner);
   Value* extent = larger(frame_.Int(spec_.outer[last]), e_.I64(1));
-  Value* tiles = ir.CreateUDiv(ir.CreateAdd(extent, e_.I64(kTurnedPoints - 1)), e_.I64(kTurnedPoints));
+  Value* tiles = ir.CreateUDiv(ir.CreateAdd(extent, e_.I64(kTransposedPoints - 1)), e_.I64(kTransposedPoints));
   const auto tile_of = [&](Value* point) {
     return ir.CreateAdd(ir.CreateMul(ir.CreateUDiv(point, extent), tiles),
-                        ir.CreateUDiv(ir.CreateURem(point, extent), e_.I64(kTurnedPoints)));
+                        ir.CreateUDiv(ir.CreateURem(point, extent), e_.I64(kTransposedPoints)));
   };
   Value* end = ir.CreateSelect(ir.CreateICmpSLT(frame_.begin(), frame_.end()),
                                ir.CreateAdd(tile_of(ir.CreateSub(frame_.end(), e_.I64(1))), e_.I64(1)), e_.I64(0));
   e_.Loop(tile_of(frame_.begin()), end, 1, {}, [&](Value* tile, const Values&) -> Values {
     Value* row = ir.CreateUDiv(tile, tiles);
-    Value* first = ir.CreateMul(ir.CreateURem(tile, tiles), e_.I64(kTurnedPoints));
+    Value* first = ir.CreateMul(ir.CreateURem(tile, tiles), e_.I64(kTransposedPoints));
     Value* row_begin = ir.CreateMul(row, extent);
     Value* points_begin = larger(ir.CreateAdd(row_begin, first), frame_.begin());
     Value* points_end =
-        smaller(ir.CreateAdd(row_begin, smaller(ir.CreateAdd(first, e_.I64(kTurnedPoints)), extent)), frame_.end());
+        smaller(ir.CreateAdd(row_begin, smaller(ir.CreateAdd(first, e_.I64(kTransposedPoints)), extent)), frame_.end());
     for (size_t dim = last; dim-- > 0;) {
       Value* dim_extent = frame_.Int(spec_.outer[dim]);
       values_.SetCoordinate(dim, dim == 0 ? row : ir.CreateURem(row, dim_extent));
       if (dim > 0) row = ir.CreateUDiv(row, dim_extent);
     }
-    e_.Loop(e_.I64(0), inner, kTurnedPositions, {}, [&](Value* at, const Values&) -> Values {
-      Value* positions_end = smaller(ir.CreateAdd(at, e_.I64(kTurnedPositions)), inner);
+    e_.Loop(e_.I64(0), inner, kTransposedPositions, {}, [&](Value* at, const Values&) -> Values {
+      Value* positions_end = smaller(ir.CreateAdd(at, e_.I64(kTransposedPositions)), inner);
       e_.Loop(points_begin, points_end, 1, {}, [&](Value* point, const Values&) -> Values {
         values_.SetCoordinate(last, ir.CreateSub(point, row_begin));
         body(at, positions_end);

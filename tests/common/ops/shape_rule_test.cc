@@ -180,6 +180,18 @@ TEST(ShapeRule, SlidingWindowsDivideSymbolicDims) {
                 .Set("ceil_mode", int64_t{1})
                 .Run(),
             "f32[b, 3, 5, 5]");
+  const auto longer = [](const char* dims, int64_t ceil) {
+    return Rule(TensorOp::kMaxPool)
+        .In(dims)
+        .Set("kernel_shape", Ints{5})
+        .Set("strides", Ints{2})
+        .Set("ceil_mode", ceil)
+        .Run();
+  };
+  EXPECT_EQ(longer("b,3,4", 1), "f32[b, 3, 1]");
+  EXPECT_EQ(longer("b,3,2", 1), "f32[b, 3, 0]");
+  EXPECT_EQ(longer("b,3,1", 1), "shape_mismatch: spatial dim 0 has 1 elements with its pads; the kernel spans 5");
+  EXPECT_EQ(longer("b,3,4", 0), "shape_mismatch: spatial dim 0 has 4 elements with its pads; the kernel spans 5");
   EXPECT_EQ(Rule(TensorOp::kConv)
                 .In("1,1,7")
                 .In("1,1,3")
@@ -188,6 +200,17 @@ TEST(ShapeRule, SlidingWindowsDivideSymbolicDims) {
                 .Run(),
             "f32[1, 1, 4]");
   EXPECT_EQ(Rule(TensorOp::kConvTranspose).In("b,4,n").In("4,2,3").Set("strides", Ints{2}).Run(), "f32[b, 2, 2*n + 1]");
+}
+
+TEST(ShapeRule, NormsHaveAPower) {
+  const auto pool = [](int64_t p) {
+    return Rule(TensorOp::kLpPool).In("b,3,4").Set("kernel_shape", Ints{2}).Set("p", p).Run();
+  };
+  EXPECT_EQ(pool(1), "f32[b, 3, 3]");
+  EXPECT_EQ(pool(0), "invalid_argument: attribute `p` of LpPool is 0; it is at least 1");
+  EXPECT_EQ(Rule(TensorOp::kLpNormalization).In("b,3").Set("p", int64_t{1}).Run(), "f32[b, 3]");
+  EXPECT_EQ(Rule(TensorOp::kLpNormalization).In("b,3").Set("p", int64_t{3}).Run(),
+            "invalid_argument: attribute `p` of LpNormalization is 3, not 1 or 2");
 }
 
 TEST(ShapeRule, SlicesOfSymbolicDims) {
@@ -291,6 +314,56 @@ TEST(ShapeRule, ABlockOfNothingIsRefusedWhereTheImageIsUnknown) {
   const std::string text =
       Rule(TensorOp::kCol2Im).In("b,4,6").In(DType::kI64, "2").Known("0,2").Set("strides", Ints{1, 1}).Run();
   EXPECT_NE(text.find("entry 0 of the block shape is 0"), std::string::npos) << text;
+}
+
+// n, m >= 0; b in [1, 4096]; w in [2, 4096], a multiple of 8; k == n is known.
+TEST(Require, LeavesOutWhatIsProvenAndKeepsWhatCannotHold) {
+  enum class Means : uint8_t { kProven, kOpen, kNever };
+  using enum ConstraintKind;
+  const struct {
+    ConstraintKind kind;
+    const char *left, *right;
+    Means means;
+  } cases[] = {
+      {kEqual, "n", "n", Means::kProven},         {kEqual, "k", "n", Means::kProven},
+      {kEqual, "4", "n", Means::kOpen},           {kEqual, "n", "n + 1", Means::kNever},
+      {kEqual, "3", "4", Means::kNever},          {kNotEqual, "n", "n + 1", Means::kProven},
+      {kNotEqual, "w", "3", Means::kProven},      {kNotEqual, "3", "4", Means::kProven},
+      {kNotEqual, "n", "m", Means::kOpen},        {kNotEqual, "n", "n", Means::kNever},
+      {kNotEqual, "2*b", "b + b", Means::kNever}, {kNotEqual, "4", "4", Means::kNever},
+      {kLessEqual, "n", "n", Means::kProven},     {kLessEqual, "k", "n", Means::kProven},
+      {kLessEqual, "2", "w", Means::kProven},     {kLessEqual, "b", "4096", Means::kProven},
+      {kLessEqual, "w", "16", Means::kOpen},      {kLessEqual, "n + 1", "n", Means::kNever},
+      {kDivides, "4", "w", Means::kProven},       {kDivides, "b", "b", Means::kProven},
+      {kDivides, "3", "0", Means::kProven},       {kDivides, "3", "w", Means::kOpen},
+      {kDivides, "n", "n", Means::kOpen},  // 0 divides nothing
+      {kDivides, "2", "2*n + 1", Means::kNever},  {kDivides, "0", "n", Means::kNever},
+      {kBroadcasts, "n", "n", Means::kProven},    {kBroadcasts, "1", "m", Means::kProven},
+      {kBroadcasts, "m", "1", Means::kProven},    {kBroadcasts, "n", "m", Means::kOpen},
+      {kBroadcasts, "w", "w + 8", Means::kNever}, {kBroadcasts, "2", "3", Means::kNever},
+  };
+  std::map<ConstraintKind, std::map<Means, int>> tried;
+  for (const auto& [kind, left, right, means] : cases) {
+    SymbolTable symbols;
+    symbols.AddSymbol("n").value();
+    symbols.AddSymbol("m").value();
+    symbols.AddSymbol("b", {1, 4096}).value();
+    symbols.AddSymbol("w", {2, 4096}, 8).value();
+    symbols.AddConstraint({kEqual, symbols.AddSymbol("k").value(), *symbols.FindSymbol("n")});
+    const Attributes attributes;
+    std::vector<Constraint> required;
+    InferContext context{.symbols = symbols, .op = TensorOp::kAdd, .attributes = attributes, .required = &required};
+    context.Require(kind, symbols.Parse(left).value(), symbols.Parse(right).value());
+    const Constraint asked{kind, symbols.Parse(left).value(), symbols.Parse(right).value()};
+    EXPECT_EQ(required.size(), means == Means::kProven ? 0u : 1u) << symbols.ToString(asked);
+    ASSERT_FALSE(symbols.FindContradiction().has_value());
+    for (const Constraint& constraint : required) symbols.AddConstraint(constraint);
+    EXPECT_EQ(symbols.FindContradiction().has_value(), means == Means::kNever) << symbols.ToString(asked);
+    ++tried[kind][means];
+  }
+#define KILN_CONSTRAINT(value, name, text, doc) EXPECT_EQ(tried[k##name].size(), 3u) << text;
+#include "common/shape/constraints.def"
+#undef KILN_CONSTRAINT
 }
 
 }  // namespace

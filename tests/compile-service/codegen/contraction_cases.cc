@@ -21,10 +21,10 @@ void SetB(SpecBuilder& builder, ContractionSpec& spec, int64_t batch, int64_t n,
   const bool shared = spec.batch.empty() || builder.Coin();
   const int64_t copies = shared ? 1 : batch;
   spec.b_layout = static_cast<ir::BLayout>(Pick(builder.random(), 0, spec.conv ? 1 : 2));
-  const bool in_panels = spec.b_layout == ir::BLayout::kPanels, turned = spec.b_layout == ir::BLayout::kTurned;
-  const DType storage = !turned && Pick(builder.random(), 0, 5) == 0 ? DType::kBF16 : DType::kF32;
+  const bool in_panels = spec.b_layout == ir::BLayout::kPanels, transposed = spec.b_layout == ir::BLayout::kTransposed;
+  const DType storage = !transposed && Pick(builder.random(), 0, 5) == 0 ? DType::kBF16 : DType::kF32;
   const int64_t gap = in_panels ? 0 : Pick(builder.random(), 0, 2);
-  const int64_t rows = turned ? n : k, row = (turned ? k : n) + gap;
+  const int64_t rows = transposed ? n : k, row = (transposed ? k : n) + gap;
   const int64_t size = in_panels ? panels * k * width : std::max<int64_t>(rows * row - gap, 0);
   std::vector<float> values = RandomValues(builder.random(), copies * size);
   for (int64_t c = 0; in_panels && c < copies; ++c)
@@ -117,7 +117,7 @@ SpecCase Matmul(SpecBuilder& builder, ContractionSpec spec, const Sizes& sizes) 
   spec.a.strides.push_back(builder.Size(transposed ? 1 : k));
   spec.a.strides.push_back(builder.Size(transposed ? m : 1));
   SetB(builder, spec, batch, n, k);
-  spec.few_rows = spec.m.is_argument && spec.b_layout != ir::BLayout::kTurned && builder.Coin();
+  spec.few_rows = spec.m.is_argument && spec.b_layout != ir::BLayout::kTransposed && builder.Coin();
   SetEpilogue(builder, spec, batch, m, n);
   return builder.Finish(spec, spec.few_rows ? "matmul, maybe of few rows" : "matmul");
 }
@@ -177,18 +177,47 @@ SpecCase StreamedMatmul(std::mt19937_64& random, Target target) {
   return test;
 }
 
-SpecCase RandomConvolution(std::mt19937_64& random, Target target) {
+namespace {
+
+// Rows of several blocks that panels pass over one after the other. Sums may be so long that they are made block by
+// block of k, too.
+SpecCase MatmulOfManyRows(std::mt19937_64& random, Target target) {
+  SpecBuilder builder(random, target);
+  ContractionSpec spec;
+  spec.tile.mr = static_cast<int32_t>(Pick(random, 2, 6));
+  spec.tile.nv = static_cast<int32_t>(Pick(random, 1, 4));
+  const int64_t width = int64_t{spec.tile.nv} * builder.lanes(), k = Pick(random, 700, 1500);
+  const int64_t block = (384 << 10) / (k * 4);
+  spec.k = SpecInt::Const(k);
+  SpecCase test =
+      Matmul(builder, spec, {block * Pick(random, 1, 2) + Pick(random, 1, 9), width + Pick(random, 1, 3), k});
+  test.tolerance = std::max(test.tolerance, LongSumTolerance(k));
+  return test;
+}
+
+// The same until its rows are taken in blocks.
+SpecCase InRowBlocks(std::mt19937_64& random, Target target, MakeCase make) {
+  for (;;) {
+    SpecCase test = make(random, target);
+    if (ir::ContractionOrder::BlockTilesMax(std::get<ContractionSpec>(test.spec.kernel)) > 0) return test;
+  }
+}
+
+// With `many_rows`, more pixels than a block of rows has.
+SpecCase Convolution(std::mt19937_64& random, Target target, bool many_rows) {
   SpecBuilder builder(random, target);
   ContractionSpec spec;
   spec.tile = RandomTile(random, builder.lanes());
-  const int64_t images = Pick(random, 1, 2), groups = Pick(random, 0, 3) == 0 ? 2 : 1;
+  const int64_t groups = Pick(random, 0, 3) == 0 ? 2 : 1;
   const int64_t channels = Pick(random, 1, 6),
                 columns = NearMultiple(random, int64_t{spec.tile.nv} * builder.lanes(), 1);
   SpecBuilder::Image image;
   const ir::WindowGeometry geometry = builder.Geometry(groups * channels, &image);
   spec.conv = geometry;
   if (groups > 1) spec.batch = {builder.Size(groups)};
-  const int64_t m = images * image.out_height * image.out_width, k = channels * geometry.kernel_h * geometry.kernel_w;
+  const int64_t pixels = image.out_height * image.out_width;
+  const int64_t images = many_rows && pixels > 0 ? Pick(random, 4096, 9000) / pixels + 1 : Pick(random, 1, 2);
+  const int64_t m = images * pixels, k = channels * geometry.kernel_h * geometry.kernel_w;
   spec.m = builder.Size(m);
   spec.n = builder.Size(columns);
   spec.k = builder.Size(k);
@@ -198,6 +227,24 @@ SpecCase RandomConvolution(std::mt19937_64& random, Target target) {
   SetB(builder, spec, groups, columns, k);
   SetEpilogue(builder, spec, groups, m, columns);
   return builder.Finish(spec, "convolution");
+}
+
+SpecCase ConvolutionOfManyRows(std::mt19937_64& random, Target target) {
+  return Convolution(random, target, true);
+}
+
+}  // namespace
+
+SpecCase RandomConvolution(std::mt19937_64& random, Target target) {
+  return Convolution(random, target, false);
+}
+
+SpecCase ConvolutionInRowBlocks(std::mt19937_64& random, Target target) {
+  return InRowBlocks(random, target, ConvolutionOfManyRows);
+}
+
+SpecCase MatmulInRowBlocks(std::mt19937_64& random, Target target) {
+  return InRowBlocks(random, target, MatmulOfManyRows);
 }
 
 namespace {

@@ -39,6 +39,11 @@ TEST_P(ContractionCode, AgreesWithTheEvaluatorOnBytes) {
   ExpectAgreement(20, RandomByteConvolution);
 }
 
+TEST_P(ContractionCode, AgreesWithTheEvaluatorOnRowsInBlocks) {
+  ExpectAgreement(8, MatmulInRowBlocks);
+  ExpectAgreement(8, ConvolutionInRowBlocks);
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, ContractionCode, ::testing::ValuesIn(HostTargets()),
                          [](const auto& info) { return TargetTestName(info.param); });
 
@@ -50,6 +55,10 @@ TEST_P(EmulatedContractionCode, AgreesOnMatmuls) {
 
 TEST_P(EmulatedContractionCode, AgreesOnLongSums) {
   ExpectAgreement(2, LongMatmul);
+}
+
+TEST_P(EmulatedContractionCode, AgreesOnRowsInBlocks) {
+  ExpectAgreement(2, MatmulInRowBlocks);
 }
 
 TEST_P(EmulatedContractionCode, AgreesOnConvolutions) {

@@ -104,8 +104,8 @@ TEST_P(LoopNest, Softmax_RowsSumToOneAndKeepTheOrderOfTheirInputs) {
   }
 }
 
-// out[b, c, i] = in[b, i, c], the last two turned around.
-KernelSpec Turned() {
+// out[b, c, i] = in[b, i, c], the last two transposed.
+KernelSpec Transposed() {
   LoopNestSpec nest;
   nest.outer = {SpecInt::Argument(0), SpecInt::Argument(1)};
   nest.inner = SpecInt::Argument(2);
@@ -120,7 +120,7 @@ KernelSpec Turned() {
 
 // Tiles of 16 points and 128 positions, and whatever a part of the range leaves of them.
 TEST_P(LoopNest, Transpose_WritesExactlyItsPart) {
-  const std::vector<uint8_t> blob = Compile(Turned());
+  const std::vector<uint8_t> blob = Compile(Transposed());
   testing::ExecutableKernel kernel(blob);
   ASSERT_TRUE(kernel.ok());
   for (const int64_t batch : {1, 3}) {

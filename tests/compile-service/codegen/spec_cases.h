@@ -11,6 +11,9 @@ SpecCase LongMatmul(std::mt19937_64& random, Target target);
 // Few rows beside weights that come from memory.
 SpecCase StreamedMatmul(std::mt19937_64& random, Target target);
 SpecCase RandomConvolution(std::mt19937_64& random, Target target);
+// Of more rows than a block has that panels pass over (ContractionOrder).
+SpecCase MatmulInRowBlocks(std::mt19937_64& random, Target target);
+SpecCase ConvolutionInRowBlocks(std::mt19937_64& random, Target target);
 // In Winograd's form; also with infinities, NaN and numbers that are too large for it.
 SpecCase FiniteWinogradConvolution(std::mt19937_64& random, Target target);
 SpecCase WinogradConvolutionOfSpecialValues(std::mt19937_64& random, Target target);

@@ -420,7 +420,7 @@ TEST(VerifySpec, FewRowsAreANumberAtRunTime) {
   };
   EXPECT_TRUE(refused([](ir::ContractionSpec& c) { c.m = SpecInt::Const(3); }));
   EXPECT_TRUE(refused([](ir::ContractionSpec& c) {
-    c.b_layout = ir::BLayout::kTurned;
+    c.b_layout = ir::BLayout::kTransposed;
     c.b.strides = Consts({5});
   }));
   KernelSpec convolution = Convolution();

@@ -271,7 +271,7 @@ TEST(GivenWeights, AProductAndAPointwiseConvolutionCopyNoWeights) {
   const auto* layer = std::ranges::find(kLayers, std::string_view("Pointwise"), &Layer::name);
   const lower::LoweredSegment lowered =
       CheckSegment(SegmentOf(TextOf(*layer)), {.shapes = layer->shapes, .form = WeightForm::kAsGiven});
-  for (const PlanStep& step : lowered.plan.steps) EXPECT_FALSE(step.label.starts_with("turn weights")) << step.label;
+  for (const PlanStep& step : lowered.plan.steps) EXPECT_FALSE(step.label.starts_with("reorder weights")) << step.label;
 }
 
 TEST(GivenWeights, APlanThatSaysSoAndPacksAWeightIsRefused) {

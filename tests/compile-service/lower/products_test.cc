@@ -21,13 +21,13 @@ std::ostream& operator<<(std::ostream& out, const Product& p) {
 }
 
 const Product kProducts[] = {
-    {"TurnedB",
+    {"TransposedB",
      R"(program "p" { symbol m symbol n symbol k
       func main(%a: f32[m, k], %b: f32[n, k]) -> (%y) {
         %t : f32[k, n] = Transpose(%b) {perm = [1, 0]}
         %y : f32[m, n] = MatMul(%a, %t) } })",
      3},
-    {"TurnedBWithBiasAndRelu",
+    {"TransposedBWithBiasAndRelu",
      R"(program "p" { symbol m symbol n
       func main(%a: f32[m, 50], %b: f32[n, 50], %c: f32[n]) -> (%y) {
         %t : f32[50, n] = Transpose(%b) {perm = [1, 0]}
@@ -35,18 +35,18 @@ const Product kProducts[] = {
         %s : f32[m, n] = Add(%p, %c)
         %y : f32[m, n] = Relu(%s) } })",
      2},
-    {"GemmOfBothTurned",
+    {"GemmOfBothTransposed",
      R"(program "p" { symbol m symbol n symbol k
       func main(%a: f32[k, m], %b: f32[n, k], %c: f32[n]) -> (%y) {
         %y : f32[m, n] = Gemm(%a, %b, %c) {transA = 1, transB = 1} } })",
      3},
-    {"TurnedA",
+    {"TransposedA",
      R"(program "p" { symbol m symbol n symbol k
       func main(%a: f32[k, m], %b: f32[k, n]) -> (%y) {
         %t : f32[m, k] = Transpose(%a) {perm = [1, 0]}
         %y : f32[m, n] = MatMul(%t, %b) } })",
      3},
-    {"BatchOfTurned",
+    {"BatchOfTransposed",
      R"(program "p" { symbol b symbol m symbol n symbol k
       func main(%a: f32[b, m, k], %b: f32[b, n, k]) -> (%y) {
         %t : f32[b, k, n] = Transpose(%b) {perm = [0, 2, 1]}
@@ -59,7 +59,7 @@ const Product kProducts[] = {
         %t : f32[b, 3, 20, n] = Transpose(%b) {perm = [0, 2, 3, 1]}
         %y : f32[b, 3, m, n] = MatMul(%q, %t) } })",
      3},
-    {"OneTurnedBForAll",
+    {"OneTransposedBForAll",
      R"(program "p" { symbol b symbol m symbol n symbol k
       func main(%a: f32[b, m, k], %b: f32[n, k]) -> (%y) {
         %t : f32[k, n] = Transpose(%b) {perm = [1, 0]}

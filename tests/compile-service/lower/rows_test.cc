@@ -53,11 +53,11 @@ TEST(Rows, ScalesPerGroupAreSpread) {
 TEST(Rows, ANormalisationOfGroupsBetweenConvolutions) {
   const lower::LoweredSegment lowered = CheckGenerated(R"(program "p" { symbol n
       symbol h
-      constant k : f32[8, 8, 3, 3] = splat 0.0625
-      constant v : f32[8] = splat 1.5
-      func main(%x: f32[n, 8, h, 6]) -> (%y) {
-        %k : f32[8, 8, 3, 3] = Constant() {value = @k}
-        %v : f32[8] = Constant() {value = @v}
+      constant k : f32[12, 12, 3, 3] = splat 0.0625
+      constant v : f32[12] = splat 1.5
+      func main(%x: f32[n, 12, h, 6]) -> (%y) {
+        %k : f32[12, 12, 3, 3] = Constant() {value = @k}
+        %v : f32[12] = Constant() {value = @v}
         %c : f32[*] = Conv(%x, %k) {kernel_shape = [3, 3], pads = [1, 1, 1, 1]}
         %g : f32[*] = GroupNormalization(%c, %v, %v) {num_groups = 2}
         %s : f32[*] = Sigmoid(%g)

@@ -44,7 +44,7 @@ TEST(Scan, RowsOfEveryNumber) {
             {{65, 12}, {1, 100}, {16, 1}, {7, 33}});
 }
 
-// What is turned keeps its memory order; a part of a concatenation is stored where it belongs.
+// What is transposed keeps its memory order; a part of a concatenation is stored where it belongs.
 TEST(Scan, BetweenOtherNodes) {
   const lower::LoweredSegment lowered = CheckBits(Program("%x: f32[n, m], %z: f32[2, m]",
                                                           R"(%t : f32[n, m] = Neg(%x)

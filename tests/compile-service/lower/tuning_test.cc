@@ -172,14 +172,14 @@ TEST(Tuning, EqualLayersAreTimedTogetherAndKernelsThatBecomeEqualBecomeOne) {
   const std::vector<Tunable> tunable = FindTunable(lowered, Target::kX86V4, hints);
   const size_t before = lowered.specs.size();
   // A plan whose two last products differ in their tile only is the plan itself again once both take one tile.
-  Tunable twin = tunable.front();
-  lowered.specs.push_back(twin.forms[1]);
+  Tunable changed = tunable.front();
+  lowered.specs.push_back(changed.forms[1]);
   for (PlanStep& step : lowered.plan.steps) {
     auto* kernel = std::get_if<KernelStep>(&step.step);
-    if (kernel != nullptr && kernel->kernel == twin.kernel) kernel->kernel = static_cast<int32_t>(before);
+    if (kernel != nullptr && kernel->kernel == changed.kernel) kernel->kernel = static_cast<int32_t>(before);
   }
-  twin.kernel = static_cast<int32_t>(before);
-  const std::vector<Tunable> one{twin};
+  changed.kernel = static_cast<int32_t>(before);
+  const std::vector<Tunable> one{changed};
   ASSERT_TRUE(TakeForms(lowered, Target::kX86V4, one, std::vector<uint32_t>{0}).has_value());
   EXPECT_EQ(lowered.specs.size(), before);
   for (const PlanStep& step : lowered.plan.steps)

@@ -63,6 +63,19 @@ TEST(Windows, NormsOfWindows) {
   pool("f16[n, 3, w]", "kernel_shape = [3], strides = [2], p = 2", {{2, 8}});
 }
 
+// With ceil_mode by less than a stride; by up to twice that there is no window.
+TEST(Windows, WindowsLongerThanTheImage) {
+  for (const char* x : {"f32[n, 3, 3]", "f32[n, 3, 4]"})
+    CheckGenerated(Pool(x, "LpPool", "kernel_shape = [5], strides = [3], ceil_mode = 1"), {{2}, {1}});
+  for (const char* op : {"MaxPool", "AveragePool"}) {
+    CheckGenerated(Pool("f32[n, 3, w]", op, "kernel_shape = [5], strides = [3], ceil_mode = 1"),
+                   {{2, 3}, {1, 4}, {2, 2}, {2, 1}, {1, 5}, {2, 9}});
+    CheckGenerated(
+        Pool("f32[n, 5, h, w]", op, "kernel_shape = [4, 3], strides = [2, 2], pads = [1, 0, 0, 1], ceil_mode = 1"),
+        {{2, 2, 1}, {1, 1, 2}, {2, 5, 1}, {2, 7, 9}});
+  }
+}
+
 // A dilated window may step over all that there is: nothing is its mean, the least number its maximum.
 TEST(Windows, WindowsOverNothing) {
   const std::string over = "kernel_shape = [2, 2], dilations = [2, 2], pads = [1, 1, 1, 1]";
@@ -137,6 +150,17 @@ std::string Conv(const std::string& op, const std::string& x, const std::string&
                      " = Constant() {value = @b}\n %c : f32[*] = " + op + "(%x, %k, %b) {" + attributes +
                      "}\n %y : f32[*] = Relu(%c)",
                  "constant k : f32" + weights + " = splat 0.5\n constant b : " + b + " = splat 0.25\n");
+}
+
+// Of lines whose width is known: they are copied into a border, and of some widths no tile of rows leaves its line.
+TEST(Windows, NarrowImagesOfFewChannelsWithPads) {
+  CheckGenerated(Conv("Conv", "f32[n, 1, h, 28]", "[8, 1, 5, 5]", 8, "pads = [2, 2, 2, 2]"), {{2, 28}, {1, 3}, {0, 4}});
+  CheckGenerated(Conv("Conv", "f32[n, 8, h, 14]", "[16, 8, 5, 5]", 16, "auto_pad = \"SAME_UPPER\""), {{1, 14}, {3, 5}});
+  CheckGenerated(Conv("Conv", "f32[n, 3, h, 48]", "[5, 3, 3, 3]", 5, "strides = [2, 2], pads = [1, 1, 0, 1]"),
+                 {{2, 7}, {1, 2}});
+  CheckGenerated(Conv("Conv", "f32[n, 2, h, 11]", "[33, 2, 2, 3]", 33, "dilations = [2, 1], pads = [0, 2, 1, 0]"),
+                 {{2, 6}, {1, 2}});
+  CheckGenerated(Conv("Conv", "f32[n, 4, 60]", "[20, 4, 7]", 20, "strides = [5], pads = [3, 3]"), {{3}, {1}});
 }
 
 TEST(Windows, ConvolutionsOverThreeDims) {

@@ -215,6 +215,36 @@ TEST_F(CompileServiceTest, AKeyThatKeepsFailingIsTriedEverMoreSeldom) {
   compile_service_->Stop(0);
 }
 
+// The store's word counts, not what the service remembers of it.
+TEST_F(CompileServiceTest, APlanIsMadeAsSoonAsItsQuarantineIsLifted) {
+  UseValidator(KILN_BIN_DIR "/kiln-validate-child");
+  Serve(CompileServiceOptions{.failure_backoff_ms = 3'600'000});
+  const PlanKey key = Ask(*first_, Request()).get()->plan_key;
+  const auto quarantine = [&](bool on) {
+    ASSERT_TRUE(client_->CallSync(cache::QuarantineRequest{key, on}, kWaitMs).has_value());
+  };
+  quarantine(true);
+  // The mark outlives the plan.
+  ASSERT_TRUE(
+      client_->CallSync(cache::PurgeRequest{.kind = cache::PurgeKind::kPlan, .digest = key}, kWaitMs).has_value());
+  for (int i = 0; i < 3; ++i) {
+    const auto refused = Ask(*first_, Request()).get();
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code, ErrorCode::kQuarantined) << ToString(refused.error());
+  }
+  EXPECT_EQ(compile_service_->Stats().failures, 1u) << "it is lowered once";
+  quarantine(false);
+  const auto made = Ask(*first_, Request()).get();
+  ASSERT_TRUE(made.has_value()) << ToString(made.error());
+  EXPECT_EQ(made->plan_key, key);
+  EXPECT_FALSE(made->already_there);
+  quarantine(true);
+  EXPECT_FALSE(Ask(*first_, Request()).get().has_value());
+  EXPECT_EQ(compile_service_->Stats().failures, 2u);
+  service_.reset();  // the store: then nobody can say
+  EXPECT_EQ(Ask(*first_, Request()).get().error().code, ErrorCode::kUnavailable);
+}
+
 TEST_F(CompileServiceTest, OneMachineMayAskForSoMuchAndNoMore) {
   UseValidator(KILN_BIN_DIR "/kiln-validate-child");
   ShiftedClock clock;

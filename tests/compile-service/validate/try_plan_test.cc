@@ -89,6 +89,48 @@ TEST(TryPlan, TheCodeOfAnotherOpIsAMismatch) {
   EXPECT_NE(verdict.detail.find("output 0"), std::string::npos) << verdict.detail;
 }
 
+// Of one row: about every fourth draw shows nothing, since few sums are negative.
+TEST(TryPlan, AMismatchThatFewValuesShowIsFoundInASmallCase) {
+  const auto layer = [](const std::string& op) {
+    return SegmentOf(R"(program "p" {
+      symbol n in [1, 4096]
+      constant w : f32[8, 24] = splat 0.5
+      constant b : f32[24] = splat 0.25
+      func main(%x: f32[n, 8]) -> (%y) {
+        %w : f32[8, 24] = Constant() {value = @w}
+        %b : f32[24] = Constant() {value = @b}
+        %a : f32[n, 24] = MatMul(%x, %w)
+        %c : f32[n, 24] = Add(%a, %b)
+        %r : f32[n, 24] = )" +
+                     op + R"((%c)
+        %y : f32[n, 24] = Softmax(%r)
+      }
+    })");
+  };
+  const Segment segment = layer("Relu");
+  const CompiledPlan right = Compiled(segment, {64}), other = Compiled(layer("Abs"), {64});
+  CompiledPlan wrong = right;
+  ASSERT_EQ(wrong.code.size(), other.code.size());
+  wrong.code = other.code;
+  wrong.plan.kernels = other.plan.kernels;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    const auto outcome = [&](const CompiledPlan& compiled) {
+      return TryPlan({.plan = compiled.plan,
+                      .segment = segment,
+                      .code = compiled.code,
+                      .inputs = {{1, 8}},
+                      .seed = 1000 + seed,
+                      .own_seed = seed,
+                      .budget_ms = kBudgetMs})
+          .value_or(ReproduceVerdict{});
+    };
+    const ReproduceVerdict verdict = outcome(wrong);
+    EXPECT_EQ(verdict.outcome, ReproduceOutcome::kMismatch) << seed << ": " << verdict.detail;
+    if (seed % 10 != 0) continue;
+    EXPECT_EQ(outcome(right).outcome, ReproduceOutcome::kAgrees) << seed;
+  }
+}
+
 TEST(TryPlan, AnErrorOfAPlanIsFoundWhereItsKernelsAreRight) {
   const Segment segment = testing::ReluSegment();
   const CompiledPlan wrong{testing::ReluPlan(0, 4096, TensorOp::kAbs), {}};
@@ -111,6 +153,51 @@ TEST(TryPlan, WhatCannotBeTriedIsUndecided) {
       func main(%x: f32[n, 4]) -> (%y) { %y : f32[n, 4] = Relu(%x) }
     })");
   EXPECT_EQ(Try(large, Compiled(large, {64}), {{500'000'000, 4}}).outcome, ReproduceOutcome::kUndecided) << "too large";
+}
+
+// Moves on by a step whenever it is read.
+struct SteppingClock final : Clock {
+  explicit SteppingClock(int64_t ms) : step_ns(ms * 1'000'000) {}
+  int64_t NowNs() const override { return now_ns += step_ns; }
+  int64_t WallMs() const override { return now_ns / 1'000'000; }
+  const int64_t step_ns;
+  mutable int64_t now_ns = 0;
+};
+
+Result<ReproduceVerdict> TryFor(int64_t step_ms, bool busy) {
+  const SteppingClock clock(step_ms);
+  const Plan wrong = testing::ReluPlan(0, 4096, TensorOp::kAbs);
+  return TryPlan({.plan = wrong,
+                  .segment = testing::ReluSegment(),
+                  .code = {},
+                  .inputs = {{5, 4}},
+                  .seed = 7,
+                  .own_seed = 11,
+                  .budget_ms = kBudgetMs,
+                  .clock = clock,
+                  .processor_ns = [&] { return busy ? 0 : clock.now_ns; }});
+}
+
+// A verdict that was not reached for want of time is none where others had that time: who asks again may have it.
+TEST(TryPlan, WhatABusyHostHadNoTimeForIsTriedAgain) {
+  EXPECT_EQ(TryFor(1, true)->outcome, ReproduceOutcome::kMismatch) << "there was time";
+  // For one draw of the two that it takes, and for none.
+  for (const int64_t step_ms : {6'000, 19'000}) {
+    const auto verdict = TryFor(step_ms, true);
+    ASSERT_FALSE(verdict.has_value()) << step_ms;
+    EXPECT_EQ(verdict.error().code, ErrorCode::kBusy) << ToString(verdict.error());
+    const auto slow = TryFor(step_ms, false);
+    ASSERT_TRUE(slow.has_value()) << ToString(slow.error());
+    EXPECT_EQ(slow->outcome, ReproduceOutcome::kUndecided) << step_ms;
+  }
+}
+
+TEST(TryPlan, ProcessorTimeIsThatOfTheProcessAndItsChildren) {
+  const int64_t before = ProcessorNs();
+  for (volatile int64_t i = 0; ProcessorNs() == before;) i = i + 1;
+  EXPECT_GT(ProcessorNs(), before);
+  EXPECT_TRUE(HostWasBusy(1'000, 499));
+  EXPECT_FALSE(HostWasBusy(1'000, 500));
 }
 
 TEST(TryPlan, ACaseOfAnotherSegmentIsRefused) {

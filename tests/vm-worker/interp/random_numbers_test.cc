@@ -1,6 +1,9 @@
-// Nodes that draw random numbers: anew at every run, in every form and in every trip of a loop; the same ones in a
-// fresh context where a seed says so.
+// Nodes that draw random numbers: anew at every run, in every form and in every trip of a loop; where a seed says so
+// the same ones in a fresh context and in every node with that seed.
 #include <gmock/gmock.h>
+
+#include <array>
+#include <bit>
 
 #include "tests/vm-worker/interp/run_text.h"
 #include "vm-worker/load/prepare_program.h"
@@ -65,14 +68,51 @@ TEST(RandomNumbers, EveryRunDrawsAnewInEitherForm) {
   }
 }
 
-TEST(RandomNumbers, EqualNodesDrawApart) {
-  for (const char* seed : {"", "seed = 3.0"}) {
-    const auto program = LoadText(WithSeed(kTwoNodes, seed));
+TEST(RandomNumbers, EqualNodesDrawApartUnlessTheyHaveASeedInCommon) {
+  for (const bool seeded : {false, true}) {
+    const auto program = LoadText(WithSeed(kTwoNodes, seeded ? "seed = 3.0" : ""));
     ASSERT_TRUE(program);
     VmContext context(SeededBy(1));
-    const auto outputs = context.Run(*program, {});
+    for (int run = 0; run < 3; ++run) {
+      const auto outputs = context.Run(*program, {}, {.static_forms = run > 0});
+      ASSERT_TRUE(outputs) << ToString(outputs.error());
+      const std::vector<float> first = Values((*outputs)[0].ref), second = Values((*outputs)[1].ref);
+      if (seeded) {
+        EXPECT_EQ(first, second) << run;
+      } else {
+        ExpectUnrelated(first, second);
+      }
+    }
+  }
+}
+
+// The context's seed is 3.0's bits here: a node without a seed draws apart from those that have one all the same.
+TEST(RandomNumbers, ASeededNodeDrawsTheSameWhateverElseIsInTheProgram) {
+  const auto alone = LoadText(R"(program "p" {
+    constant shape : i64[2] = [40, 50]
+    func main() -> (%b) {
+      %s : i64[2] = Constant() {value = @shape}
+      %b : f32[40, 50] = RandomNormal(%s) {seed = 3.0}
+    }
+  })");
+  const auto among_others = LoadText(R"(program "p" {
+    constant shape : i64[2] = [40, 50]
+    func main() -> (%b, %a, %c, %d) {
+      %s : i64[2] = Constant() {value = @shape}
+      %a : f32[40, 50] = RandomNormal(%s)
+      %c : f32[40, 50] = RandomNormal(%s) {seed = 4.0}
+      %b : f32[40, 50] = RandomNormal(%s) {seed = 3.0}
+      %d : f32[40, 50] = RandomNormal(%s)
+    }
+  })");
+  ASSERT_TRUE(alone && among_others);
+  VmContext a(SeededBy(1)), b(SeededBy(std::bit_cast<uint64_t>(3.0)));
+  for (int run = 0; run < 3; ++run) {
+    const auto outputs = b.Run(*among_others, {});
     ASSERT_TRUE(outputs) << ToString(outputs.error());
-    ExpectUnrelated(Values((*outputs)[0].ref), Values((*outputs)[1].ref));
+    EXPECT_EQ(Draw(a, *alone), Values((*outputs)[0].ref)) << run;
+    for (size_t i = 0; i < 4; ++i)
+      for (size_t k = 0; k < i; ++k) ExpectUnrelated(Values((*outputs)[i].ref), Values((*outputs)[k].ref));
   }
 }
 
@@ -111,11 +151,13 @@ TEST(RandomNumbers, AProgramThatComesBackDrawsOn) {
   ExpectUnrelated(first, Draw(context, *program));
 }
 
+// A node before a loop and one in it, with one seed.
 constexpr std::string_view kLoop = R"(program "p" {
   symbol t in [0, 1048576]
   constant shape : i64[1] = [500]
-  func main(%trips: i64[], %x: f32[500]) -> (%last, %all) {
+  func main(%trips: i64[], %x: f32[500]) -> (%last, %all, %before) {
     %s : i64[1] = Constant() {value = @shape}
+    %before : f32[500] = RandomNormal(%s) {seed = 1.0}
     %last : f32[500], %all : f32[t, 500] = Loop(%trips, _, %x) body(%i: i64[], %go: bool[], %state: f32[500]) -> (%go, %next, %drawn) {
       %drawn : f32[500] = RandomNormal(%s) {seed = 1.0}
       %next : f32[500] = Add(%state, %drawn)
@@ -123,21 +165,66 @@ constexpr std::string_view kLoop = R"(program "p" {
   }
 })";
 
-TEST(RandomNumbers, EveryTripOfALoopDrawsAnew) {
+// Draws of two runs of kLoop, of 4 trips each: those of the loop, and those of the node before it.
+struct LoopDraws {
+  std::vector<std::vector<float>> trips, before;
+};
+LoopDraws DrawInLoop(const std::array<bool, 2>& static_forms) {
+  LoopDraws draws;
   auto parsed = ParseProgram(kLoop);
-  ASSERT_TRUE(parsed) << ToString(parsed.error());
-  ASSERT_TRUE(PrepareProgram(*parsed));
+  EXPECT_TRUE(parsed && PrepareProgram(*parsed));
   const auto program = LoadedProgram::Load(std::move(*parsed));
-  ASSERT_TRUE(program) << ToString(program.error());
+  EXPECT_TRUE(program) << ToString(program.error());
   VmContext context;
   const Tensor trips = Ints({}, {4}), x = Floats({500}, std::vector<float>(500, 0));
-  const auto outputs = context.Run(**program, std::vector{trips.ref, x.ref});
-  ASSERT_TRUE(outputs) << ToString(outputs.error());
-  const std::vector<float> all = Values((*outputs)[1].ref);
-  ASSERT_EQ(all.size(), 2000u);
-  const auto trip = [&](int i) { return std::vector<float>(all.begin() + i * 500, all.begin() + (i + 1) * 500); };
-  for (int i = 0; i < 4; ++i)
-    for (int k = 0; k < i; ++k) ExpectUnrelated(trip(i), trip(k));
+  for (const bool form : static_forms) {
+    const auto outputs = context.Run(**program, std::vector{trips.ref, x.ref}, {.static_forms = form});
+    EXPECT_TRUE(outputs) << ToString(outputs.error());
+    if (!outputs) return draws;
+    const std::vector<float> all = Values((*outputs)[1].ref);
+    EXPECT_EQ(all.size(), 2000u);
+    for (auto at = all.begin(); at != all.end(); at += 500) draws.trips.emplace_back(at, at + 500);
+    draws.before.push_back(Values((*outputs)[2].ref));
+  }
+  return draws;
+}
+
+TEST(RandomNumbers, EveryTripOfALoopDrawsAnewAndTheNextRunGoesOn) {
+  const LoopDraws draws = DrawInLoop({true, true});
+  ASSERT_EQ(draws.trips.size(), 8u);
+  for (size_t i = 0; i < 8; ++i)
+    for (size_t k = 0; k < i; ++k) ExpectUnrelated(draws.trips[i], draws.trips[k]);
+  // Call by call, each node along the seed's sequence.
+  EXPECT_EQ(draws.before, (std::vector{draws.trips[0], draws.trips[1]}));
+}
+
+TEST(RandomNumbers, BothFormsDrawTheSame) {
+  const LoopDraws variant = DrawInLoop({false, false});
+  for (const std::array<bool, 2>& forms : {std::array{true, true}, {false, true}, {true, false}}) {
+    const LoopDraws draws = DrawInLoop(forms);
+    EXPECT_EQ(draws.trips, variant.trips);
+    EXPECT_EQ(draws.before, variant.before);
+  }
+  for (const char* seed : {"", "seed = 3.0"}) {
+    const auto program = LoadText(WithSeed(kTwoNodes, seed));
+    ASSERT_TRUE(program);
+    VmContext a(SeededBy(1)), b(SeededBy(1));
+    for (int run = 0; run < 3; ++run) EXPECT_EQ(Draw(a, *program, 1, true), Draw(b, *program, 1, false)) << run;
+  }
+}
+
+// Beyond the programs that a context keeps.
+TEST(RandomNumbers, ASeededSequenceBeginsAgainWhereTheContextHadLetGoOfTheProgram) {
+  const auto program = LoadText(WithSeed(kTwoNodes, "seed = 3.0")), other = LoadText(WithSeed(kTwoNodes, "seed = 4.0"));
+  ASSERT_TRUE(program && other);
+  VmOptions options;
+  options.programs = 1;
+  VmContext context(options);
+  const std::vector<float> first = Draw(context, *program), second = Draw(context, *program);
+  ExpectUnrelated(first, second);
+  Draw(context, *other);
+  EXPECT_EQ(Draw(context, *program), first);
+  EXPECT_EQ(Draw(context, *program), second);
 }
 
 // Equal nodes are not merged, known shapes are not folded into constants, and no segment holds a node that draws.
@@ -147,8 +234,8 @@ TEST(RandomNumbers, LoadingLeavesThemAndSegmentsEndAtThem) {
     constant shape : i64[1] = [3]
     func main(%x: f32[n]) -> (%y, %z) {
       %s : i64[1] = Constant() {value = @shape}
-      %a : f32[3] = RandomUniform(%s) {seed = 1.0}
-      %b : f32[3] = RandomUniform(%s) {seed = 1.0}
+      %a : f32[3] = RandomUniform(%s)
+      %b : f32[3] = RandomUniform(%s)
       %c : f32[3] = Sub(%a, %b)
       %d : f32[3] = Abs(%c)
       %t : i64[1] = Shape(%x)

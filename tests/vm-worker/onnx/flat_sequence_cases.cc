@@ -1,19 +1,15 @@
 // Models over run-time sequences whose elements differ along several axes. What they answer is worked out here, element
 // by element.
 #include "tests/vm-worker/onnx/sequence_cases.h"
+#include "tests/vm-worker/onnx/sequence_models.h"
 
 namespace kiln::onnx {
 namespace {
-
-using Nodes = google::protobuf::RepeatedPtrField<NodeProto>;
 
 Tensor Counted(const Dims& dims) {
   Tensor tensor = Tensor::Allocate(DType::kF32, dims);
   for (int64_t i = 0; i < NumElements(dims); ++i) tensor.ref.as<float>()[i] = static_cast<float>(i);
   return tensor;
-}
-Tensor Ints(const Dims& dims, const std::vector<int64_t>& values) {
-  return Tensor::Of<int64_t>(DType::kI64, dims, std::span<const int64_t>(values));
 }
 
 // Calls `visit` with every position of a tensor of these dims, in row-major order.
@@ -92,12 +88,6 @@ TestModel Boxes(std::vector<TestDim> x) {
                                     }))});
 }
 
-TestModel& Concat(TestModel& model, int64_t axis, int64_t new_axis) {
-  return model
-      .Node("ConcatFromSequence", {"s"}, {"y"}, {IntAttribute("axis", axis), IntAttribute("new_axis", new_axis)})
-      .Output("y");
-}
-
 struct Sizes {
   std::vector<int64_t> rows, columns;
   std::vector<Tensor> Of(const Tensor& x) const {
@@ -107,7 +97,7 @@ struct Sizes {
   }
   std::vector<Tensor> Inputs(const Tensor& x) const {
     const Dims dims{static_cast<int64_t>(rows.size())};
-    return {x, Ints(dims, rows), Ints(dims, columns)};
+    return {x, I(dims, rows), I(dims, columns)};
   }
 };
 
@@ -117,23 +107,44 @@ void AddConcats(std::vector<SequenceCase>& cases) {
     std::string name;
     int axis;
     bool new_axis;
-    std::vector<Sizes> good, bad;
+    std::vector<Sizes> good;
+    std::vector<std::pair<Sizes, std::string>> bad;  // and what the error says of the node "y"
   };
-  const Case concats[] = {
-      {"boxes_below", 0, false, {{{1, 3, 2}, {4, 4, 4}}, {{2, 0, 1}, {3, 3, 3}}, {{3}, {1}}}, {{{1, 2}, {2, 3}}}},
-      {"boxes_beside", 1, false, {{{2, 2, 2}, {1, 4, 2}}, {{3, 3}, {0, 3}}, {{0, 0}, {1, 2}}}, {{{1, 2}, {2, 2}}}},
-      {"boxes_behind", 2, false, {{{2, 2}, {3, 3}}, {{3}, {4}}}, {{{1, 2}, {2, 2}}, {{2, 2}, {1, 2}}}},
-      {"boxes_on_top", 0, true, {{{2, 2}, {3, 3}}, {{1}, {2}}}, {{{2, 2}, {3, 2}}, {{0, 0}, {3, 2}}}},
-      {"boxes_across", 2, true, {{{2, 2, 2}, {1, 1, 1}}}, {{{1, 3}, {3, 1}}}}};
+  const Case concats[] = {{"boxes_below",
+                           0,
+                           false,
+                           {{{1, 3, 2}, {4, 4, 4}}, {{2, 0, 1}, {3, 3, 3}}, {{3}, {1}}},
+                           {{{{1, 2}, {2, 3}}, "dim 1 of inputs 0 and 1 of Concat along axis 0 differ: 3 and 2"}}},
+                          {"boxes_beside",
+                           1,
+                           false,
+                           {{{2, 2, 2}, {1, 4, 2}}, {{3, 3}, {0, 3}}, {{0, 0}, {1, 2}}},
+                           {{{{1, 2}, {2, 2}}, "dim 0 of inputs 0 and 1 of Concat along axis 1 differ: 2 and 1"}}},
+                          {"boxes_behind",
+                           2,
+                           false,
+                           {{{2, 2}, {3, 3}}, {{3}, {4}}},
+                           {{{{1, 2}, {2, 2}}, "dim 0 of inputs 0 and 1 of Concat along axis 2 differ: 2 and 1"},
+                            {{{2, 2}, {1, 2}}, "dim 1 of inputs 0 and 1 of Concat along axis 2 differ: 2 and 1"}}},
+                          {"boxes_on_top",
+                           0,
+                           true,
+                           {{{2, 2}, {3, 3}}, {{1}, {2}}},
+                           {{{{2, 2}, {3, 2}}, "dim 1 of inputs 0 and 1 of Concat along axis 3 differ: 3 and 2"},
+                            {{{0, 0}, {3, 2}}, "dim 1 of inputs 0 and 1 of Concat along axis 3 differ: 3 and 2"}}},
+                          {"boxes_across",
+                           2,
+                           true,
+                           {{{2, 2, 2}, {1, 1, 1}}},
+                           {{{{1, 3}, {3, 1}}, "dim 0 of inputs 0 and 1 of Concat along axis 3 differ: 3 and 1"}}}};
   for (const Case& concat : concats) {
     TestModel model = Boxes({"n", "m", 2});
-    Concat(model, concat.axis, concat.new_axis);
+    Join(model, "s", "y", concat.axis, concat.new_axis);
     std::vector<SequenceRun> runs;
     for (const Sizes& sizes : concat.good)
       runs.push_back(
           {sizes.Inputs(x), {concat.new_axis ? Stacked(sizes.Of(x), concat.axis) : Joined(sizes.Of(x), concat.axis)}});
-    for (const Sizes& sizes : concat.bad)
-      runs.push_back({sizes.Inputs(x), {}, "is outside axis 0, which has 1 entries"});
+    for (const auto& [sizes, error] : concat.bad) runs.push_back({sizes.Inputs(x), {}, "node Concat \"y\": " + error});
     runs.push_back({Sizes{}.Inputs(x), {}, "index 0 is outside axis 0"});
     cases.push_back({concat.name, model, runs});
   }
@@ -143,18 +154,18 @@ void AddEdits(std::vector<SequenceCase>& cases) {
   const Tensor x = Counted({3, 4});
   TestModel model = Boxes({"n", "m"});
   model.Input(Tensor32("p", {}, 7)).Input(Tensor32("q", {}, 7)).Input(Tensor32("z", {"a", "b"}));
-  model.Node("SequenceAt", {"s", "p"}, {"at"}).Output("at").Node("SequenceErase", {"s", "p"}, {"t"});
+  At(model, "s", "p", "at").Node("SequenceErase", {"s", "p"}, {"t"});
   model.Node("SequenceInsert", {"t", "z", "q"}, {"u"}).Node("SequenceLength", {"u"}, {"length"}).Output("length");
   model.Node("SequenceAt", {"u", "q"}, {"new"}).Output("new").Node("SequenceAt", {"u", "p"}, {"there"}).Output("there");
   const Sizes sizes{{2, 0, 3}, {4, 1, 2}};
   const Tensor z = Counted({2, 5});
   const auto inputs = [&](int64_t p, int64_t q) {
     std::vector<Tensor> all = sizes.Inputs(x);
-    all.insert(all.end(), {Ints({}, {p}), Ints({}, {q}), z});
+    all.insert(all.end(), {Scalar(p), Scalar(q), z});
     return all;
   };
   const std::vector<Tensor> boxes = sizes.Of(x);
-  const Tensor three = Ints({}, {3});
+  const Tensor three = Scalar(3);
   cases.push_back({"boxes_edited",
                    model,
                    {{inputs(0, 1), {boxes[0], three, z, boxes[1]}},
@@ -183,8 +194,8 @@ void AddWidened(std::vector<SequenceCase>& cases) {
       return piece;
     };
     const int64_t rest = axis == 0 ? 1 : 2;
-    const Tensor sizes = Ints({3}, {1, 0, rest});
-    const auto inputs = [&](int64_t p) { return std::vector<Tensor>{x, sizes, z, Ints({}, {p})}; };
+    const Tensor sizes = I({3}, {1, 0, rest});
+    const auto inputs = [&](int64_t p) { return std::vector<Tensor>{x, sizes, z, Scalar(p)}; };
     cases.push_back({"pieces_and_another_" + std::to_string(axis),
                      pieces,
                      {{inputs(0), {part(0, 1)}},
@@ -201,7 +212,7 @@ void AddWidened(std::vector<SequenceCase>& cases) {
   Tensor second = Tensor::Allocate(DType::kF32, {3, 2});
   for (int64_t i = 0; i < 6; ++i) second.ref.as<float>()[i] = static_cast<float>(6 + i);
   cases.push_back(
-      {"planes_and_another", planes, {{{x, other, Ints({}, {1})}, {second}}, {{x, other, Ints({}, {-1})}, {other}}}});
+      {"planes_and_another", planes, {{{x, other, Scalar(1)}, {second}}, {{x, other, Scalar(-1)}, {other}}}});
 }
 
 }  // namespace

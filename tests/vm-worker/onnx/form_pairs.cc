@@ -91,7 +91,8 @@ OperatorForm One(int64_t opset, FormNode node, std::vector<TensorProto> constant
 
 using Cases = std::vector<FormPair>;
 
-void AddMovement(Cases& cases) {
+// Shapes alone change.
+void AddReshapes(Cases& cases) {
   const TensorProto x = Data("x", {2, 3, 4});
   cases.push_back({"Reshape1",
                    {x},
@@ -101,6 +102,18 @@ void AddMovement(Cases& cases) {
                    {Data("x", {1, 1})},
                    One(4, {"Reshape", {"x"}, {EmptyInts("shape")}}),
                    One(13, {"Squeeze", {"x", "a"}}, {IntTensor("a", {2}, {0, 1})})});
+  cases.push_back({"Squeeze1",
+                   {Data("x", {1, 3, 1, 2})},
+                   One(1, {"Squeeze", {"x"}, {Ints("axes", {0, 2})}}),
+                   One(13, {"Squeeze", {"x", "a"}}, {IntTensor("a", {2}, {0, 2})})});
+  cases.push_back({"Unsqueeze1",
+                   {x},
+                   One(1, {"Unsqueeze", {"x"}, {Ints("axes", {0, 4})}}),
+                   One(13, {"Unsqueeze", {"x", "a"}}, {IntTensor("a", {2}, {0, 4})})});
+}
+
+void AddJoinsAndParts(Cases& cases) {
+  const TensorProto x = Data("x", {2, 3, 4});
   const TensorProto z = Data("z", {2, 2, 4}, 0.5f);
   cases.push_back(
       {"Concat1", {x, z}, One(1, {"Concat", {"x", "z"}}), One(13, {"Concat", {"x", "z"}, {Int("axis", 1)}})});
@@ -129,6 +142,15 @@ void AddMovement(Cases& cases) {
                    One(1, {"Split", {"x"}, {Int("axis", 2)}, parts}),
                    One(13, {"Split", {"x"}, {Int("axis", 2)}, parts}),
                    parts});
+  cases.push_back({"Slice1",
+                   {x},
+                   One(1, {"Slice", {"x"}, {Ints("starts", {1, -3}), Ints("ends", {9, -1}), Ints("axes", {1, 2})}}),
+                   One(13, {"Slice", {"x", "s", "e", "a"}},
+                       {IntTensor("s", {2}, {1, -3}), IntTensor("e", {2}, {9, -1}), IntTensor("a", {2}, {1, 2})})});
+}
+
+void AddMovement(Cases& cases) {
+  const TensorProto x = Data("x", {2, 3, 4});
   for (const char* mode : {"constant", "reflect", "edge"}) {
     const std::vector<int64_t> pads = {0, 1, 2, 1, 2, 0};
     cases.push_back(
@@ -154,19 +176,6 @@ void AddMovement(Cases& cases) {
                      {"Transpose", {"w"}, {Ints("perm", {0, 1, 3, 5, 2, 4})}, {"t"}},
                      {"Reshape", {"t", "flat"}}},
                     {IntTensor("wide", {6}, {2, 3, 2, 2, 3, 2}), IntTensor("flat", {4}, {2, 12, 2, 3})}}});
-  cases.push_back({"Slice1",
-                   {x},
-                   One(1, {"Slice", {"x"}, {Ints("starts", {1, -3}), Ints("ends", {9, -1}), Ints("axes", {1, 2})}}),
-                   One(13, {"Slice", {"x", "s", "e", "a"}},
-                       {IntTensor("s", {2}, {1, -3}), IntTensor("e", {2}, {9, -1}), IntTensor("a", {2}, {1, 2})})});
-  cases.push_back({"Squeeze1",
-                   {Data("x", {1, 3, 1, 2})},
-                   One(1, {"Squeeze", {"x"}, {Ints("axes", {0, 2})}}),
-                   One(13, {"Squeeze", {"x", "a"}}, {IntTensor("a", {2}, {0, 2})})});
-  cases.push_back({"Unsqueeze1",
-                   {x},
-                   One(1, {"Unsqueeze", {"x"}, {Ints("axes", {0, 4})}}),
-                   One(13, {"Unsqueeze", {"x", "a"}}, {IntTensor("a", {2}, {0, 4})})});
   cases.push_back({"TopK1",
                    {Data("x", {3, 5})},
                    One(1, {"TopK", {"x"}, {Int("k", 2)}, {"y0", "y1"}}),
@@ -179,7 +188,7 @@ void AddMovement(Cases& cases) {
        One(9, {"Upsample", {"x", "s"}}, {FloatTensor("s", {4}, {1, 1, 2, 1.5f})})});
 }
 
-void AddElementwise(Cases& cases) {
+void AddCasts(Cases& cases) {
   struct Type {
     const char* name;
     int64_t number;
@@ -202,6 +211,9 @@ void AddElementwise(Cases& cases) {
                      One(1, {"Cast", {"x"}, {TextAttribute("to", name)}}),
                      One(13, {"Cast", {"x"}, {Int("to", number)}})});
   }
+}
+
+void AddBounds(Cases& cases) {
   const float infinity = std::numeric_limits<float>::infinity();
   const float largest = std::numeric_limits<float>::max();
   const TensorProto wild = FloatTensor("x", {5}, {-infinity, -2, 0.5f, 3, infinity});
@@ -218,6 +230,9 @@ void AddElementwise(Cases& cases) {
        {wild},
        One(10, {"Clip", {"x"}}),
        One(13, {"Clip", {"x", "a", "b"}}, {FloatTensor("a", {}, {-largest}), FloatTensor("b", {}, {largest})})});
+}
+
+void AddActivations(Cases& cases) {
   const TensorProto x = Data("x", {2, 3, 4});
   cases.push_back({"Selu1",
                    {x},
@@ -227,6 +242,21 @@ void AddElementwise(Cases& cases) {
                    {x},
                    One(5, {"Selu", {"x"}, {FloatAttribute("alpha", 2)}}),
                    One(6, {"Selu", {"x"}, {FloatAttribute("alpha", 2), FloatAttribute("gamma", 1.0507f)}})});
+  cases.push_back({"PRelu6PerChannel",
+                   {x, Data("s", {3})},
+                   One(6, {"PRelu", {"x", "s"}}),
+                   {13, {{"Unsqueeze", {"s", "a"}, {}, {"u"}}, {"PRelu", {"x", "u"}}}, {IntTensor("a", {1}, {1})}}});
+  cases.push_back(
+      {"PRelu1OneSlope", {x, Data("s", {1})}, One(1, {"PRelu", {"x", "s"}}), One(9, {"PRelu", {"x", "s"}})});
+  cases.push_back({"Dropout1",
+                   {x},
+                   One(1, {"Dropout", {"x"}, {Int("is_test", 1), FloatAttribute("ratio", 0.3f)}}),
+                   One(13, {"Identity", {"x"}})});
+  cases.push_back({"Dropout6", {x}, One(6, {"Dropout", {"x"}}), One(13, {"Identity", {"x"}})});
+}
+
+// Two operands, the second by the broadcasting of operator sets below 7.
+void AddBroadcasts(Cases& cases) {
   struct Operand {
     const char* name;
     std::vector<int64_t> dims;
@@ -247,17 +277,6 @@ void AddElementwise(Cases& cases) {
                        One(9, {op, {"x", "b"}}, {Positive("b", operand.later_dims)})});
     }
   }
-  cases.push_back({"PRelu6PerChannel",
-                   {x, Data("s", {3})},
-                   One(6, {"PRelu", {"x", "s"}}),
-                   {13, {{"Unsqueeze", {"s", "a"}, {}, {"u"}}, {"PRelu", {"x", "u"}}}, {IntTensor("a", {1}, {1})}}});
-  cases.push_back(
-      {"PRelu1OneSlope", {x, Data("s", {1})}, One(1, {"PRelu", {"x", "s"}}), One(9, {"PRelu", {"x", "s"}})});
-  cases.push_back({"Dropout1",
-                   {x},
-                   One(1, {"Dropout", {"x"}, {Int("is_test", 1), FloatAttribute("ratio", 0.3f)}}),
-                   One(13, {"Identity", {"x"}})});
-  cases.push_back({"Dropout6", {x}, One(6, {"Dropout", {"x"}}), One(13, {"Identity", {"x"}})});
 }
 
 void AddNormalization(Cases& cases) {
@@ -431,8 +450,13 @@ void AddWindows(Cases& cases) {
 
 std::vector<FormPair> AllFormPairs() {
   Cases cases;
+  AddReshapes(cases);
+  AddJoinsAndParts(cases);
   AddMovement(cases);
-  AddElementwise(cases);
+  AddCasts(cases);
+  AddBounds(cases);
+  AddActivations(cases);
+  AddBroadcasts(cases);
   AddNormalization(cases);
   AddPools(cases);
   AddRecurrent(cases);

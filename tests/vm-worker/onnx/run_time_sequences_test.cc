@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/vm-worker/onnx/sequence_cases.h"
+#include "tests/vm-worker/onnx/sequence_models.h"
 #include "vm-worker/interp/interpreter.h"
 
 namespace kiln::onnx {

@@ -23,15 +23,14 @@ struct SequenceCase {
 };
 
 std::vector<SequenceCase> SequenceCases();
-// Of these, those whose elements differ along several axes.
+// Of these, those whose elements differ along several axes; those that a Loop makes; those that tensors are split into.
 void AddFlatSequenceCases(std::vector<SequenceCase>& cases);
+void AddGrownSequenceCases(std::vector<SequenceCase>& cases);
+void AddSplitSequenceCases(std::vector<SequenceCase>& cases);
 
 // Runs the case and compares bit for bit (whole numbers all of them, so that sums and products are exact), or what the
 // error says.
 using SequenceRunner = std::function<Result<std::vector<Tensor>>(std::span<const TensorRef>)>;
 void ExpectAnswers(const SequenceCase& test, const SequenceRunner& run);
-
-// Loop bodies: inputs i, go, s; outputs goes_on, the sequence `longer`.
-GraphProto LoopBody(const std::function<void(GraphProto&)>& nodes);
 
 }  // namespace kiln::onnx

@@ -46,6 +46,35 @@ TEST(Asking, AnExactPlanIsAskedForAgainAfterEveryErrorThatPasses) {
 
 // Threads hand in what they interpreted before a plan was published when it already answers: no exact plan is worth its
 // compilation beside it because of them.
+TEST(Asking, AnExactPlanThatIsQuarantinedIsAskedForOnceMoreAndAgainWhenThatIsLifted) {
+  DominatedWorker worker;
+  worker.Live(30'000);
+  ASSERT_EQ(worker.Status().published.size(), 2u);
+  const auto exact = std::ranges::find_if(worker.fleet.plans, [](const auto& plan) {
+    const SymbolGuard& guard = plan.second.plan.guard.symbols[0];
+    return guard.min == guard.max;
+  });
+  ASSERT_NE(exact, worker.fleet.plans.end());
+  const PlanKey key = exact->first;
+  worker.fleet.quarantined.insert(key);
+  worker.fleet.Announce(cache::ChangeKind::kQuarantine, key, ReluSegment().id);
+  worker.tiers.OnNewHead();
+  worker.Live(120'000);
+  const size_t asked = ExactAsked(worker);
+  worker.Live(120'000);
+  EXPECT_EQ(ExactAsked(worker), asked);
+  EXPECT_EQ(worker.Status().published.size(), 1u);
+  // The plan is gone by then, its mark was not.
+  worker.fleet.plans.erase(key);
+  worker.fleet.quarantined.clear();
+  worker.fleet.Announce(cache::ChangeKind::kUnquarantine, key, {});
+  worker.tiers.OnNewHead();
+  worker.Live(5'000);
+  EXPECT_EQ(ExactAsked(worker), asked + 1);
+  EXPECT_EQ(worker.Status().published.size(), 2u);
+  EXPECT_EQ(worker.wrong_answers, 0u);
+}
+
 TEST(Asking, CallsOfBeforeThePlanWasPublishedAreNoReasonForAnExactOne) {
   SteppedWorker worker;
   worker.Run(3);
@@ -137,7 +166,7 @@ size_t TunedPublished(const SteppedWorker& worker) {
       worker.Status().plans, [](const PlanStatus& plan) { return plan.published && plan.plan->plan().tuned; }));
 }
 
-TEST(Asking, ATunedPlanAnswersInPlaceOfItsTwinUntilItIsTakenBack) {
+TEST(Asking, ATunedPlanAnswersInPlaceOfTheUntunedOneUntilItIsTakenBack) {
   SteppedWorker worker(AskingForTuned());
   worker.Live(2'000);
   worker.call_clock.reading_ns = 2'000'000;
@@ -145,7 +174,7 @@ TEST(Asking, ATunedPlanAnswersInPlaceOfItsTwinUntilItIsTakenBack) {
   const auto& asked = worker.fleet.compile_tiers;
   EXPECT_EQ(std::ranges::count(asked, PlanTier::kTuned), 2) << "beside the general plan, and beside the exact one";
   EXPECT_EQ(TunedPublished(worker), 2u);
-  EXPECT_EQ(worker.Status().published.size(), 4u) << "their twins stay at hand";
+  EXPECT_EQ(worker.Status().published.size(), 4u) << "the untuned ones stay at hand";
   EXPECT_EQ(worker.model->runtime(0).slot.plans().size(), 2u);
   for (const auto& [key, stored] : std::map(worker.fleet.plans)) {
     if (!stored.plan.tuned) continue;
@@ -224,7 +253,7 @@ TEST(Asking, BesideARangePlanOfOthersTheGeneralOneIsStillAskedFor) {
   EXPECT_EQ(worker.Interpreted(), interpreted);
 }
 
-TEST(Asking, ATunedPlanHasTheRoomOfItsTwin) {
+TEST(Asking, ATunedPlanHasTheRoomOfTheUntunedOne) {
   TierOptions options = AskingForTuned();
   options.policy.plans_max = 2;
   SteppedWorker worker(options);
@@ -233,7 +262,28 @@ TEST(Asking, ATunedPlanHasTheRoomOfItsTwin) {
   worker.Live(60'000);
   EXPECT_EQ(TunedPublished(worker), 2u);
   worker.Live(60'000, 50, 5);
-  EXPECT_EQ(ExactAsked(worker), 1u) << "twins are one plan of two";
+  EXPECT_EQ(ExactAsked(worker), 1u) << "plans for the same calls are one of two";
+}
+
+TEST(Asking, APlanThatFoundNoRoomIsTakenOnceThereIsSome) {
+  TierOptions options;
+  options.policy.plans_max = 2;
+  SteppedWorker worker(options);
+  worker.fleet.can_compile = false;
+  const PlanKey generic = worker.fleet.Publish(ReluPlan(0, 4096), 3), first = worker.fleet.Publish(ReluPlan(3, 3), 3);
+  worker.Live(1'000);
+  ASSERT_EQ(worker.Status().published.size(), 2u);
+  const PlanKey second = worker.fleet.Publish(ReluPlan(5, 5), 3);
+  worker.Live(20'000);
+  EXPECT_EQ(std::ranges::count(worker.Status().published, second), 0);
+  EXPECT_NE(worker.Status().reason, MissReason::kQuarantined) << "nothing is wrong with it";
+  worker.fleet.plans.erase(first);
+  worker.fleet.Announce(cache::ChangeKind::kPurge, first, ReluSegment().id);
+  worker.Live(60'000);
+  std::vector<PlanKey> published = worker.Status().published, both = {generic, second};
+  std::ranges::sort(both);
+  EXPECT_EQ(published, both);
+  EXPECT_EQ(worker.wrong_answers, 0u);
 }
 
 TEST(Asking, ATunedPlanThatIsRefusedIsAskedForOnceAndChangesNothing) {

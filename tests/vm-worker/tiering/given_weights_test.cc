@@ -190,5 +190,54 @@ TEST(GivenWeights, OfServicesThatKnowNoFormsAreNotAskedForInALoopNorTakenByMista
   EXPECT_EQ(other.wrong_answers, 0u);
 }
 
+// Nothing is wrong with a plan in the form that is not wanted now.
+TEST(GivenWeights, OfAnOlderStoreAreTakenAtOnceWhenPackedOnesLoseTheirRoom) {
+  if (HostTargets().empty()) GTEST_SKIP() << "no target for this host";
+  MemoryBudget budget(8 * kPackedBytes);
+  SumWorker worker(budget);
+  worker.fleet.knows_forms = worker.fleet.can_compile = false;
+  const PlanKey given = worker.fleet.Publish(SumPlan(0, 4096, WeightForm::kAsGiven), 3);
+  const PlanKey packed = worker.fleet.Publish(SumPlan(0, 4096, WeightForm::kPacked), 3);
+  worker.Live(1'000);
+  EXPECT_EQ(worker.Status().published, std::vector{packed});
+  EXPECT_EQ(worker.Status().trouble, MissReason::kCold);
+  EXPECT_EQ(worker.Status().detail, "");
+  EXPECT_GE(worker.fleet.fetches_asked, 2) << "it was looked at";
+
+  EXPECT_FALSE(MemoryCharge::Take(&budget, MemoryUse::kModels, budget.limit() - kPackedBytes / 2).has_value());
+  worker.Live(300);
+  EXPECT_EQ(worker.tiers.Stats().evicted, 1u);
+  EXPECT_EQ(worker.Status().published, std::vector{given});
+  EXPECT_EQ(worker.wrong_answers, 0u);
+}
+
+TEST(GivenWeights, PackedOnesAreTriedAgainWhenIsShownWhateverElseWaits) {
+  if (HostTargets().empty()) GTEST_SKIP() << "no target for this host";
+  MemoryBudget budget(4 * kPackedBytes);
+  SumWorker worker(budget);
+  int64_t shown_ms = 0;
+  {
+    const auto taken = MemoryCharge::Take(&budget, MemoryUse::kModels, budget.limit() * 8 / 10);
+    ASSERT_TRUE(taken.has_value());
+    worker.Live(3'000);  // the log has told of the plans by then
+    ASSERT_EQ(worker.Answering(), kAsGivenAlone);
+    shown_ms = worker.Status().pack_again_in_ms;
+    ASSERT_GT(shown_ms, 1'000);
+    // A plan that nobody believes has a pause of its own.
+    const PlanKey other = worker.fleet.Publish(SumPlan(1, 8, WeightForm::kAsGiven), 3);
+    worker.fleet.plans[other].signer.bytes[0] = 1;
+    worker.fleet.revoked = worker.fleet.plans[other].signer;
+    worker.tiers.OnNewHead();
+    worker.Live(500);
+    ASSERT_NE(worker.Status().trouble, MissReason::kCold);
+    EXPECT_EQ(worker.Status().pack_again_in_ms, shown_ms - 500);
+  }
+  worker.Live(shown_ms - 500 - 100);
+  EXPECT_EQ(worker.Answering(), kAsGivenAlone);
+  worker.Live(1'000);
+  EXPECT_EQ(worker.Answering(), kPackedAlone);
+  EXPECT_EQ(worker.wrong_answers, 0u);
+}
+
 }  // namespace
 }  // namespace kiln

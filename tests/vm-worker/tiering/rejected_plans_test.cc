@@ -55,6 +55,23 @@ TEST(RejectedPlans, SayWhyTheLastOfThoseThatAreLeftWasRejected) {
   EXPECT_EQ(rejected.Last()->reason, MissReason::kUndecided) << "the latest word on a plan counts";
 }
 
+TEST(RejectedPlans, TellWhenTheFirstThatWaitsForRoomIsDue) {
+  const RejectedPlans::Why no_room{MissReason::kNoPackRoom, "no room"};
+  constexpr int64_t kFirstNs = RejectedPlans::kPauseFirstMs * 1'000'000;
+  RejectedPlans rejected;
+  rejected.Reject(Id(1), Id(10), kWrong, 0);
+  EXPECT_EQ(rejected.PackAgainNs(), 0);
+  for (const int64_t number : {2, 3}) {
+    rejected.Reject(Id(static_cast<uint16_t>(number)), {}, no_room, number);
+    rejected.AwaitPackRoom(Id(static_cast<uint16_t>(number)));
+  }
+  EXPECT_EQ(rejected.PackAgainNs(), kFirstNs + 2);
+  rejected.Reject(Id(2), Id(20), kWrong, 4);
+  EXPECT_EQ(rejected.PackAgainNs(), kFirstNs + 3) << "the other one waits for something else";
+  rejected.Lift(Id(3));
+  EXPECT_EQ(rejected.PackAgainNs(), 0);
+}
+
 TEST(RejectedPlans, AreBounded) {
   RejectedPlans rejected;
   for (uint16_t i = 0; i < 1000; ++i) rejected.Reject(Id(i), Id(10), kWrong, i);

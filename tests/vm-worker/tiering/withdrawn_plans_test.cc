@@ -203,6 +203,20 @@ TEST(WithdrawnPlans, ALiftedQuarantineIsNoReasonAnyMore) {
   EXPECT_TRUE(worker.Status().detail.empty()) << worker.Status().detail;
 }
 
+TEST(WithdrawnPlans, AMarkThatOutlivedItsPlanNamesNoSegmentAndItsLiftingIsHeardAllTheSame) {
+  SteppedWorker worker;
+  const PlanKey key = worker.fleet.Publish(ReluPlan(0, 4096), 3);
+  worker.fleet.quarantined.insert(key);
+  worker.Live(100'000, 1'000);
+  ASSERT_EQ(worker.Status().reason, MissReason::kQuarantined);
+  worker.fleet.plans.clear();
+  worker.fleet.quarantined.clear();
+  worker.fleet.Announce(cache::ChangeKind::kUnquarantine, key, {});
+  worker.tiers.OnNewHead();
+  worker.Live(1'000);
+  EXPECT_EQ(worker.Status().published, std::vector{key}) << "compiled again, at once";
+}
+
 TEST(WithdrawnPlans, APlanThatTheStoreEvictedOrLostStaysInUse) {
   SteppedWorker worker;
   worker.Live(2'000);

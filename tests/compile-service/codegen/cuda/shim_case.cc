@@ -125,7 +125,14 @@ std::optional<std::string> WrongInShim(const ShimKernels& kernels, size_t kernel
     if (first && !SameBits(*first, got)) return "the bits depend on the schedule, or on how the range is cut";
     if (!first) first = std::move(got);
   }
-  return std::nullopt;
+  // A part alone: its own items and no others.
+  const int64_t begin = Pick(random, 0, range), end = Pick(random, begin, range);
+  Memory part(test), part_expected(test);
+  const Status made = ir::EvaluateSpec(test.spec, part_expected.pointers, test.dims, kShimLanes, begin, end);
+  if (!made.has_value()) return ToString(made.error());
+  if (auto fault = kernels.Run(kernel, part.pointers, test.dims, begin, end, ShimSchedule::kRandom, random()))
+    return fault;
+  return FirstDifference(test, part, part_expected);
 }
 
 void ExpectShimAgrees(const std::vector<ShimCase>& cases, std::mt19937_64& random) {

@@ -27,6 +27,11 @@ TEST(CudaText, ProductsAgreeWithTheEvaluator) {
   ExpectAgreement(30, RandomMatmul);
 }
 
+TEST(CudaText, RowsInBlocksAgreeWithTheEvaluator) {
+  ExpectAgreement(2, MatmulInRowBlocks);
+  ExpectAgreement(1, ConvolutionInRowBlocks);
+}
+
 TEST(CudaText, ConvolutionsAgreeWithTheEvaluator) {
   ExpectAgreement(20, RandomConvolution);
 }

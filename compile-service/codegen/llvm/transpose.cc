@@ -1,4 +1,4 @@
-#include "compile-service/codegen/llvm/turn.h"
+#include "compile-service/codegen/llvm/transpose.h"
 
 namespace kiln::codegen {
 
@@ -29,7 +29,7 @@ Value* ShuffleQuads(VectorEmitter& e, Value* a, Value* b, const std::vector<int>
 }
 
 // The 4x4 matrices of equal quads of four vectors, transposed.
-Values TurnQuads(VectorEmitter& e, const Values& v) {
+Values TransposeQuads(VectorEmitter& e, const Values& v) {
   Value* low01 = ShuffleInQuads(e, v[0], v[1], {0, 4, 1, 5});
   Value* high01 = ShuffleInQuads(e, v[0], v[1], {2, 6, 3, 7});
   Value* low23 = ShuffleInQuads(e, v[2], v[3], {0, 4, 1, 5});
@@ -73,7 +73,7 @@ Values FoldPairs(VectorEmitter& e, const Values& vectors, Shuffle shuffle) {
 
 }  // namespace
 
-Values LoadFourTurned(VectorEmitter& e, Value* first, Value* stride) {
+Values LoadFourTransposed(VectorEmitter& e, Value* first, Value* stride) {
   llvm::IRBuilder<>& b = e.ir();
   auto* quad = llvm::FixedVectorType::get(b.getFloatTy(), kQuad);
   const Values rows = EveryFourthRow(e, first, stride);
@@ -85,17 +85,17 @@ Values LoadFourTurned(VectorEmitter& e, Value* first, Value* stride) {
                                           llvm::Align(sizeof(float))));
     four.push_back(Joined(e, parts));
   }
-  return TurnQuads(e, four);
+  return TransposeQuads(e, four);
 }
 
-void StoreFourTurned(VectorEmitter& e, const Values& four, Value* first, Value* stride) {
+void StoreFourTransposed(VectorEmitter& e, const Values& four, Value* first, Value* stride) {
   llvm::IRBuilder<>& b = e.ir();
-  const Values rows = EveryFourthRow(e, first, stride), turned = TurnQuads(e, four);
+  const Values rows = EveryFourthRow(e, first, stride), transposed = TransposeQuads(e, four);
   for (size_t q = 0; q < rows.size(); ++q)
     for (int i = 0; i < kQuad; ++i) {
       std::vector<int> mask;
       for (int element = 0; element < kQuad; ++element) mask.push_back(static_cast<int>(q) * kQuad + element);
-      Value* part = b.CreateShuffleVector(turned[static_cast<size_t>(i)], mask);
+      Value* part = b.CreateShuffleVector(transposed[static_cast<size_t>(i)], mask);
       b.CreateAlignedStore(part, e.Address(rows[q], DType::kF32, b.CreateMul(stride, e.I64(i))),
                            llvm::Align(sizeof(float)));
     }

@@ -7,10 +7,10 @@ namespace kiln::codegen {
 
 // Four consecutive f32 of each of `lanes()` rows, as four vectors with one lane per row. `first`: the first row's
 // pointer; `stride`: elements between rows.
-VectorEmitter::Values LoadFourTurned(VectorEmitter& emitter, llvm::Value* first, llvm::Value* stride);
+VectorEmitter::Values LoadFourTransposed(VectorEmitter& emitter, llvm::Value* first, llvm::Value* stride);
 // The reverse: vector j becomes element j of every row.
-void StoreFourTurned(VectorEmitter& emitter, const VectorEmitter::Values& four, llvm::Value* first,
-                     llvm::Value* stride);
+void StoreFourTransposed(VectorEmitter& emitter, const VectorEmitter::Values& four, llvm::Value* first,
+                         llvm::Value* stride);
 // Lane i is the sum of the lanes of vectors[i modulo their number], a power of two of at most `lanes()`.
 llvm::Value* LaneSums(VectorEmitter& emitter, VectorEmitter::Values vectors);
 

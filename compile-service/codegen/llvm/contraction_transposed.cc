@@ -1,7 +1,7 @@
-// A turned second factor, read where it lies: few rows take dot products along k; for more of them its blocks are
-// turned into panels in the kernel's own memory, once for all tiles of a panel.
+// A transposed second factor, read where it lies: few rows take dot products along k; for more of them its blocks are
+// transposed into panels in the kernel's own memory, once for all tiles of a panel.
 #include "compile-service/codegen/llvm/contraction_emitter.h"
-#include "compile-service/codegen/llvm/turn.h"
+#include "compile-service/codegen/llvm/transpose.h"
 
 namespace kiln::codegen {
 
@@ -20,8 +20,8 @@ int DotColumns(const VectorEmitter& e, int rows) {
 
 }  // namespace
 
-// A block of the item's panel, into turned_.
-void ContractionEmitter::TurnBlock(const Item& item, const Block& block) {
+// A block of the item's panel, into transposed_.
+void ContractionEmitter::TransposeBlock(const Item& item, const Block& block) {
   constexpr int64_t kFour = 4;
   const int64_t nv = spec_.tile.nv, lanes = e_.lanes();
   const bool whole_fours = !spec_.k.is_argument && spec_.k.value % kFour == 0;
@@ -35,11 +35,11 @@ void ContractionEmitter::TurnBlock(const Item& item, const Block& block) {
     Value* left = b_.CreateSub(frame_.Int(spec_.n), b_.CreateAdd(column, vector));
     left = KnownPanel() == Panel::kWhole ? e_.I64(lanes) : Larger(Smaller(left, lanes), 0);
     Value* rows = b_.CreateFreeze(e_.Address(base, DType::kF32, b_.CreateMul(vector, stride)));
-    Value* to = b_.CreateFreeze(VectorAt(e_, turned_, j));
+    Value* to = b_.CreateFreeze(VectorAt(e_, transposed_, j));
     Value* fours = whole_fours ? steps : b_.CreateAnd(steps, e_.I64(-kFour));
     fours = b_.CreateSelect(b_.CreateICmpEQ(left, e_.I64(lanes)), fours, e_.I64(0));
     e_.Loop(e_.I64(0), fours, kFour, {}, [&](Value* k, const Values&) {
-      const Values four = LoadFourTurned(e_, e_.Address(rows, DType::kF32, k), stride);
+      const Values four = LoadFourTransposed(e_, e_.Address(rows, DType::kF32, k), stride);
       Value* place = VectorAt(e_, to, b_.CreateMul(k, e_.I64(nv)));
       for (int64_t i = 0; i < kFour; ++i)
         StoreVectors(e_, {four[static_cast<size_t>(i)]}, VectorAt(e_, place, e_.I64(i * nv)));

@@ -1,7 +1,8 @@
-// A transposed convolution without a stride is a convolution with the kernel turned around and the padding that
+// A transposed convolution without a stride is a convolution with the kernel flipped and the padding that
 // completes a full one.
 #include <algorithm>
 
+#include "compile-service/passes/flipped_kernels.h"
 #include "compile-service/passes/passes.h"
 #include "compile-service/passes/rewriter.h"
 
@@ -12,7 +13,7 @@ using ir::Graph;
 using ir::GraphNode;
 using ir::GraphValueId;
 
-bool Turn(const GraphNode& node, Rewriter& r) {
+bool Flip(const GraphNode& node, Rewriter& r) {
   const Graph& graph = r.graph();
   if (node.op != TensorOp::kConvTranspose || graph.value(node.inputs[0]).dtype != DType::kF32) return false;
   const std::vector<Dim> w = graph.value(node.inputs[1]).dims;
@@ -26,31 +27,17 @@ bool Turn(const GraphNode& node, Rewriter& r) {
   if (!std::ranges::all_of(strides, [](int64_t v) { return v == 1; }) ||
       !std::ranges::all_of(extra, [](int64_t v) { return v == 0; }))
     return false;
-  const int64_t group = node.attributes.Int("group", 1), channels = w[0].value() / group;
   std::vector<int64_t> full(2 * spatial);
-  std::vector<Dim> split{Dim::Const(group), Dim::Const(channels), w[1]},
-      merged{Dim::Const(group * w[1].value()), Dim::Const(channels)};
-  std::vector<Dim> last{Dim::Const(0), Dim::Const(0)};
-  std::vector<int64_t> order{0, 2, 1}, steps{1, 1};
   for (size_t d = 0; d < spatial; ++d) {
     const int64_t reach = (w[d + 2].value() - 1) * (dilations.empty() ? 1 : dilations[d]);
     for (size_t side : {d, d + spatial}) {
       full[side] = reach - (pads.empty() ? 0 : pads[side]);
       if (full[side] < 0) return false;
     }
-    split.push_back(w[d + 2]);
-    merged.push_back(w[d + 2]);
-    order.push_back(static_cast<int64_t>(d + 3));
-    last.push_back(Dim::Const(w[d + 2].value() - 1));
-    steps.push_back(-1);
   }
-  const GraphValueId weights =
-      r.Reshape(r.Transpose(r.Reshape(node.inputs[1], std::move(split)), std::move(order)), merged);
+  const int64_t group = node.attributes.Int("group", 1);
   std::vector<GraphValueId> inputs = node.inputs;
-  Attributes turned;
-  turned.Set("starts", std::move(last));
-  turned.Set("steps", std::move(steps));
-  inputs[1] = r.Emit(TensorOp::kSlice, {weights}, merged, std::move(turned));
+  inputs[1] = FlippedKernels(r, inputs[1], group);
   Attributes attributes;
   attributes.Set("group", group);
   attributes.Set("pads", std::move(full));
@@ -61,11 +48,11 @@ bool Turn(const GraphNode& node, Rewriter& r) {
 
 }  // namespace
 
-Result<bool> TurnTransposed(Graph& graph) {
+Result<bool> FlipTransposed(Graph& graph) {
   Rewriter rewriter(graph);
   for (GraphNode& node : rewriter.TakeNodes()) {
     rewriter.Begin(node);
-    if (!Turn(node, rewriter)) rewriter.Keep(std::move(node));
+    if (!Flip(node, rewriter)) rewriter.Keep(std::move(node));
   }
   rewriter.Finish();
   return rewriter.changed();
