@@ -29,7 +29,6 @@ ShimCase ShimCaseOf(RandomKernel kernel, std::string name);
 
 // Runs the kernel whole and in parts, in every schedule, and a part alone. What is wrong, or nothing: a fault that the
 // shim found, an element that is not the evaluator's, bits that depend on the schedule or on how the range is cut.
-// `parts` only from the first schedule on.
 std::optional<std::string> WrongInShim(const ShimKernels& kernels, size_t kernel, const ShimCase& test,
                                        std::mt19937_64& random);
 
