@@ -1,4 +1,4 @@
-// MemoryBudget: one limit for what a worker holds, booked by use.
+// MemoryBudget: one limit for what a worker holds, or holds on a device, booked by use.
 #pragma once
 
 #include <array>
@@ -35,7 +35,10 @@ enum class WithoutRoom : uint8_t {
 class MemoryBudget {
  public:
   static constexpr int64_t kNoLimit = INT64_MAX;
-  explicit MemoryBudget(int64_t limit_bytes = kNoLimit) : limit_(limit_bytes) {}
+  // `what` and `flag` name it and what sets it, for who is refused.
+  explicit MemoryBudget(int64_t limit_bytes = kNoLimit, std::string_view what = "the worker's memory",
+                        std::string_view flag = "--memory-bytes")
+      : limit_(limit_bytes), what_(what), flag_(flag) {}
 
   // ResourceExhausted says what the limit is used by.
   Status Reserve(MemoryUse use, int64_t bytes, WithoutRoom without_room = WithoutRoom::kMakeRoom);
@@ -51,6 +54,7 @@ class MemoryBudget {
 
  private:
   const int64_t limit_;
+  const std::string_view what_, flag_;  // literals
   std::atomic<int64_t> total_{0};
   std::array<std::atomic<int64_t>, kMemoryUses> by_use_{};
   std::atomic<uint64_t> refusals_{0};

@@ -9,7 +9,7 @@ namespace {
 
 // The record says what we asked for, and the plan inside says the same as the record.
 Status CheckRecord(const PlanRecord& record, const Plan& plan, const PlanKey& key, const SegmentId& segment,
-                   Target host) {
+                   Target host, std::optional<Target> device) {
   if (record.plan_key != key || record.segment != segment || plan.segment != segment || ComputePlanKey(plan) != key)
     return Fail(ErrorCode::kIntegrityFailure, "record " + key.ShortHex() + " holds another plan than its key names");
   if (record.target != plan.target || record.abi != plan.abi || record.weights != static_cast<uint8_t>(plan.weights))
@@ -20,9 +20,10 @@ Status CheckRecord(const PlanRecord& record, const Plan& plan, const PlanKey& ke
                                                 std::to_string(record.abi) + ", this worker has " +
                                                 std::to_string(KILN_KERNEL_ABI));
   const std::optional<Target> target = TargetFromName(record.target);
-  if (!target || !CanRun(host, *target))
-    return Fail(ErrorCode::kTargetMismatch, "plan " + key.ShortHex() + " is for " + record.target +
-                                                ", this host runs at most " + std::string(InfoOf(host).name));
+  if (!target || !(CanRun(host, *target) || (device && CanRun(*device, *target))))
+    return Fail(ErrorCode::kTargetMismatch,
+                "plan " + key.ShortHex() + " is for " + record.target + ", this host runs at most " +
+                    std::string(InfoOf(host).name) + (device ? ", its device " + std::string(InfoOf(*device).name) : ""));
   return {};
 }
 
@@ -54,16 +55,20 @@ Result<FetchedPlan> PlanSource::Open(const Bytes& bytes, const PlanKey& key, con
                                      int64_t deadline_ms) {
   ASSIGN_OR_RETURN(SignedRecord verified, DecodeAndVerify(bytes, *trusted_.Get()));
   ASSIGN_OR_RETURN(Plan plan, DecodePlan(verified.record.plan));
-  RETURN_IF_ERROR(CheckRecord(verified.record, plan, key, segment, host_));
+  RETURN_IF_ERROR(CheckRecord(verified.record, plan, key, segment, host_, device_));
   const Digest contents = HashBytes(verified.record.plan);
   if (disk_ != nullptr && disk_->MarkOf(key) == contents)
     return Fail(ErrorCode::kQuarantined, "plan " + key.ShortHex() + " gave a wrong result or faulted here before");
   ASSIGN_OR_RETURN(std::vector<Bytes> kernels, Kernels(plan.kernels, deadline_ms));
-  std::vector<std::span<const uint8_t>> blobs(kernels.begin(), kernels.end());
   FetchedPlan fetched;
-  ASSIGN_OR_RETURN(std::unique_ptr<CodeMapping> code, CodeMapping::Map(plan.kernels, blobs, host_));
-  code->AttributeFaults(key, contents);
-  fetched.code = std::move(code);
+  if (InfoOf(*TargetFromName(plan.target)).is_device()) {
+    ASSIGN_OR_RETURN(fetched.images, VerifyImages(plan.kernels, std::move(kernels), *device_));
+  } else {
+    std::vector<std::span<const uint8_t>> blobs(kernels.begin(), kernels.end());
+    ASSIGN_OR_RETURN(std::unique_ptr<CodeMapping> code, CodeMapping::Map(plan.kernels, blobs, host_));
+    code->AttributeFaults(key, contents);
+    fetched.code = std::move(code);
+  }
   fetched.key = key;
   fetched.plan = std::make_shared<const Plan>(std::move(plan));
   fetched.evidence = verified.record.evidence;

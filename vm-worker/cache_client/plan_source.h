@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,14 +15,16 @@
 #include "common/native/code_mapping.h"
 #include "common/security/signer_list.h"
 #include "vm-worker/cache_client/disk_tier.h"
+#include "vm-worker/device/kernel_images.h"
 
 namespace kiln {
 
-// Verified in full: signature, key, target, ABI, every kernel's id; and mapped.
+// Verified in full: signature, key, target, ABI, every kernel's id; and mapped, where the processor runs it.
 struct FetchedPlan {
   PlanKey key;
   std::shared_ptr<const Plan> plan;
-  std::shared_ptr<const CodeMapping> code;
+  std::shared_ptr<const CodeMapping> code;     // of the processor…
+  std::shared_ptr<const KernelImages> images;  // …or of a device: one of them is null
   Evidence evidence;
   Provenance provenance;
   Digest contents;  // hash of the plan's bytes, which name its kernels by hash: equal exactly for equal plans
@@ -32,9 +35,10 @@ struct FetchedPlan {
 // Fetch is called by one thread at a time, Trusts by any.
 class PlanSource {
  public:
-  // `disk` may be null. Both outlive this.
-  PlanSource(cache::CacheClient& store, DiskTier* disk, SignerList trusted, Target host)
-      : store_(store), disk_(disk), trusted_(std::move(trusted)), host_(host) {}
+  // `disk` may be null. Both outlive this. `device`: the best target of the worker's device, where it has one.
+  PlanSource(cache::CacheClient& store, DiskTier* disk, SignerList trusted, Target host,
+             std::optional<Target> device = std::nullopt)
+      : store_(store), disk_(disk), trusted_(std::move(trusted)), host_(host), device_(device) {}
 
   // Blocks up to about deadline_ms; not on the loop thread. NotFound, IntegrityFailure (damage or forgery: counted by
   // the caller, the disk's copy is dropped), TargetMismatch, Unavailable, DeadlineExceeded.
@@ -51,6 +55,7 @@ class PlanSource {
   DiskTier* disk_;
   const SignerList trusted_;
   const Target host_;
+  const std::optional<Target> device_;
 };
 
 }  // namespace kiln

@@ -32,18 +32,20 @@ SegmentVerdict Dispatcher::Enter(const SegmentEntry& entry) {
   if (memo.version != list->version() || (memo.retry_ns != 0 && options_.clock->NowNs() >= memo.retry_ns))
     Resolve(entry, *list, memo);
   memo.last_use = ++now_;
-  if (memo.instance == nullptr) {
+  if (!memo.runs()) {
     Count(memo.retry_ns != 0 ? counters.plans_not_run : counters.guard_misses);
     return SegmentVerdict::kInterpretAndTell;
   }
   // An error of a reference step (an index out of range) is reported by the interpreter, which names the node.
   if (!RunPlan(entry, memo, counters).has_value()) {
     Count(counters.plans_not_run);
+    // The next call looks for a plan that needs no device.
+    if (memo.device_instance != nullptr && options_.lane->device().lost()) memo.version = 0;
     return SegmentVerdict::kInterpretAndTell;
   }
   const uint32_t every = runtime.sample_every.load(std::memory_order_relaxed);
   if (every > 0 && counters.plan_calls.load(std::memory_order_relaxed) % every == 0)
-    observer_.AnsweredByPlan(entry.segment, entry, *memo.instance);
+    observer_.AnsweredByPlan(entry.segment, entry, memo.plan());
   Count(counters.plan_calls);
   if (runtime.shadow_wanted.load(std::memory_order_relaxed) > 0) OfferShadow(runtime, entry, true);
   return SegmentVerdict::kExecuted;
@@ -94,6 +96,7 @@ void Dispatcher::Resolve(const SegmentEntry& entry, const PlanList& list, Memo& 
   Tell(static_cast<size_t>(entry.segment), *entry.signature, memo);
   memo.version = list.version();
   memo.instance.reset();
+  memo.device_instance.reset();
   memo.charge = {};
   memo.retry_ns = 0;
   const Segment& segment = list.plans().front()->segment();
@@ -106,19 +109,40 @@ void Dispatcher::Resolve(const SegmentEntry& entry, const PlanList& list, Memo& 
   for (TensorRef& input : inputs)
     if (!input.IsContiguous() || reinterpret_cast<uintptr_t>(input.data) % 64 != 0)
       input = MakeRef(input.dtype, input.dims, nullptr);
-  const std::shared_ptr<const LinkedPlan>* plan = list.Select(symbol_values_, inputs);
+  const bool device = options_.lane != nullptr && !options_.lane->device().lost();
+  const std::shared_ptr<const LinkedPlan>* plan = list.Select(symbol_values_, inputs, device);
   if (plan == nullptr) return;
-  memo.retry_ns = options_.clock->NowNs() + kInstanceRetryNs;  // until there is an instance
-  const std::shared_ptr<const LinkedPlan> borrowed(std::shared_ptr<const void>(), plan->get());
-  Result<std::unique_ptr<PlanInstance>> instance = PlanInstance::Instantiate(borrowed, symbol_values_);
-  if (!instance.has_value()) return;
-  auto charge = MemoryCharge::Take(options_.budget, MemoryUse::kPlans, (*instance)->bytes());
-  if (!charge.has_value()) return;
-  memo.charge = std::move(*charge);
-  memo.instance = std::move(*instance);
-  memo.copies = InputsToCopy((*plan)->plan().guard, entry.inputs);
-  memo.retry_ns = 0;
-  memo.exact = (*plan)->exact();
+  const int64_t retry_ns = options_.clock->NowNs() + kInstanceRetryNs;
+  if (Instantiate(entry, *plan, memo)) return;
+  memo.retry_ns = retry_ns;
+  // What has no room on the device may have a plan of the processor beside it, which answers meanwhile.
+  if (!(*plan)->on_device()) return;
+  plan = list.Select(symbol_values_, inputs, false);
+  if (plan != nullptr) Instantiate(entry, *plan, memo);
+}
+
+bool Dispatcher::Instantiate(const SegmentEntry& entry, const std::shared_ptr<const LinkedPlan>& plan, Memo& memo) {
+  const std::shared_ptr<const LinkedPlan> borrowed(std::shared_ptr<const void>(), plan.get());
+  const auto keep = [&](auto made, auto& place) {
+    if (!made.has_value()) return false;
+    auto charge = MemoryCharge::Take(options_.budget, MemoryUse::kPlans, (*made)->bytes());
+    if (!charge.has_value()) return false;
+    memo.charge = std::move(*charge);
+    place = std::move(*made);
+    memo.exact = plan->exact();
+    return true;
+  };
+  if (!plan->on_device()) {
+    if (!keep(PlanInstance::Instantiate(borrowed, symbol_values_), memo.instance)) return false;
+    memo.copies = InputsToCopy(plan->plan().guard, entry.inputs);
+    return true;
+  }
+  auto made = DeviceInstance::Instantiate(borrowed, symbol_values_);
+  // The arena of the thread grows here, so that it does not while calls repeat.
+  if (made.has_value() && !options_.lane->Reserve((*made)->device_bytes()).has_value()) return false;
+  if (!keep(std::move(made), memo.device_instance)) return false;
+  memo.copies = InputsToCopyForDevice(entry.inputs);
+  return true;
 }
 
 Status Dispatcher::RunPlan(const SegmentEntry& entry, Memo& memo, SegmentCounters& counters) {
@@ -129,17 +153,21 @@ Status Dispatcher::RunPlan(const SegmentEntry& entry, Memo& memo, SegmentCounter
 
 Status Dispatcher::RunTimed(const SegmentEntry& entry, Memo& memo, SegmentCounters& counters) {
   StepTiming timing;
-  timing.step_ns.assign(memo.instance->linked().plan().steps.size(), 0);
+  timing.step_ns.assign(memo.plan().plan().steps.size(), 0);
   RETURN_IF_ERROR(RunCounted(entry, memo, counters, &timing));
   runtimes_[static_cast<size_t>(entry.segment)]->timing_wanted.fetch_sub(1, std::memory_order_relaxed);
-  observer_.Timed(entry.segment, entry, *memo.instance, timing);
+  const int64_t arena = memo.instance != nullptr ? memo.instance->arena_bytes() : memo.device_instance->device_bytes();
+  observer_.Timed(entry.segment, entry, memo.plan(), arena, timing);
   return {};
 }
 
 Status Dispatcher::RunCounted(const SegmentEntry& entry, Memo& memo, SegmentCounters& counters, StepTiming* timing) {
   int64_t reference_ns = 0;
   const int64_t start = options_.clock->NowNs();
-  Status status = RunOnEntry(*memo.instance, entry, memo.copies, tables_, reference_ns, timing, options_.pool);
+  Status status =
+      memo.instance != nullptr
+          ? RunOnEntry(*memo.instance, entry, memo.copies, tables_, reference_ns, timing, options_.pool)
+          : RunOnDevice(*memo.device_instance, *options_.lane, entry, memo.copies, tables_, reference_ns, timing);
   if (!status.has_value()) [[unlikely]]
     return status;
   const int64_t total = options_.clock->NowNs() - start;

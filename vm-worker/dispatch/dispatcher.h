@@ -32,14 +32,16 @@ class CallObserver {
   // and outputs may be copied now.
   virtual void ShadowCandidate(int segment, const SegmentEntry& entry, const LinkedPlan& plan, bool by_plan) = 0;
   // A plan answered a call that is to be a sample (SegmentRuntime::sample_every).
-  virtual void AnsweredByPlan(int /*segment*/, const SegmentEntry& /*entry*/, const PlanInstance& /*instance*/) {}
+  virtual void AnsweredByPlan(int /*segment*/, const SegmentEntry& /*entry*/, const LinkedPlan& /*plan*/) {}
   // A call that explain asked to measure: time per step of the plan that answered it.
-  virtual void Timed(int /*segment*/, const SegmentEntry& /*entry*/, const PlanInstance& /*instance*/,
-                     const StepTiming& /*timing*/) {}
+  // `arena_bytes`: of its temporaries, on the device where that runs it.
+  virtual void Timed(int /*segment*/, const SegmentEntry& /*entry*/, const LinkedPlan& /*plan*/,
+                     int64_t /*arena_bytes*/, const StepTiming& /*timing*/) {}
 };
 
 struct DispatcherOptions {
   size_t instances_max = 1024;     // memoised per thread, over all segments
+  DeviceLane* lane = nullptr;      // of the thread; outlives the dispatcher. Null: plans of devices are not run
   KernelPool* pool = nullptr;      // shared by the worker's threads; outlives the dispatcher
   MemoryBudget* budget = nullptr;  // where instances are booked; outlives the dispatcher
   const Clock* clock = &Stopwatch();
@@ -67,9 +69,12 @@ class Dispatcher final : public SegmentHook {
   struct Memo {
     uint64_t version = 0;
     std::unique_ptr<PlanInstance> instance;
-    std::vector<uint32_t> copies;  // InputsToCopy
+    std::unique_ptr<DeviceInstance> device_instance;  // in its stead
+    std::vector<uint32_t> copies;                     // InputsToCopy, InputsToCopyForDevice
     MemoryCharge charge;
-    int64_t retry_ns = 0;  // a plan holds, and has no instance: when it is worth another try; 0: none holds
+    int64_t retry_ns = 0;  // a plan that holds has no instance: when it is worth another try; 0: none is left out
+    bool runs() const { return instance != nullptr || device_instance != nullptr; }
+    const LinkedPlan& plan() const { return instance != nullptr ? instance->linked() : device_instance->linked(); }
     uint64_t last_use = 0;
     bool exact = false;  // the instance's plan
     uint64_t untold_calls = 0;
@@ -79,6 +84,8 @@ class Dispatcher final : public SegmentHook {
 
   Memo& MemoFor(const SegmentEntry& entry);
   void Resolve(const SegmentEntry& entry, const PlanList& list, Memo& memo);
+  // The instance of a plan that holds for symbol_values_; false: there is no room for it.
+  bool Instantiate(const SegmentEntry& entry, const std::shared_ptr<const LinkedPlan>& plan, Memo& memo);
   void OfferShadow(const SegmentRuntime& runtime, const SegmentEntry& entry, bool by_plan);
   bool ShadowAdmits(const SegmentRuntime& runtime, const SegmentEntry& entry, const LinkedPlan** plan);
   Status RunPlan(const SegmentEntry& entry, Memo& memo, SegmentCounters& counters);

@@ -80,6 +80,15 @@ Result<std::shared_ptr<const Tensor>> PackedWeights::Make(const PrepackRecipe& r
                                                           const std::shared_ptr<const void>& owner,
                                                           MemoryCharge& reserved, WithoutRoom without_room) {
   if (auto alive = Find(job.key, owner)) return alive;  // made for an equal recipe of the plan, or meanwhile
+  ASSIGN_OR_RETURN(const std::shared_ptr<const Tensor> packed, RunBooked(recipe, job, reserved, without_room));
+  std::lock_guard lock(mutex_);
+  std::erase_if(packed_, [](const auto& entry) { return entry.second.tensor.expired(); });
+  packed_[job.key] = {packed, owner};
+  return packed;
+}
+
+Result<std::shared_ptr<const Tensor>> PackedWeights::RunBooked(const PrepackRecipe& recipe, const Job& job,
+                                                               MemoryCharge& reserved, WithoutRoom without_room) {
   ASSIGN_OR_RETURN(Tensor tensor, runner_(recipe.program, job.inputs));
   struct Booked {
     Tensor tensor;
@@ -93,11 +102,21 @@ Result<std::shared_ptr<const Tensor>> PackedWeights::Make(const PrepackRecipe& r
     ASSIGN_OR_RETURN(booked->charge, MemoryCharge::Take(budget_, MemoryUse::kPackedWeights, bytes, without_room));
   }
   booked->tensor = tensor.ref.IsContiguous() ? std::move(tensor) : MakeContiguous(tensor.ref);
-  const std::shared_ptr<const Tensor> packed(booked, &booked->tensor);
-  std::lock_guard lock(mutex_);
-  std::erase_if(packed_, [](const auto& entry) { return entry.second.tensor.expired(); });
-  packed_[job.key] = {packed, owner};
-  return packed;
+  return std::shared_ptr<const Tensor>(booked, &booked->tensor);
+}
+
+Result<Digest> PackedWeights::KeyOf(const PrepackRecipe& recipe, std::span<const TensorRef> weights) {
+  ASSIGN_OR_RETURN(const Job job, JobOf(recipe, weights));
+  return job.key;
+}
+
+Result<std::shared_ptr<const Tensor>> PackedWeights::MakeAlone(const PrepackRecipe& recipe,
+                                                               std::span<const TensorRef> weights,
+                                                               WithoutRoom without_room) {
+  ASSIGN_OR_RETURN(const Job job, JobOf(recipe, weights));
+  ASSIGN_OR_RETURN(MemoryCharge reserved,
+                   MemoryCharge::Take(budget_, MemoryUse::kPackedWeights, BytesMade(recipe), without_room));
+  return RunBooked(recipe, job, reserved, without_room);
 }
 
 Result<PackedWeights::Tensors> PackedWeights::Pack(std::span<const PrepackRecipe> recipes,
@@ -135,12 +154,8 @@ int64_t PackedWeights::bytes() const {
   return total;
 }
 
-Result<std::shared_ptr<const LinkedPlan>> LinkedPlan::Link(std::shared_ptr<const Plan> plan, PlanKey key,
-                                                           const Segment& segment,
-                                                           std::shared_ptr<const CodeMapping> code,
-                                                           std::span<const TensorRef> weights, PackedWeights& packer,
-                                                           const std::shared_ptr<const void>& owner,
-                                                           WithoutRoom without_room) {
+Result<std::shared_ptr<LinkedPlan>> LinkedPlan::Begin(std::shared_ptr<const Plan> plan, PlanKey key,
+                                                      const Segment& segment, std::span<const TensorRef> weights) {
   RETURN_IF_ERROR(VerifyPlan(*plan, segment));
   if (plan->abi != KILN_KERNEL_ABI)
     return Fail(ErrorCode::kTargetMismatch, "plan needs kernel ABI " + std::to_string(plan->abi) +
@@ -151,8 +166,6 @@ Result<std::shared_ptr<const LinkedPlan>> LinkedPlan::Link(std::shared_ptr<const
   for (size_t i = 0; i < weights.size(); ++i) RETURN_IF_ERROR(CheckWeight(segment, static_cast<int>(i), weights[i]));
 
   std::shared_ptr<LinkedPlan> linked(new LinkedPlan());
-  linked->code_ = std::move(code);
-  ASSIGN_OR_RETURN(linked->packed_, packer.Pack(plan->recipes, weights, owner, without_room));
   for (const PlanStep& step : plan->steps) {
     Reference reference;
     if (const auto* node = std::get_if<ReferenceStep>(&step.step)) {
@@ -171,6 +184,30 @@ Result<std::shared_ptr<const LinkedPlan>> LinkedPlan::Link(std::shared_ptr<const
   linked->key_ = key;
   linked->segment_ = &segment;
   linked->weights_.assign(weights.begin(), weights.end());
+  return linked;
+}
+
+Result<std::shared_ptr<const LinkedPlan>> LinkedPlan::Link(std::shared_ptr<const Plan> plan, PlanKey key,
+                                                           const Segment& segment,
+                                                           std::shared_ptr<const CodeMapping> code,
+                                                           std::span<const TensorRef> weights, PackedWeights& packer,
+                                                           const std::shared_ptr<const void>& owner,
+                                                           WithoutRoom without_room) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<LinkedPlan> linked, Begin(std::move(plan), key, segment, weights));
+  linked->code_ = std::move(code);
+  ASSIGN_OR_RETURN(linked->packed_, packer.Pack(linked->plan().recipes, weights, owner, without_room));
+  ASSIGN_OR_RETURN(linked->charge_,
+                   MemoryCharge::Take(packer.budget(), MemoryUse::kPlans, linked->bytes(), without_room));
+  return linked;
+}
+
+Result<std::shared_ptr<const LinkedPlan>> LinkedPlan::LinkOnDevice(
+    std::shared_ptr<const Plan> plan, PlanKey key, const Segment& segment, std::shared_ptr<const DeviceKernels> kernels,
+    std::span<const TensorRef> weights, PackedWeights& packer, DeviceWeights& copies,
+    const std::shared_ptr<const void>& owner, WithoutRoom without_room) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<LinkedPlan> linked, Begin(std::move(plan), key, segment, weights));
+  ASSIGN_OR_RETURN(linked->device_, PlaceOnDevice(linked->plan(), std::move(kernels), weights, packer, copies, owner,
+                                                  without_room, linked->packed_));
   ASSIGN_OR_RETURN(linked->charge_,
                    MemoryCharge::Take(packer.budget(), MemoryUse::kPlans, linked->bytes(), without_room));
   return linked;
@@ -178,7 +215,8 @@ Result<std::shared_ptr<const LinkedPlan>> LinkedPlan::Link(std::shared_ptr<const
 
 int64_t LinkedPlan::packed_bytes() const {
   int64_t bytes = 0;
-  for (const auto& tensor : packed_) bytes += tensor->ref.bytes();
+  for (const auto& tensor : packed_)
+    if (tensor != nullptr) bytes += tensor->ref.bytes();
   return bytes;
 }
 

@@ -14,6 +14,7 @@
 #include "common/native/code_mapping.h"
 #include "common/ops/reference_kernel.h"
 #include "common/segment/segment.h"
+#include "vm-worker/dispatch/device_part.h"
 
 namespace kiln {
 
@@ -37,11 +38,20 @@ class PackedWeights {
                        const std::shared_ptr<const void>& owner, WithoutRoom without_room = WithoutRoom::kMakeRoom);
   int64_t bytes() const;  // of everything alive
 
+  // What a recipe makes of weights, by content of the recipe and place of the weights: names it while their owner lives.
+  static Result<Digest> KeyOf(const PrepackRecipe& recipe, std::span<const TensorRef> weights);
+  // What the recipe makes, for the caller alone; booked as long as it is held.
+  Result<std::shared_ptr<const Tensor>> MakeAlone(const PrepackRecipe& recipe, std::span<const TensorRef> weights,
+                                                  WithoutRoom without_room);
+
  private:
   struct Job {
     Digest key;
     std::vector<TensorRef> inputs;
   };
+  // Of a recipe's result, charged to `reserved` as far as that goes.
+  Result<std::shared_ptr<const Tensor>> RunBooked(const PrepackRecipe& recipe, const Job& job, MemoryCharge& reserved,
+                                                  WithoutRoom without_room);
   static Result<Job> JobOf(const PrepackRecipe& recipe, std::span<const TensorRef> weights);
   std::shared_ptr<const Tensor> Find(const Digest& key, const std::shared_ptr<const void>& owner) const;
   // Runs the recipe; what it makes takes its memory out of `reserved`.
@@ -71,15 +81,30 @@ class LinkedPlan : public std::enable_shared_from_this<LinkedPlan> {
                                                         std::span<const TensorRef> weights, PackedWeights& packer,
                                                         const std::shared_ptr<const void>& owner = nullptr,
                                                         WithoutRoom without_room = WithoutRoom::kMakeRoom);
+  // The same on a device: `kernels` are plan.kernels there. What kernels read of weights is copied to the device once
+  // for all plans; what reference steps read of packed ones stays on the host as well. ResourceExhausted: the host's
+  // memory or the device's has no room for all of it. Blocks for the copies.
+  static Result<std::shared_ptr<const LinkedPlan>> LinkOnDevice(
+      std::shared_ptr<const Plan> plan, PlanKey key, const Segment& segment,
+      std::shared_ptr<const DeviceKernels> kernels, std::span<const TensorRef> weights, PackedWeights& packer,
+      DeviceWeights& copies, const std::shared_ptr<const void>& owner = nullptr,
+      WithoutRoom without_room = WithoutRoom::kMakeRoom);
 
   const Plan& plan() const { return *plan_; }
   const PlanKey& key() const { return key_; }
   const Segment& segment() const { return *segment_; }
+  // Whether a device runs it; then it has a device part, and no code of the processor.
+  bool on_device() const { return device_ != nullptr; }
+  const DevicePart& device() const { return *device_; }
   const CodeMapping& code() const { return *code_; }
   std::span<const TensorRef> weights() const { return weights_; }
   // Whether every symbol that inputs show has one value; so of a segment without symbols, too.
   bool exact() const { return exact_; }
+  // On a device only where a reference step reads it (DevicePart::on_host).
   const Tensor& packed(size_t recipe) const { return *packed_[recipe]; }
+  int64_t packed_bytes(size_t recipe) const {
+    return on_device() ? device_->packed_bytes[recipe] : packed_[recipe]->ref.bytes();
+  }
   // Per step: the kernel of a reference step (run == nullptr for kernel steps, views and shape vectors), and its parsed
   // attributes.
   struct Reference {
@@ -88,14 +113,18 @@ class LinkedPlan : public std::enable_shared_from_this<LinkedPlan> {
   };
   const Reference& reference(size_t step) const { return references_[step]; }
   int64_t bytes() const;         // code and tables, without weights
-  int64_t packed_bytes() const;  // of its packed weights, which others may share
+  int64_t packed_bytes() const;  // of its packed weights in the host's memory, which others may share
 
  private:
   LinkedPlan() = default;
+  // What is checked and made alike wherever it runs.
+  static Result<std::shared_ptr<LinkedPlan>> Begin(std::shared_ptr<const Plan> plan, PlanKey key,
+                                                   const Segment& segment, std::span<const TensorRef> weights);
   std::shared_ptr<const Plan> plan_;
   PlanKey key_;
   const Segment* segment_ = nullptr;
-  std::shared_ptr<const CodeMapping> code_;
+  std::shared_ptr<const CodeMapping> code_;  // null on a device
+  std::shared_ptr<const DevicePart> device_;
   std::vector<TensorRef> weights_;
   std::vector<std::shared_ptr<const Tensor>> packed_;
   std::vector<Reference> references_;

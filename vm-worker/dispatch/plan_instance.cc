@@ -1,69 +1,15 @@
 #include "vm-worker/dispatch/plan_instance.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "common/base/checked_math.h"
 #include "common/base/stopwatch.h"
-#include "common/ops/empty_call.h"
-#include "common/segment/shape_rule.h"
 #include "vm-worker/dispatch/plan_blocks.h"
-#include "vm-worker/dispatch/step_shapes.h"
 
 namespace kiln {
 namespace {
 
 constexpr int64_t kArenaAlignment = 64;
-
-// Evaluates a list of Dims; the error says what was evaluated.
-Result<Dims> EvaluateDims(const SymbolTable& symbols, const std::vector<Dim>& list, std::span<const int64_t> values) {
-  if (list.size() > static_cast<size_t>(limits::kRankMax))
-    return Fail(ErrorCode::kMalformed,
-                "rank " + std::to_string(list.size()) + " exceeds " + std::to_string(limits::kRankMax));
-  Dims dims;
-  for (Dim dim : list) {
-    ASSIGN_OR_RETURN(int64_t value, symbols.Evaluate(dim, values));
-    dims.push_back(value);
-  }
-  return dims;
-}
-
-// Lowest and highest element offset a view touches, relative to its offset; nullopt on overflow. Empty views touch
-// nothing.
-struct Reach {
-  int64_t low = 0, high = 0;
-  bool empty = false;
-};
-std::optional<Reach> ReachOf(const Dims& dims, const Dims& strides) {
-  Reach reach;
-  for (int d = 0; d < dims.rank(); ++d) {
-    if (dims[d] < 0) return std::nullopt;
-    if (dims[d] == 0) reach.empty = true;
-  }
-  if (reach.empty) return reach;
-  for (int d = 0; d < dims.rank(); ++d) {
-    const auto span = CheckedMul(dims[d] - 1, strides[d]);
-    if (!span) return std::nullopt;
-    const auto moved = CheckedAdd(*span < 0 ? reach.low : reach.high, *span);
-    if (!moved) return std::nullopt;
-    (*span < 0 ? reach.low : reach.high) = *moved;
-  }
-  return reach;
-}
-
-Status CheckInside(const TensorRef& view, int64_t offset, int64_t storage_bytes, size_t index) {
-  const auto reach = ReachOf(view.dims, view.strides);
-  if (!reach)
-    return Fail(ErrorCode::kLimitExceeded, "plan value " + std::to_string(index) + " overflows 64-bit addressing");
-  if (reach->empty) return {};
-  const auto low = CheckedAdd(offset, reach->low), high = CheckedAdd(offset, reach->high);
-  const int64_t elements = storage_bytes / DTypeBytes(view.dtype);
-  if (!low || !high || *low < 0 || *high >= elements)
-    return Fail(ErrorCode::kIntegrityFailure, "plan value " + std::to_string(index) +
-                                                  " reaches outside its storage of " + std::to_string(elements) +
-                                                  " elements; the plan is not used");
-  return {};
-}
 
 }  // namespace
 
@@ -75,10 +21,12 @@ struct PlanInstance::Places {
 
 Result<std::unique_ptr<PlanInstance>> PlanInstance::Instantiate(std::shared_ptr<const LinkedPlan> linked,
                                                                 std::span<const int64_t> symbol_values) {
+  if (linked->on_device()) return Fail(ErrorCode::kInternal, "a device's plan has no instance on the processor");
   const Plan& plan = linked->plan();
   std::unique_ptr<PlanInstance> instance(new PlanInstance());
   instance->linked_ = linked;
 
+  ASSIGN_OR_RETURN(EvaluatedPlan evaluated, EvaluatePlan(*linked, symbol_values));
   Places places;
   ASSIGN_OR_RETURN(places.buffers, PlaceBuffers(plan, symbol_values));
   places.first_output = static_cast<size_t>(linked->segment().runtime_inputs);
@@ -91,76 +39,38 @@ Result<std::unique_ptr<PlanInstance>> PlanInstance::Instantiate(std::shared_ptr<
   for (size_t i = 0; i < linked->weights().size(); ++i) bases[places.first_weight + i] = linked->weights()[i].data;
   for (size_t i = 0; i < plan.recipes.size(); ++i) bases[places.first_packed + i] = linked->packed(i).ref.data;
 
-  RETURN_IF_ERROR(instance->AddOutputs(symbol_values));
-
   std::vector<TensorRef> views;
   std::vector<Address> addresses;
-  for (size_t i = 0; i < plan.values.size(); ++i) {
-    const PlanValue& value = plan.values[i];
-    TensorRef view;
-    view.dtype = value.dtype;
-    ASSIGN_OR_RETURN(view.dims, EvaluateDims(plan.symbols, value.dims, symbol_values));
-    ASSIGN_OR_RETURN(view.strides, EvaluateDims(plan.symbols, value.strides, symbol_values));
-    ASSIGN_OR_RETURN(int64_t offset, plan.symbols.Evaluate(value.offset, symbol_values));
-    ASSIGN_OR_RETURN(const Storage storage, instance->StorageOf(value, places, symbol_values));
-    RETURN_IF_ERROR(CheckInside(view, offset, storage.bytes, i));
-    const bool empty = view.elements() == 0;
-    const Address address{storage.base, empty ? storage.start : storage.start + offset * DTypeBytes(view.dtype)};
+  for (EvaluatedValue& value : evaluated.values) {
+    const Address address = AddressOf(value, places);
     if (void* known = bases[static_cast<size_t>(address.base)]; known != nullptr)
-      view.data = static_cast<char*>(known) + address.offset;
-    views.push_back(view);
+      value.view.data = static_cast<char*>(known) + address.offset;
+    views.push_back(value.view);
     addresses.push_back(address);
   }
+  instance->outputs_ = std::move(evaluated.outputs);
+  instance->is_empty_ = evaluated.is_empty;
   instance->scratch_offset_ = places.buffers.arena_bytes;
   instance->arena_bytes_ = places.buffers.arena_bytes;
   RETURN_IF_ERROR(instance->BuildSteps(symbol_values, views, addresses));
   return instance;
 }
 
-Result<PlanInstance::Storage> PlanInstance::StorageOf(const PlanValue& value, const Places& places,
-                                                      std::span<const int64_t> symbol_values) const {
-  const size_t index = static_cast<size_t>(value.index);
+PlanInstance::Address PlanInstance::AddressOf(const EvaluatedValue& value, const Places& places) {
+  const auto index = static_cast<size_t>(value.index);
   switch (value.storage) {
-    case StorageKind::kInput: {
-      const Segment& segment = linked_->segment();
-      const TensorDesc& desc = segment.input(value.index);
-      ASSIGN_OR_RETURN(const Dims dims, EvaluateDims(segment.body.symbols, *desc.dims, symbol_values));
-      ASSIGN_OR_RETURN(int64_t elements, CheckedElements(dims, desc.dtype));
-      return Storage{value.index, 0, elements * DTypeBytes(desc.dtype)};
-    }
+    case StorageKind::kInput:
+      return {value.index, value.offset};
     case StorageKind::kOutput:
-      return Storage{static_cast<int32_t>(places.first_output + index), 0, outputs_[index].bytes};
+      return {static_cast<int32_t>(places.first_output + index), value.offset};
     case StorageKind::kWeight:
-      return Storage{static_cast<int32_t>(places.first_weight + index), 0, linked_->weights()[index].bytes()};
+      return {static_cast<int32_t>(places.first_weight + index), value.offset};
     case StorageKind::kPrepacked:
-      return Storage{static_cast<int32_t>(places.first_packed + index), 0, linked_->packed(index).ref.bytes()};
+      return {static_cast<int32_t>(places.first_packed + index), value.offset};
     case StorageKind::kArena:
-      return Storage{static_cast<int32_t>(places.arena), places.buffers.offsets[index], places.buffers.bytes[index]};
+      return {static_cast<int32_t>(places.arena), places.buffers.offsets[index] + value.offset};
   }
-  return Fail(ErrorCode::kInternal, "a plan value lies in no storage");
-}
-
-// The shapes of the outputs; they must be the segment's.
-Status PlanInstance::AddOutputs(std::span<const int64_t> symbol_values) {
-  const Plan& plan = linked_->plan();
-  const Program& body = linked_->segment().body;
-  for (size_t i = 0; i < plan.outputs.size(); ++i) {
-    const PlanValue& value = plan.values[static_cast<size_t>(plan.outputs[i])];
-    const TensorDesc& desc = body.entry().values[static_cast<size_t>(body.entry().regions[0].outputs[i])].desc;
-    ASSIGN_OR_RETURN(Dims dims, EvaluateDims(plan.symbols, value.dims, symbol_values));
-    for (int d = 0; d < (desc.has_rank() ? dims.rank() : 0); ++d) {
-      ASSIGN_OR_RETURN(const std::optional<int64_t> wanted,
-                       EvaluateInFrame(body.symbols, (*desc.dims)[static_cast<size_t>(d)], symbol_values));
-      if (wanted && *wanted != dims[d])
-        return Fail(ErrorCode::kIntegrityFailure, "plan output " + std::to_string(i) + " is " + dims.ToString() +
-                                                      ", the segment's is " + ToString(desc, body.symbols) +
-                                                      "; the plan is not used");
-    }
-    ASSIGN_OR_RETURN(int64_t elements, CheckedElements(dims, value.dtype));
-    outputs_.push_back({MakeRef(value.dtype, dims, nullptr), elements * DTypeBytes(value.dtype)});
-  }
-  is_empty_ = std::ranges::all_of(outputs_, [](const Output& output) { return output.bytes == 0; });
-  return {};
+  return {-1, 0};
 }
 
 Status PlanInstance::BuildSteps(std::span<const int64_t> symbol_values, std::span<TensorRef> values,
@@ -184,22 +94,17 @@ Status PlanInstance::AddKernel(size_t step, std::span<const int64_t> symbol_valu
                                std::span<const Address> addresses) {
   const Plan& plan = linked_->plan();
   const auto& kernel = std::get<KernelStep>(plan.steps[step].step);
+  ASSIGN_OR_RETURN(const EvaluatedKernel evaluated, EvaluateKernel(plan, step, symbol_values));
   KernelCallStep call{};
   call.entry = linked_->code().entry(static_cast<size_t>(kernel.kernel));
   call.first_pointer = static_cast<int32_t>(addresses_.size());
   call.pointers = static_cast<int32_t>(kernel.pointers.size());
   for (int32_t value : kernel.pointers) addresses_.push_back(addresses[static_cast<size_t>(value)]);
   call.first_dim = static_cast<int32_t>(dims_.size());
-  for (Dim dim : kernel.dims) {
-    ASSIGN_OR_RETURN(int64_t extent, plan.symbols.Evaluate(dim, symbol_values));
-    dims_.push_back(extent);
-  }
-  ASSIGN_OR_RETURN(call.range, plan.symbols.Evaluate(kernel.range, symbol_values));
-  ASSIGN_OR_RETURN(call.scratch_bytes, plan.symbols.Evaluate(kernel.scratch_bytes, symbol_values));
-  if (call.scratch_bytes < 0 || call.scratch_bytes > limits::kTensorBytesMax)
-    return Fail(ErrorCode::kLimitExceeded,
-                "step " + std::to_string(step) + " wants " + std::to_string(call.scratch_bytes) + " bytes of scratch");
-  ASSIGN_OR_RETURN(call.cost, plan.symbols.Evaluate(kernel.cost, symbol_values));
+  dims_.insert(dims_.end(), evaluated.dims.begin(), evaluated.dims.end());
+  call.range = evaluated.range;
+  call.scratch_bytes = evaluated.scratch_bytes;
+  call.cost = evaluated.cost;
   // Scratch belongs to one thread, and the arena holds it once.
   const bool pooled = call.scratch_bytes == 0 && call.cost >= kPooledOperationsMin;
   call.parts_max = pooled ? std::max<int64_t>(1, call.cost / kPartOperationsMin) : 1;
@@ -209,41 +114,13 @@ Status PlanInstance::AddKernel(size_t step, std::span<const int64_t> symbol_valu
 
 Status PlanInstance::AddReference(size_t step, std::span<const int64_t> symbol_values, std::span<TensorRef> values,
                                   std::span<const Address> addresses) {
-  const Plan& plan = linked_->plan();
-  const auto& node = std::get<ReferenceStep>(plan.steps[step].step);
-  ReferenceCallStep call;
-  call.plan_step = static_cast<int32_t>(step);
-  call.first_value = static_cast<int32_t>(addresses_.size());
-  std::vector<const TensorRef*> inputs, outputs;
-  const auto add = [&](int32_t value, std::vector<TensorRef>& views, std::vector<const TensorRef*>& pointers) {
-    pointers.push_back(value < 0 ? nullptr : &values[static_cast<size_t>(value)]);
-    views.push_back(value < 0 ? TensorRef{} : values[static_cast<size_t>(value)]);
-    addresses_.push_back(value < 0 ? Address{-1, 0} : addresses[static_cast<size_t>(value)]);
-  };
-  for (int32_t input : node.inputs) add(input, call.inputs, inputs);
-  for (int32_t output : node.outputs) add(output, call.outputs, outputs);
-  for (Dim dim : node.attributes.Dims("dims")) {
-    ASSIGN_OR_RETURN(int64_t extent, plan.symbols.Evaluate(dim, symbol_values));
-    call.shape.push_back(extent);
-  }
-  if (node.op == TensorOp::kShapeVector) {
-    const TensorRef& to = call.outputs[0];
-    if (node.outputs[0] < 0 || to.dtype != DType::kI64 || !to.IsContiguous() ||
-        to.elements() != static_cast<int64_t>(call.shape.size()))
-      return Fail(ErrorCode::kIntegrityFailure, "plan step " + std::to_string(step) + " writes " +
-                                                    std::to_string(call.shape.size()) + " dims to " +
-                                                    to.dims.ToString() + "; the plan is not used");
-    values[static_cast<size_t>(node.outputs[0])].data = call.shape.data();
-  } else {
-    RETURN_IF_ERROR(CheckStepShapes(node, inputs, outputs));
-  }
-  const ReferenceKernel& kernel = linked_->reference(step).kernel;
-  const auto is_strided = [](const TensorRef& input) { return !input.IsContiguous(); };
-  if (kernel.run != nullptr && !kernel.strided_inputs && std::ranges::any_of(call.inputs, is_strided)) {
-    call.dense = call.inputs;
-    for (TensorRef& input : call.dense) input.strides = ContiguousStrides(input.dims);
-  }
-  references_.push_back(std::move(call));
+  const auto& node = std::get<ReferenceStep>(linked_->plan().steps[step].step);
+  const auto first_value = static_cast<int32_t>(addresses_.size());
+  for (const std::vector<int32_t>* list : {&node.inputs, &node.outputs})
+    for (int32_t value : *list)
+      addresses_.push_back(value < 0 ? Address{-1, 0} : addresses[static_cast<size_t>(value)]);
+  ASSIGN_OR_RETURN(ReferenceCall call, MakeReferenceCall(*linked_, step, symbol_values, values));
+  references_.push_back({first_value, std::move(call)});
   return {};
 }
 
@@ -283,7 +160,9 @@ Status PlanInstance::Run(const PlanCall& call) {
       }
     } else {
       unlooked = kLookOperations;
-      RETURN_IF_ERROR(RunReference(references_[static_cast<size_t>(step.index)], call));
+      ReferenceCallStep& reference = references_[static_cast<size_t>(step.index)];
+      RETURN_IF_ERROR(RunReference(*linked_, reference.call, pointer_table_.data() + reference.first_value,
+                                   *call.memory));
     }
     if (!timed) continue;
     if (!step.is_kernel && call.reference_ns != nullptr) *call.reference_ns += clock.NowNs() - start;
@@ -304,44 +183,8 @@ void PlanInstance::Watch(size_t s, const PlanCall& call, int64_t start_ns) const
   } else {
     const ReferenceCallStep& reference = references_[index];
     call.watcher->AfterStep(s, table.subspan(static_cast<size_t>(reference.first_value),
-                                             reference.inputs.size() + reference.outputs.size()));
+                                             reference.call.inputs.size() + reference.call.outputs.size()));
   }
-}
-
-Status PlanInstance::RunReference(ReferenceCallStep& step, const PlanCall& call) {
-  const auto& node = std::get<ReferenceStep>(linked_->plan().steps[static_cast<size_t>(step.plan_step)].step);
-  void* const* pointers = pointer_table_.data() + step.first_value;
-  for (TensorRef& input : step.inputs) input.data = *pointers++;
-  for (TensorRef& output : step.outputs) output.data = *pointers++;
-  if (node.op == TensorOp::kShapeVector) {
-    std::copy(step.shape.begin(), step.shape.end(), step.outputs[0].as<int64_t>());
-    return {};
-  }
-  for (size_t i = 0; i < step.dense.size(); ++i) {
-    const TensorRef& input = step.inputs[i];
-    TensorRef& dense = step.dense[i];
-    dense.data = input.data;
-    if (input.data == nullptr || input.IsContiguous()) continue;
-    dense.data = call.memory->AllocateScratch(static_cast<size_t>(input.bytes()));
-    if (dense.data == nullptr)
-      return Fail(ErrorCode::kResourceExhausted, "no memory for a contiguous copy of an operand");
-    CopyElements(input, dense);
-  }
-  KernelCall kernel_call{node.op,      &node.attributes, {},     step.dense.empty() ? step.inputs : step.dense,
-                         step.outputs, call.memory,      nullptr};
-  if (OpInfo(node.op).family == OpFamily::kView) {
-    for (size_t i = 0; i < step.outputs.size(); ++i) {
-      ASSIGN_OR_RETURN(std::optional<TensorRef> view, MakeView(kernel_call, static_cast<int>(i), step.outputs[i].dims));
-      if (!view) return Fail(ErrorCode::kInternal, "view step without a view");
-      CopyElements(*view, step.outputs[i]);
-    }
-    return {};
-  }
-  const LinkedPlan::Reference& reference = linked_->reference(static_cast<size_t>(step.plan_step));
-  kernel_call.prepared = reference.prepared.get();
-  Status status = IsEmptyCall(kernel_call) ? Status() : reference.kernel.run(kernel_call);
-  if (!status.has_value()) return FailIn(OpInfo(node.op).name, status.error());
-  return {};
 }
 
 int64_t PlanInstance::bytes() const {

@@ -1,4 +1,4 @@
-// PlanInstance: a linked plan made ready for one set of symbol values; what a call executes.
+// PlanInstance: a linked plan of the processor made ready for one set of symbol values; what a call executes.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "common/base/result.h"
+#include "vm-worker/dispatch/evaluated_plan.h"
 #include "vm-worker/dispatch/kernel_pool.h"
 #include "vm-worker/dispatch/linked_plan.h"
+#include "vm-worker/dispatch/reference_call.h"
 
 namespace kiln {
 
@@ -67,10 +69,6 @@ class PlanInstance {
 
  private:
   PlanInstance() = default;
-  struct Output {
-    TensorRef ref;
-    int64_t bytes;
-  };
   struct Address {  // base table entry plus byte offset
     int32_t base;
     int64_t offset;
@@ -85,36 +83,26 @@ class PlanInstance {
     int64_t parts_max;  // 1: runs on the calling thread
   };
   struct ReferenceCallStep {
-    int32_t plan_step;
-    int32_t first_value;                     // in addresses_: inputs then outputs
-    std::vector<TensorRef> inputs, outputs;  // data patched per call
-    std::vector<TensorRef> dense;            // the inputs as the kernel reads them, where it takes no strides; or empty
-    std::vector<int64_t> shape;              // ShapeVector's values
+    int32_t first_value;  // in addresses_: inputs then outputs
+    ReferenceCall call;
   };
   struct Step {
     bool is_kernel;
     int32_t index;
   };
 
-  struct Places;    // where bases and arena blocks lie
-  struct Storage {  // what a plan value lies in: base table entry, byte offset there, size
-    int32_t base;
-    int64_t start, bytes;
-  };
-
-  Status AddOutputs(std::span<const int64_t> symbol_values);
-  Result<Storage> StorageOf(const PlanValue& value, const Places& places, std::span<const int64_t> symbol_values) const;
+  struct Places;  // where bases and arena blocks lie
+  static Address AddressOf(const EvaluatedValue& value, const Places& places);
   // `values`: a view per plan value; data is set where the contents are known already.
   Status BuildSteps(std::span<const int64_t> symbol_values, std::span<TensorRef> values,
                     std::span<const Address> addresses);
   Status AddKernel(size_t step, std::span<const int64_t> symbol_values, std::span<const Address> addresses);
   Status AddReference(size_t step, std::span<const int64_t> symbol_values, std::span<TensorRef> values,
                       std::span<const Address> addresses);
-  Status RunReference(ReferenceCallStep& step, const PlanCall& call);
   void Watch(size_t step, const PlanCall& call, int64_t start_ns) const;
 
   std::shared_ptr<const LinkedPlan> linked_;
-  std::vector<Output> outputs_;
+  std::vector<EvaluatedOutput> outputs_;
   bool is_empty_ = false;  // every output is
   std::vector<Step> steps_;
   std::vector<KernelCallStep> kernels_;

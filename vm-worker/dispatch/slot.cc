@@ -46,8 +46,9 @@ PlanList::PlanList(std::vector<std::shared_ptr<const LinkedPlan>> plans, uint64_
 }
 
 const std::shared_ptr<const LinkedPlan>* PlanList::Select(std::span<const int64_t> symbol_values,
-                                                          std::span<const TensorRef> inputs) const {
+                                                          std::span<const TensorRef> inputs, bool device) const {
   const auto holds = [&](size_t i) {
+    if (!device && plans_[i]->on_device()) return false;
     return !CheckGuard(plans_[i]->plan().guard, plans_[i]->plan().symbols, symbol_values, inputs).has_value();
   };
   const auto [begin, end] = exact_.equal_range(HashValues(symbol_values));

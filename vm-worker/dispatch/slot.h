@@ -17,7 +17,8 @@ namespace kiln {
 // The symbol values that an exact plan is for; -1 for symbols known only inside the segment.
 std::vector<int64_t> ExactValues(const LinkedPlan& plan);
 
-// The plans of a slot at one moment: most specific first, of two that are equal in that the one of the higher rung.
+// The plans of a slot at one moment: most specific first, of two that are equal in that the one of the higher rung;
+// every device's rung is above every processor's.
 // Immutable, thread-safe.
 class PlanList {
  public:
@@ -25,9 +26,9 @@ class PlanList {
   PlanList(std::vector<std::shared_ptr<const LinkedPlan>> plans, uint64_t version);
 
   // The most specific plan whose guard holds, or nullptr. Exact plans are found by a hash of the symbol values
-  // (verified in full by the guard), others by a scan in order.
+  // (verified in full by the guard), others by a scan in order. Without `device` those of devices are left out.
   const std::shared_ptr<const LinkedPlan>* Select(std::span<const int64_t> symbol_values,
-                                                  std::span<const TensorRef> inputs) const;
+                                                  std::span<const TensorRef> inputs, bool device = true) const;
   std::span<const std::shared_ptr<const LinkedPlan>> plans() const { return plans_; }
   uint64_t version() const { return version_; }
 

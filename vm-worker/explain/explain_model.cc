@@ -163,6 +163,7 @@ void AddCode(const SegmentStatus& status, const std::string& id, ExplainReply& r
     const std::vector<KernelId>& kernels = plan.plan->plan().kernels;
     for (size_t kernel = 0; kernel < kernels.size(); ++kernel) {
       if (!kernels[kernel].Hex().starts_with(id)) continue;
+      if (plan.plan->on_device()) continue;  // images are for the device's driver alone
       const std::span<const uint8_t> code = plan.plan->code().blob(kernel);
       reply.kernel = kernels[kernel].Hex();
       reply.code.assign(code.begin(), code.end());
@@ -177,6 +178,7 @@ Result<ExplainReply> ExplainModel(const Model& model, const TierController& tier
   ExplainReply reply;
   reply.model = model.name();
   reply.host = TargetsText(tiers.options().targets);
+  if (const std::string device = tiers.DeviceText(); !device.empty()) reply.host += "; device " + device;
   MissLedger all;
   std::set<SegmentId> booked;  // the ledger is kept per SegmentId, whatever the number of sites
   for (const SegmentStatus& status : tiers.Segments(model)) {

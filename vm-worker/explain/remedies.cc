@@ -132,6 +132,17 @@ void AddReasonText(const SegmentStatus& status, const TierOptions& options, std:
       remedies.push_back(
           "the plan that reads weights as the model holds them arrives when the compile service is done with it");
       break;
+    case MissReason::kDeviceLost:
+      remedies.push_back(
+          "a restart of the worker opens the device again; the log and the line `host` name what it failed with, and a "
+          "plan whose kernel did it is not run again");
+      break;
+    case MissReason::kDeviceRefused:
+      remedies.push_back("the message above is the driver's; a later driver may take what this one does not");
+      break;
+    case MissReason::kNoDeviceMemory:
+      remedies.push_back("more memory of the device (--device-memory), or fewer models in the worker");
+      break;
     case MissReason::kUndecided:
       remedies.push_back(fmt::format(
           "calls whose decisions (comparisons, rounding to integers) do not lie on an edge, or more memory for shadow "

@@ -10,6 +10,7 @@
 #include "common/process/process.h"
 #include "common/security/key_directory.h"
 #include "vm-worker/plugin/load_plugin.h"
+#include "vm-worker/service/open_device.h"
 #include "vm-worker/service/worker_service.h"
 #include "vm-worker/tiering/fleet_services.h"
 
@@ -35,6 +36,8 @@ struct Flags {
   int64_t stream_bytes = StreamOptions{}.bytes_max;
   int64_t stream_idle_s = StreamOptions{}.idle_ns / 1'000'000'000;
   std::vector<std::string> states;  // model:input=output
+  std::string device = "cpu";
+  int64_t device_memory = 0;  // 0: as CudaDevice::Options
   std::string disk_cache;
   int64_t disk_cache_bytes = int64_t{1} << 30;
   int64_t warm_wait_ms = 2'000;
@@ -150,7 +153,8 @@ struct Fleet {
   std::unique_ptr<FleetServices> services;
 };
 
-Result<std::unique_ptr<Fleet>> ConnectFleet(const Flags& flags, const Security& security, Target target, Loop& loop) {
+Result<std::unique_ptr<Fleet>> ConnectFleet(const Flags& flags, const Security& security, const TierOptions& tiers,
+                                            Loop& loop) {
   auto fleet = std::make_unique<Fleet>();
   ASSIGN_OR_RETURN(TrustedSigners trusted, security.keys->LoadTrustedSigners());
   fleet->trusted.Replace(std::move(trusted));
@@ -167,7 +171,10 @@ Result<std::unique_ptr<Fleet>> ConnectFleet(const Flags& flags, const Security& 
     if (hints->tiers != nullptr) hints->tiers->OnNewHead();
   };
   ASSIGN_OR_RETURN(fleet->store, cache::CacheClient::Connect(loop, std::move(store_options)));
-  fleet->source = std::make_unique<PlanSource>(*fleet->store, fleet->disk.get(), fleet->trusted, target);
+  std::optional<Target> device;
+  if (tiers.device != nullptr) device = tiers.device->facts().targets.front();
+  fleet->source = std::make_unique<PlanSource>(*fleet->store, fleet->disk.get(), fleet->trusted, tiers.targets.front(),
+                                               device);
   if (!flags.compile.empty()) {
     RpcClientOptions compile_options;
     compile_options.endpoint = flags.compile;
@@ -209,12 +216,14 @@ Status Serve(const Flags& flags) {
   if (!flags.disk_cache.empty()) RETURN_IF_ERROR(MakeWritable(flags.disk_cache));
   for (const std::string& plugin : flags.plugins) RETURN_IF_ERROR(LoadPlugin(plugin));
   TierOptions tier_options = TierOptionsFrom(flags);
+  ASSIGN_OR_RETURN(const OpenedDevice device, OpenDevice(flags.device, flags.device_memory));  // outlives what follows
+  tier_options.device = device.device.get();
   const bool plans = !flags.store.empty() && !tier_options.targets.empty();
   ASSIGN_OR_RETURN(Security security, SecurityFrom(flags, plans));
   ASSIGN_OR_RETURN(auto loop, Loop::Start("worker-loop"));
   std::unique_ptr<Fleet> fleet;
   if (plans) {
-    ASSIGN_OR_RETURN(fleet, ConnectFleet(flags, security, tier_options.targets.front(), *loop));
+    ASSIGN_OR_RETURN(fleet, ConnectFleet(flags, security, tier_options, *loop));
   }
   std::unique_ptr<PerfMap> perf_map;
   if (flags.perf_map) {
@@ -234,6 +243,8 @@ Status Serve(const Flags& flags) {
     spdlog::warn("the cache store did not answer within {} ms; starting cold", flags.warm_wait_ms);
   ASSIGN_OR_RETURN(WorkerServiceOptions service_options, ServiceOptionsFrom(flags));
   service_options.budget = &budget;
+  service_options.device = device.device.get();
+  service_options.device_state = device.state;
   auto service = std::make_unique<WorkerService>(registry, tiers, epochs, std::move(service_options));
   ASSIGN_OR_RETURN(auto server, Listen(flags, security.server, *service, *loop));
   std::unique_ptr<MetricsEndpoint> metrics;
@@ -333,6 +344,14 @@ void AddPlanFlags(CLI::App& app, Flags& flags) {
                  "plans asked for per second, for all models; bursts of 128 s of it, a quarter of both for one model")
       ->check(CLI::Range(0.01, 1e6))
       ->capture_default_str();
+  app.add_option("--device", flags.device,
+                 "where plans run: cpu; cuda:N, and the worker does not start without that device; auto, the first device "
+                 "if there is one")
+      ->capture_default_str();
+  app.add_option("--device-memory", flags.device_memory,
+                 "bytes of the device's memory that the worker may hold (default: four fifths of what is free when it "
+                 "starts)")
+      ->check(CLI::Range(int64_t{16} << 20, int64_t{1} << 46));
   app.add_option("--plans", flags.plans_max, "plans per segment")
       ->check(CLI::Range(size_t{1}, limits::kSlotPlansMax))
       ->capture_default_str();

@@ -63,6 +63,7 @@ struct WorkerService::Thread {
   };
   Thread(size_t arena_bytes, MemoryBudget* budget) : context({.arena_limit_bytes = arena_bytes, .budget = budget}) {}
   VmContext context;
+  std::unique_ptr<DeviceLane> lane;  // null: the thread runs no plans of a device
   int reader = -1;
   std::unordered_map<const ServedModel*, PerModel> models;
   std::optional<Variant> awaited;  // by the run that has just been tried
@@ -77,6 +78,8 @@ WorkerService::WorkerService(ModelRegistry& registry, TierController& tiers, Epo
       queue_(options.queue_max),
       arena_bytes_(options.run_memory_bytes / static_cast<size_t>(options.threads)),
       budget_(options.budget),
+      device_(options.device),
+      device_state_(options.device_state),
       states_(std::move(options.states)),
       streams_(options.streams),
       idle_ms_(static_cast<uint64_t>(options.streams.idle_ns / 1'000'000)),
@@ -216,6 +219,14 @@ void WorkerService::RunThread() {
   thread.reader = epochs_.RegisterReader();
   if (thread.reader < 0)
     spdlog::error("more than {} request threads: this one runs without plans", limits::kEpochReadersMax);
+  if (device_ != nullptr) {
+    auto lane = DeviceLane::Open(*device_);
+    if (lane.has_value()) {
+      thread.lane = std::move(*lane);
+    } else {
+      spdlog::warn("a request thread runs without the device: {}", ToString(lane.error()));
+    }
+  }
   while (std::optional<Work> work = queue_.Pop()) {
     if (IsExpired(*work)) continue;
     ++requests_;
@@ -312,7 +323,9 @@ Result<std::span<const TensorRef>> WorkerService::Execute(Thread& thread,
     own.counters = &model.AddThread();
     own.observer = tiers_.MakeObserver(served->model, *own.counters);
     own.dispatcher = std::make_unique<Dispatcher>(model.runtimes(), own.counters->counters, *own.observer,
-                                                  DispatcherOptions{.pool = &kernel_pool_, .budget = budget_});
+                                                  DispatcherOptions{.lane = thread.lane.get(),
+                                                                    .pool = &kernel_pool_,
+                                                                    .budget = budget_});
   }
   struct Sums {
     uint64_t kernel_ns = 0, reference_ns = 0, plan_calls = 0, interpreted_calls = 0;

@@ -29,6 +29,8 @@ struct WorkerServiceOptions {
   // Temporary memory of runs, all request threads together; each may use an equal share of it.
   size_t run_memory_bytes = size_t{1} << 40;
   MemoryBudget* budget = nullptr;  // of the whole worker; null: no limit. Outlives the service
+  CudaDevice* device = nullptr;        // where plans run that are for it; outlives the service
+  DeviceState device_state{};      // why there is none
   StreamOptions streams;
   std::vector<std::pair<std::string, StateLink>> states;  // model, and a link of streams that name none
 };
@@ -100,6 +102,8 @@ class WorkerService {
   RequestQueue<Work> queue_;
   const size_t arena_bytes_;  // of one request thread
   MemoryBudget* budget_;
+  CudaDevice* device_;
+  const DeviceState device_state_;
   const std::vector<std::pair<std::string, StateLink>> states_;
   StreamStore streams_;
   const uint64_t idle_ms_;

@@ -65,6 +65,25 @@ void AddModel(const std::string& name, const std::vector<SegmentStatus>& segment
   add("input_copies", all.input_copies);
 }
 
+void AddDevice(CudaDevice* device, DeviceState state, std::vector<MetricSample>& samples) {
+  if (device != nullptr && device->lost()) state = DeviceState::kLost;
+  for (size_t i = 0; i < kDeviceStates; ++i)
+    samples.push_back({"device", static_cast<DeviceState>(i) == state ? uint64_t{1} : uint64_t{0},
+                       std::string(DeviceStateText(static_cast<DeviceState>(i)))});
+  if (device == nullptr) return;
+  const DeviceCounters& counters = device->counters();
+  samples.push_back({"device_calls", counters.calls.load(), ""});
+  samples.push_back({"device_launches", counters.launches.load(), ""});
+  samples.push_back({"device_allocations", counters.allocations.load(), ""});
+  samples.push_back({"device_bytes_in", counters.bytes_in.load(), ""});
+  samples.push_back({"device_bytes_out", counters.bytes_out.load(), ""});
+  samples.push_back({"device_memory_limit", static_cast<uint64_t>(device->budget().limit()), ""});
+  for (size_t use = 0; use < kMemoryUses; ++use)
+    if (const int64_t bytes = device->budget().used(static_cast<MemoryUse>(use)); bytes > 0)
+      samples.push_back({"device_memory", static_cast<uint64_t>(bytes),
+                         std::string(MemoryUseText(static_cast<MemoryUse>(use)))});
+}
+
 }  // namespace
 
 std::vector<MetricSample> WorkerService::Counts() {
@@ -75,6 +94,7 @@ std::vector<MetricSample> WorkerService::Counts() {
                                        {"queued", queue_.size(), ""}};
   AddStreams(streams_.stats(), samples);
   AddTiers(tiers_.Stats(), samples);
+  AddDevice(device_, device_state_, samples);
   if (budget_ != nullptr) {
     samples.push_back({"memory_limit", static_cast<uint64_t>(budget_->limit()), ""});
     for (size_t use = 0; use < kMemoryUses; ++use)

@@ -24,7 +24,8 @@ void TierController::Accuse(const ModelState& state, const ShadowVerdict& verdic
   if (accusations_.size() < limits::kAccusationsMax)
     accusations_.try_emplace(key, Accusation{kind, verdict.detail, contents, false});
   TellAccusations();
-  if (!services_->CanCompile() || reproductions_.size() >= limits::kAccusationsMax) return;
+  // The compile service has no device to run it on.
+  if (verdict.plan->on_device() || !services_->CanCompile() || reproductions_.size() >= limits::kAccusationsMax) return;
   const Segment& segment = verdict.plan->segment();
   Result<std::vector<uint8_t>> bytes = EncodeSegment(segment);
   if (!bytes.has_value())

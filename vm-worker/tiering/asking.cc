@@ -18,6 +18,8 @@ constexpr int64_t kBackoffMaxMs = 60'000;
 void TierController::AskVariants(ModelState& state, Group& group) {
   group.variants_pending = true;
   cache::VariantsRequest request{group.id, {}, {static_cast<uint8_t>(WeightForm::kAsGiven)}};
+  if (HasDevice())
+    for (Target target : options_.device->facts().targets) request.targets.emplace_back(InfoOf(target).name);
   for (Target target : options_.targets) request.targets.emplace_back(InfoOf(target).name);
   services_->Variants(request, ToGroup(state, group, &TierController::OnVariants));
 }
@@ -34,6 +36,9 @@ void TierController::OnVariants(ModelState& state, Group& group, const Result<ca
   // Packed weights are tried whatever there is room for now: what has none is paused by its key.
   const auto is_wanted = [&](const cache::Variant& variant) {
     const std::optional<WeightForm> weights = WeightFormFromNumber(variant.weights);
+    // On a device either form takes as much room.
+    const std::optional<Target> target = TargetFromName(variant.target);
+    if (target && InfoOf(*target).is_device() && (weights != WeightForm::kPacked || !HasDevice())) return false;
     return variant.numeric_mode == static_cast<uint8_t>(options_.numeric_mode) &&
            (weights == WeightForm::kPacked || weights == group.WeightsWanted());
   };
@@ -62,6 +67,9 @@ void TierController::ReturnTokens(ModelState& state, Group& group) {
 
 void TierController::Consider(ModelState& state, Group& group) {
   if (Now() < group.throttled_until_ns) return;
+  const Target wanted = WantedTarget(group);
+  const bool for_device = InfoOf(wanted).is_device();
+  if (!for_device && group.HasGenericOnDevice()) return;  // which answers, until it leaves
   SegmentPlans plans;
   plans.request_pending = group.request.has_value();
   for (const auto& [values, until_ns] : group.exact_asked)
@@ -72,7 +80,7 @@ void TierController::Consider(ModelState& state, Group& group) {
   plans.tuned_general = group.tuned.general;
   plans.tuned_exact.assign(group.tuned.exact.begin(), group.tuned.exact.end());
   for (const auto& [key, entry] : group.plans) {
-    if (group.IsReplaced(entry)) continue;
+    if (group.IsReplaced(entry) || entry.on_device() != for_device) continue;
     const bool exact = entry.linked.front()->exact();
     plans.tuned_general |= entry.tuned() && !exact;
     plans.published += entry.published ? 1 : 0;
@@ -84,7 +92,7 @@ void TierController::Consider(ModelState& state, Group& group) {
     if (entry.published) plans.exact_published.push_back(plans.exact.back());
     if (entry.tuned()) plans.tuned_exact.push_back(plans.exact.back());
   }
-  plans.generic = group.HasGeneric(InfoOf(options_.targets.front()).name);
+  plans.generic = group.HasGeneric(InfoOf(wanted).name);
   // A plan of a lower rung keeps the interpreter idle: what it answers says as well that the segment is hot.
   std::optional<SegmentProfile> with_lower;
   if (!plans.generic && group.HasGeneric()) {
@@ -102,19 +110,23 @@ void TierController::SendRequest(ModelState& state, Group& group, const PlanWish
   if (!segment.has_value()) return BackOff(state, group, MissReason::kCompileFailed, segment.error());
   CompileRequest request;
   request.segment = std::move(*segment);
-  request.target = InfoOf(options_.targets.front()).name;
+  const Target wanted = WantedTarget(group);
+  const bool for_device = InfoOf(wanted).is_device();
+  request.target = InfoOf(wanted).name;
   request.numeric_mode = options_.numeric_mode;
   request.tier = wish.tier;
   request.priority = wish.priority;
   request.symbols = wish.symbols;
   request.hints = wish.hints;
-  request.weights = group.WeightsWanted();
+  request.weights = for_device ? WeightForm::kPacked : group.WeightsWanted();
   if (wish.tier == PlanTier::kRange) return SendRangeRequest(state, group, std::move(request));
   if (wish.tier == PlanTier::kTuned) return SendTunedRequest(state, group, wish, std::move(request));
   const bool beside_others = wish.tier == PlanTier::kExact && !group.segment->symbols.empty();
   group.exact_wish = beside_others ? wish.hints : std::vector<int64_t>();
   if (beside_others) group.exact_asked[wish.hints] = INT64_MAX;
   group.request = request.Key();
+  group.request_for_device = for_device;
+  if (for_device) device_probed_ = !device_refusal_.empty();
   ++stats_.compile_requests;
   if (beside_others)
     spdlog::info("model {}: segment {}: asking for an exact plan: {}", state.model->name(), group.id.ShortHex(),
@@ -195,6 +207,7 @@ void TierController::OnTuned(ModelState& state, Group& group, const Result<Compi
 void TierController::OnCompiled(ModelState& state, Group& group, const Result<CompileReply>& reply) {
   group.request.reset();
   const std::vector<int64_t> exact_wish = std::exchange(group.exact_wish, {});
+  if (group.request_for_device) device_probed_ = false;
   if (!reply.has_value()) {
     ++stats_.compile_failures;
     if (IsTransient(reply.error().code)) ReturnTokens(state, group);
@@ -202,8 +215,11 @@ void TierController::OnCompiled(ModelState& state, Group& group, const Result<Co
     if (!exact_wish.empty())
       group.exact_asked[exact_wish] =
           IsTransient(reply.error().code) ? 0 : Now() + RejectedPlans::kPauseMaxMs * 1'000'000;
+    if (group.request_for_device && !IsTransient(reply.error().code))
+      return OnDeviceRefused(state, group, reply.error());
     return BackOff(state, group, ReasonOf(reply.error().code), reply.error());
   }
+  if (group.request_for_device) device_refusal_.clear();
   if (exact_wish.empty()) group.general.insert(reply->plan_key);
   group.backoff_ms = 0;
   if (group.trouble == MissReason::kCompileFailed || group.trouble == MissReason::kNoService) group.ServicesAnswer();

@@ -73,12 +73,19 @@ Status TierController::FetchAndLink(const FetchJob& job, const std::shared_ptr<M
   if (plan.plan->weights != WeightForm::kPacked && plan.plan->weights != job.weights)
     return Fail(ErrorCode::kLimitExceeded,
                 "plan " + job.key.ShortHex() + " reads weights as given; packed ones have room");
-  if (options_.gdb_symbols) plan.code = NameForGdb(model->name(), *plan.plan, std::move(plan.code));
+  fetched.on_device = plan.images != nullptr;
+  std::shared_ptr<const DeviceKernels> kernels;
+  if (fetched.on_device) {
+    if (device_modules_ == nullptr) return Fail(ErrorCode::kTargetMismatch, "this worker has no device");
+    ASSIGN_OR_RETURN(kernels, device_modules_->Load(*plan.images));
+  } else if (options_.gdb_symbols) {
+    plan.code = NameForGdb(model->name(), *plan.plan, std::move(plan.code));
+  }
   for (size_t site : job.sites) {
-    auto linked = LinkedPlan::Link(plan.plan, plan.key, model->program().segments()[site], plan.code,
-                                   model->program().weights(static_cast<int>(site)), packer_, model, job.without_room);
+    auto linked = LinkAt(site, job, model, plan, kernels);
     if (!linked.has_value()) {
-      fetched.no_pack_room = linked.error().code == ErrorCode::kResourceExhausted && plan.plan->PacksWeights();
+      const bool no_room = linked.error().code == ErrorCode::kResourceExhausted;
+      fetched.no_pack_room = no_room && !fetched.on_device && plan.plan->PacksWeights();
       return std::unexpected(linked.error());
     }
     // Other workers' exact plans for shapes of theirs must not fill the slot; a tuned one may be for a shape of ours.
@@ -86,8 +93,21 @@ Status TierController::FetchAndLink(const FetchJob& job, const std::shared_ptr<M
       return Fail(ErrorCode::kLimitExceeded, "the segment has as many plans as it may (--plans)");
     fetched.linked.push_back(*std::move(linked));
   }
-  if (options_.perf_map != nullptr) options_.perf_map->Add(model->name(), *plan.plan, *plan.code);
+  if (options_.perf_map != nullptr && !fetched.on_device)
+    options_.perf_map->Add(model->name(), *plan.plan, *plan.code);
   return {};
+}
+
+Result<std::shared_ptr<const LinkedPlan>> TierController::LinkAt(size_t site, const FetchJob& job,
+                                                                 const std::shared_ptr<Model>& model,
+                                                                 const FetchedPlan& plan,
+                                                                 const std::shared_ptr<const DeviceKernels>& kernels) {
+  const Segment& segment = model->program().segments()[site];
+  const std::span<const TensorRef> weights = model->program().weights(static_cast<int>(site));
+  if (kernels != nullptr)
+    return LinkedPlan::LinkOnDevice(plan.plan, plan.key, segment, kernels, weights, packer_, *device_weights_, model,
+                                    job.without_room);
+  return LinkedPlan::Link(plan.plan, plan.key, segment, plan.code, weights, packer_, model, job.without_room);
 }
 
 bool TierController::HasRoom(const Group& group, bool exact) const {
@@ -102,12 +122,17 @@ void TierController::OnFetched(ModelState& state, Group& group, Fetched& fetched
     return group.AskAgain();
   }
   if (!fetched.status.has_value()) return OnNotFetched(state, group, fetched, exact_wish);
+  const bool on_device = fetched.linked.front()->on_device();
+  if (on_device && !HasDevice()) {  // lost meanwhile
+    group.exact_asked.erase(exact_wish);
+    return;
+  }
   ++stats_.fetched;
   stats_.fetched_from_disk += fetched.from_disk ? 1 : 0;
   const bool exact = fetched.linked.front()->exact() && !group.segment->symbols.empty();
   if (!HasRoom(group, exact) && group.FindTwin(fetched.linked.front()->plan()) == nullptr)
     return Reject(state, group, fetched.key, fetched.contents, group.trouble, "no room for another plan", exact_wish,
-                  !exact);
+                  !exact && !on_device);
   PlanEntry& entry = group.plans[fetched.key];
   entry.linked = std::move(fetched.linked);
   entry.contents = fetched.contents;
@@ -125,6 +150,13 @@ void TierController::OnNotFetched(ModelState& state, Group& group, const Fetched
   if (fetched.no_pack_room) {
     Reject(state, group, fetched.key, {}, MissReason::kNoPackRoom, ToString(error), exact_wish, false);
     return OnNoPackRoom(group, error.message);
+  }
+  if (fetched.on_device && HasDevice() && error.code != ErrorCode::kUnavailable) {
+    const bool no_room = error.code == ErrorCode::kResourceExhausted;
+    const MissReason reason = no_room ? MissReason::kNoDeviceMemory : MissReason::kDeviceRefused;
+    Reject(state, group, fetched.key, no_room ? Digest{} : fetched.contents, reason, ToString(error), exact_wish,
+           false);
+    return HoldDevice(group, (group.rejected.RetryNs(fetched.key, Now()) - Now()) / 1'000'000);
   }
   if (IsTransient(error.code)) {
     group.ListAgain();  // so that it is met again
@@ -196,8 +228,10 @@ void TierController::Publish(ModelState& state, Group& group, const PlanKey& key
 }
 
 void TierController::PublishGroup(ModelState& state, Group& group) {
-  const bool sampled = std::any_of(group.plans.begin(), group.plans.end(),
-                                   [](const auto& plan) { return plan.second.published && plan.second.sampled; });
+  // Nobody ran a device's kernels before workers did: what they answer is looked at for as long as they do.
+  const bool sampled = std::ranges::any_of(group.plans, [](const auto& plan) {
+    return plan.second.published && (plan.second.sampled || plan.second.on_device());
+  });
   for (size_t i = 0; i < group.sites.size(); ++i) {
     std::vector<std::shared_ptr<const LinkedPlan>> plans;
     for (const auto& [key, entry] : group.plans)
@@ -235,13 +269,16 @@ void TierController::Drop(ModelState& state, Group& group, const PlanKey& key, M
   PlanEntry entry = std::move(it->second);
   const bool exact = entry.linked.front()->exact() && !group.segment->symbols.empty();
   const std::vector<int64_t> exact_wish = exact ? ExactValues(*entry.linked.front()) : std::vector<int64_t>();
-  const bool packs = entry.linked.front()->plan().PacksWeights();
+  const bool on_device = entry.on_device();
+  const bool packs = !on_device && entry.linked.front()->plan().PacksWeights();
   EndShadow(state, group, entry);
   group.plans.erase(it);
   if (entry.published) PublishGroup(state, group);
   for (auto& linked : entry.linked) epochs_.Retire(std::move(linked));
   ++(reason == MissReason::kNoMemory ? stats_.evicted : stats_.quarantined);
-  Reject(state, group, key, blame == Blame::kContents ? entry.contents : Digest{}, reason, detail, exact_wish, !exact);
+  Reject(state, group, key, blame == Blame::kContents ? entry.contents : Digest{}, reason, detail, exact_wish,
+         !exact && !on_device);
+  if (on_device) HoldDevice(group, (group.rejected.RetryNs(key, Now()) - Now()) / 1'000'000);
   if (reason == MissReason::kNoMemory && packs) OnNoPackRoom(group, detail);
 }
 

@@ -31,6 +31,12 @@ bool Group::HasGeneric(std::string_view target) const {
   });
 }
 
+bool Group::HasGenericOnDevice() const {
+  return std::ranges::any_of(plans, [this](const auto& plan) {
+    return plan.second.on_device() && IsGeneral(plan.first, plan.second.linked.front()->plan().guard);
+  });
+}
+
 bool Group::HasPackedGeneric() const {
   return std::ranges::any_of(plans, [this](const auto& plan) {
     const Plan& own = plan.second.linked.front()->plan();
@@ -50,7 +56,8 @@ bool Group::IsReplaced(const PlanEntry& entry) const {
   const Plan& plan = entry.linked.front()->plan();
   return std::ranges::any_of(plans, [&](const auto& item) {
     const Plan& other = item.second.linked.front()->plan();
-    if (!item.second.published || RankOf(other) <= RankOf(plan)) return false;
+    if (!item.second.published || item.second.on_device() != entry.on_device() || RankOf(other) <= RankOf(plan))
+      return false;
     const bool for_all = plan.weights == WeightForm::kAsGiven && other.weights == WeightForm::kPacked &&
                          IsGeneral(item.first, other.guard);
     return for_all || AnswersSameCalls(other, plan);

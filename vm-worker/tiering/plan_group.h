@@ -35,6 +35,7 @@ struct PlanEntry {
   int clean = 0, undecided = 0;
   int64_t shadow_since_ns = 0;
   bool tuned() const { return linked.front()->plan().tuned; }
+  bool on_device() const { return linked.front()->on_device(); }
 };
 
 // What this worker has asked for of the tuned tier.
@@ -94,6 +95,7 @@ struct Group {
   // Of `shapes`: those that were given or refused a plan of their own, and until when they are not asked for again.
   std::map<std::vector<int64_t>, int64_t> exact_asked;
   std::optional<Digest> request;    // to the compile service, not answered yet…
+  bool request_for_device = false;  // …for the device's target…
   std::vector<int64_t> exact_wish;  // …and whose plan it is for, where that is an exact one beside others
   RangeRequests range;
   TunedRequests tuned;
@@ -102,7 +104,8 @@ struct Group {
   // Plans that the store may have withdrawn without this worker's hearing: those that its next list leaves out are
   // asked about.
   std::set<PlanKey> doubted;
-  int64_t retry_ns = 0;            // the services are not asked before
+  int64_t retry_ns = 0;            // the services are not asked before…
+  int64_t device_retry_ns = 0;     // …and not for a plan for the device before
   TokenBucket requests;            // to the compile service
   int64_t throttled_until_ns = 0;  // a plan is wanted, and a bucket was empty; 0: none is held back
   int64_t variants_again_ns = 0;   // when a plan of the list that is paused is worth another look; 0: none is
@@ -120,6 +123,8 @@ struct Group {
   // Whether a plan stands in for all shapes, which is the only kind that a segment without symbols has. `target` empty:
   // of any rung of the ladder.
   bool HasGeneric(std::string_view target = {}) const;
+  // The same of those that a device runs.
+  bool HasGenericOnDevice() const;
   // The same with packed weights.
   bool HasPackedGeneric() const;
   // Why calls are interpreted now, when they are.
@@ -127,7 +132,8 @@ struct Group {
   // A plan for the same calls that is tuned where this one is not or reads weights in another form, or the other way
   // round; null when there is none.
   const PlanEntry* FindTwin(const Plan& plan) const;
-  // Whether a published plan answers the same calls better: a tuned one, one with packed weights. The plan stays at
+  // Whether a published plan of the same kind of target answers the same calls better: a tuned one, one with packed
+  // weights. The plan stays at
   // hand, should the other one leave. What reads weights as given gives way to a packed one for all shapes as well.
   bool IsReplaced(const PlanEntry& entry) const;
   size_t CountPlans() const;  // twins are one

@@ -11,6 +11,7 @@
 #include "common/native/run_report.h"
 #include "common/numeric/difference.h"
 #include "common/segment/decisions.h"
+#include "vm-worker/dispatch/device_instance.h"
 #include "vm-worker/dispatch/plan_instance.h"
 #include "vm-worker/interp/interpreter.h"
 
@@ -85,6 +86,42 @@ Status RunPlanContained(const ShadowSample& sample, std::span<const int64_t> sym
   return {};
 }
 
+// The plan's outputs by the device, in `memory`. Fault: IntegrityFailure; what says nothing about the plan:
+// ResourceExhausted.
+Status RunPlanOnDevice(const ShadowSample& sample, std::span<const int64_t> symbols, DeviceLane* lane,
+                       GuardedRunMemory& memory, std::vector<TensorRef>& actual, bool& faulted) {
+  if (lane == nullptr) return Fail(ErrorCode::kResourceExhausted, "no stream of the device for a shadow run");
+  std::vector<TensorRef> inputs;
+  RETURN_IF_ERROR(PlaceInputs(sample, memory, inputs));
+  ASSIGN_OR_RETURN(std::unique_ptr<DeviceInstance> instance,
+                   DeviceInstance::Instantiate(sample.plan, symbols, DeviceTrust::kUnproven));
+  // Apart, buffers take more room than they will; a plan must not be lost for that.
+  if (!lane->Reserve(instance->device_bytes()).has_value()) {
+    ASSIGN_OR_RETURN(instance, DeviceInstance::Instantiate(sample.plan, symbols));
+  }
+  std::vector<void*> outputs;
+  for (size_t i = 0; i < instance->output_count(); ++i) {
+    outputs.push_back(memory.AllocateScratch(static_cast<size_t>(instance->output_bytes(i))));
+    actual.push_back(instance->output(i));
+    actual.back().data = outputs.back();
+  }
+  void* arena = memory.AllocateScratch(static_cast<size_t>(instance->host_bytes()));
+  if (arena == nullptr || std::find(outputs.begin(), outputs.end(), nullptr) != outputs.end())
+    return Fail(ErrorCode::kResourceExhausted, "no guarded memory for a shadow run");
+  Status ran = instance->Run(*lane, {inputs, outputs, arena, &memory});
+  if (ran.has_value()) return {};
+  // A device that is lost without a kernel's fault, or by another plan's, says nothing about this one.
+  const DeviceLoss loss = lane->device().loss();
+  const bool lost_by_this = loss.by_kernel && std::ranges::count(loss.suspects, sample.plan->key()) > 0;
+  const ErrorCode code = ran.error().code;
+  faulted = lost_by_this || (!lane->device().lost() &&
+                             (code == ErrorCode::kIntegrityFailure || code == ErrorCode::kInternal));
+  if (faulted || code == ErrorCode::kOutOfRange) return ran;
+  return lane->device().lost() || code == ErrorCode::kUnavailable ? Fail(ErrorCode::kResourceExhausted,
+                                                                          ran.error().message)
+                                                                   : ran;
+}
+
 std::vector<TensorRef> Refs(const std::vector<Tensor>& tensors) {
   std::vector<TensorRef> refs;
   for (const Tensor& tensor : tensors) refs.push_back(tensor.ref);
@@ -115,7 +152,8 @@ void Compare(const ShadowSample& sample, std::span<const int64_t> symbols, std::
   }
 }
 
-Status Check(const ShadowSample& sample, const std::atomic<bool>* stop, ShadowVerdict& verdict, bool& faulted) {
+Status Check(const ShadowSample& sample, const std::atomic<bool>* stop, DeviceLane* lane, ShadowVerdict& verdict,
+             bool& faulted) {
   const std::vector<TensorRef> inputs = Refs(sample.inputs);
   std::vector<int64_t> symbols(sample.plan->segment().symbols.size(), -1);
   RETURN_IF_ERROR(BindSymbols(sample.plan->segment(), inputs, sample.parameters, symbols));
@@ -131,7 +169,8 @@ Status Check(const ShadowSample& sample, const std::atomic<bool>* stop, ShadowVe
   GuardedRunMemory memory;
   if (sample.answer != SampleAnswer::kThisPlan) {
     actual.clear();
-    RETURN_IF_ERROR(RunPlanContained(sample, symbols, memory, actual, stop, faulted));
+    RETURN_IF_ERROR(sample.plan->on_device() ? RunPlanOnDevice(sample, symbols, lane, memory, actual, faulted)
+                                             : RunPlanContained(sample, symbols, memory, actual, stop, faulted));
   }
   Compare(sample, symbols, expected, actual, verdict);
   return {};
@@ -139,12 +178,12 @@ Status Check(const ShadowSample& sample, const std::atomic<bool>* stop, ShadowVe
 
 }  // namespace
 
-ShadowVerdict CheckShadow(const ShadowSample& sample, const std::atomic<bool>* stop) {
+ShadowVerdict CheckShadow(const ShadowSample& sample, const std::atomic<bool>* stop, DeviceLane* lane) {
   ShadowVerdict verdict{sample.plan, ShadowOutcome::kUndecided, {}, sample.answer == SampleAnswer::kThisPlan};
   for (const Tensor& input : sample.inputs) verdict.inputs.push_back(input.dims());
   verdict.parameters = sample.parameters;
   bool faulted = false;
-  const Status checked = Caught([&] { return Check(sample, stop, verdict, faulted); });
+  const Status checked = Caught([&] { return Check(sample, stop, lane, verdict, faulted); });
   if (checked.has_value()) return verdict;
   verdict.detail = checked.error().message;
   if (faulted) {
@@ -193,7 +232,7 @@ bool ShadowRunner::Step() {
   }
   const std::string plan = sample.plan->key().ShortHex(), segment = sample.plan->segment().id.ShortHex();
   const Status done = Caught([&]() -> Status {
-    ShadowVerdict verdict = CheckShadow(sample, &stop_);
+    ShadowVerdict verdict = CheckShadow(sample, &stop_, sample.plan->on_device() ? Lane() : nullptr);
     sample = {};
     report_(std::move(verdict));
     return {};
@@ -201,6 +240,13 @@ bool ShadowRunner::Step() {
   if (!done.has_value())
     spdlog::error("segment {}: a shadow run of plan {} ended early: {}", segment, plan, ToString(done.error()));
   return true;
+}
+
+DeviceLane* ShadowRunner::Lane() {
+  if (options_.device == nullptr || options_.device->lost()) return nullptr;
+  if (lane_ == nullptr)
+    if (auto lane = DeviceLane::Open(*options_.device); lane.has_value()) lane_ = std::move(*lane);
+  return lane_.get();
 }
 
 void ShadowRunner::Run() {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "vm-worker/device/device_lane.h"
 #include "vm-worker/dispatch/linked_plan.h"
 
 namespace kiln {
@@ -56,11 +57,15 @@ struct ShadowVerdict {
 };
 
 // Runs what did not answer the sample: the plan, in a forked child (RunContained), inputs, outputs and temporaries at
-// guard pages and inputs write-protected; the interpreter; or both. Compares integers and bool exactly, floats within
+// guard pages and inputs write-protected; the interpreter; or both. A device's plan runs in this process, on `lane`
+// (null: undecided): memory there has no guard pages, so what lies between its buffers is written before and looked at
+// after the run, and what it has not written itself reads as no number; a fault loses the device for this process.
+// Compares integers and bool exactly, floats within
 // what the plan's numeric mode allows the ops before each output (common/numeric). A difference in an output behind a
 // decision (common/segment/decisions.h) leaves it undecided.
 // Once `stop` is set (it may be null), a run is ended and undecided.
-ShadowVerdict CheckShadow(const ShadowSample& sample, const std::atomic<bool>* stop = nullptr);
+ShadowVerdict CheckShadow(const ShadowSample& sample, const std::atomic<bool>* stop = nullptr,
+                          DeviceLane* lane = nullptr);
 
 // A background thread with a small bounded queue and a duty cycle. Thread-safe.
 class ShadowRunner {
@@ -71,6 +76,7 @@ class ShadowRunner {
     bool own_thread = true;  // false: samples wait for Step
     const Clock* clock = &SystemClock();
     MemoryBudget* budget = nullptr;  // where samples are booked; outlives the runner
+    CudaDevice* device = nullptr;        // where plans of devices are checked; outlives the runner
   };
   MemoryBudget* budget() const { return options_.budget; }
   ShadowRunner(Options options, std::function<void(ShadowVerdict)> report);  // `report` runs on the shadow thread
@@ -83,9 +89,12 @@ class ShadowRunner {
 
  private:
   void Run();
+  // Of the runner's own; null: there is none to be had.
+  DeviceLane* Lane();
   const Options options_;
   const std::function<void(ShadowVerdict)> report_;
-  std::atomic<size_t> waiting_{0};  // queue_.size(), for HasRoom
+  std::unique_ptr<DeviceLane> lane_;  // opened with the first sample that needs it
+  std::atomic<size_t> waiting_{0};    // queue_.size(), for HasRoom
   std::mutex mutex_;                // guards what follows
   std::condition_variable wake_;
   std::deque<ShadowSample> queue_;

@@ -53,15 +53,15 @@ void ThreadObserver::ShadowCandidate(int segment, const SegmentEntry& entry, con
     wanted.fetch_add(1, std::memory_order_relaxed);
 }
 
-void ThreadObserver::AnsweredByPlan(int, const SegmentEntry& entry, const PlanInstance& instance) {
-  Offer(entry, instance.linked(), SampleAnswer::kThisPlan);
+void ThreadObserver::AnsweredByPlan(int, const SegmentEntry& entry, const LinkedPlan& plan) {
+  Offer(entry, plan, SampleAnswer::kThisPlan);
 }
 
-void ThreadObserver::Timed(int segment, const SegmentEntry& entry, const PlanInstance& instance,
+void ThreadObserver::Timed(int segment, const SegmentEntry& entry, const LinkedPlan& plan, int64_t arena_bytes,
                            const StepTiming& timing) {
-  PlanTiming own{instance.linked().key(), 1, timing.step_ns, {}, instance.arena_bytes()};
-  own.symbol_values.assign(instance.linked().segment().symbols.size(), -1);
-  if (BindSymbols(instance.linked().segment(), entry.inputs, entry.parameters, own.symbol_values).has_value())
+  PlanTiming own{plan.key(), 1, timing.step_ns, {}, arena_bytes};
+  own.symbol_values.assign(plan.segment().symbols.size(), -1);
+  if (BindSymbols(plan.segment(), entry.inputs, entry.parameters, own.symbol_values).has_value())
     model_.AddTiming(static_cast<size_t>(segment), std::move(own));
 }
 

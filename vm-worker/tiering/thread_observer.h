@@ -18,8 +18,9 @@ class ThreadObserver final : public CallObserver {
   void Answered(int segment, const Signature& signature, bool exact, uint64_t calls, int64_t elapsed_ns) override;
   bool ShadowRoom() const override { return shadow_.HasRoom(); }
   void ShadowCandidate(int segment, const SegmentEntry& entry, const LinkedPlan& plan, bool by_plan) override;
-  void AnsweredByPlan(int segment, const SegmentEntry& entry, const PlanInstance& instance) override;
-  void Timed(int segment, const SegmentEntry& entry, const PlanInstance& instance, const StepTiming& timing) override;
+  void AnsweredByPlan(int segment, const SegmentEntry& entry, const LinkedPlan& plan) override;
+  void Timed(int segment, const SegmentEntry& entry, const LinkedPlan& plan, int64_t arena_bytes,
+             const StepTiming& timing) override;
 
  private:
   bool Offer(const SegmentEntry& entry, const LinkedPlan& plan, SampleAnswer answer);

@@ -16,6 +16,7 @@ ShadowRunner::Options ShadowOptionsOf(const TierOptions& options) {
   shadow.own_thread = options.own_threads;
   shadow.clock = options.clock;
   shadow.budget = options.budget;
+  shadow.device = options.device;
   return shadow;
 }
 
@@ -27,6 +28,10 @@ TierController::TierController(EpochDomain& epochs, PlanServices* services, Reci
       packer_(std::move(recipes), options.budget),
       options_(std::move(options)),
       requests_(options_.rates.worker, Now()) {
+  if (options_.device != nullptr) {
+    device_modules_ = std::make_unique<DeviceModules>(*options_.device);
+    device_weights_ = std::make_unique<DeviceWeights>(*options_.device);
+  }
   fetch_lane_ = std::make_unique<JobLane>(limits::kFetchesQueuedMax, options_.own_threads);
   shadow_ = std::make_unique<ShadowRunner>(ShadowOptionsOf(options_), [this](ShadowVerdict verdict) {
     mailbox_->Post([this, verdict = std::move(verdict)] { OnVerdict(verdict); });
@@ -114,6 +119,7 @@ void TierController::Tick() {
   }
   if (services_ != nullptr && read_log && !log_pending_) ReadChangeLog();
   AskToReproduce();
+  WatchDevice();
   for (ModelState& state : models_) {
     if (services_ == nullptr) break;
     for (auto& [id, group] : state.groups) {
@@ -161,6 +167,7 @@ void TierController::RemoveModel(const std::shared_ptr<Model>& model) {
         for (const std::optional<Digest>& request : {group.request, group.range.request, group.tuned.request})
           if (request.has_value()) requests.push_back(*request);
   std::erase_if(models_, [&](const ModelState& state) { return state.model == model; });
+  device_probed_ = false;  // it may have been this model's request
   for (const Digest& request : requests)
     if (!IsAwaited(request)) services_->Cancel(request);
   epochs_.Reclaim();

@@ -7,6 +7,7 @@
 //
 //   asking.cc       which plans a segment has and wants: Variants, compile requests, backing off
 //   installing.cc   a plan on its way in and out: fetch, link, shadow runs, publish, drop
+//   on_device.cc    what becomes of plans for a device that refuses them or is lost, and of wishes for them
 //   accusing.cc     plans that were wrong here: remembered, told the store, and the compile service asked to reproduce
 //   change_log.cc   what the store announces
 //   memory.cc       plans of least worth leave when memory is tight
@@ -90,6 +91,9 @@ class TierController {
   std::vector<SegmentStatus> Segments(const Model& model) const;
   const TierOptions& options() const { return options_; }
   int64_t packed_bytes() const { return packer_.bytes(); }
+  // What becomes of the device: "cuda:0, …", "lost: …", why the compile service makes nothing for it. Empty: there is
+  // none.
+  std::string DeviceText() const;
 
  private:
   // What waits for the control thread. Shared with the callbacks of calls under way, which may outlive the controller:
@@ -123,6 +127,7 @@ class TierController {
     SignPublicKey signer;
     bool from_disk = false;
     bool no_pack_room = false;  // the status is that its packed weights have none
+    bool on_device = false;     // it is a plan for the device
     Status status;
     std::vector<std::shared_ptr<const LinkedPlan>> linked;
   };
@@ -162,6 +167,9 @@ class TierController {
               const std::vector<int64_t>& exact_wish = {});
   Fetched FetchAndLink(const FetchJob& job);
   Status FetchAndLink(const FetchJob& job, const std::shared_ptr<Model>& model, Fetched& fetched);
+  Result<std::shared_ptr<const LinkedPlan>> LinkAt(size_t site, const FetchJob& job,
+                                                   const std::shared_ptr<Model>& model, const FetchedPlan& plan,
+                                                   const std::shared_ptr<const DeviceKernels>& kernels);
   void OnFetched(ModelState& state, Group& group, Fetched& fetched);
   void OnNotFetched(ModelState& state, Group& group, const Fetched& fetched, const std::vector<int64_t>& exact_wish);
   void OnNoPackRoom(Group& group, const std::string& detail);
@@ -188,6 +196,17 @@ class TierController {
   void AskToReproduce();
   void OnReproduced(const PlanKey& key, const Result<ReproduceReply>& reply);
 
+  // Whether the device takes plans, as far as is known.
+  bool HasDevice() const { return options_.device != nullptr && !device_lost_; }
+  // The target that the group's next plan is asked for.
+  Target WantedTarget(const Group& group) const;
+  // The compile service makes no plan for the device: one for the processor is asked for meanwhile.
+  void OnDeviceRefused(const ModelState& state, Group& group, const Error& error);
+  // A plan for the device is not used: the same.
+  void HoldDevice(Group& group, int64_t pause_ms);
+  void WatchDevice();
+  void OnDeviceLost();
+
   void MakeRoom();
 
   void ReadChangeLog();
@@ -202,6 +221,9 @@ class TierController {
   PlanServices* services_;
   PackedWeights packer_;
   const TierOptions options_;
+  // Null without a device.
+  std::unique_ptr<DeviceModules> device_modules_;
+  std::unique_ptr<DeviceWeights> device_weights_;
 
   const std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
   mutable std::mutex state_mutex_;  // held by the control thread while it works; readers take snapshots
@@ -224,6 +246,12 @@ class TierController {
   };
   TokenBucket requests_;                           // to the compile service
   std::map<PlanKey, Reproduction> reproductions_;  // that the compile service has not answered
+  bool device_lost_ = false;  // and what ran there has been dropped
+  // Why the compile service makes nothing for the device, and until when it is not asked; empty: it does, as far as is
+  // known. One request finds out whether it still holds.
+  std::string device_refusal_;
+  int64_t device_refused_until_ns_ = 0, device_refusal_ms_ = 0;
+  bool device_probed_ = false;
   uint64_t log_position_ = 0;
   bool log_position_known_ = false;
   bool log_pending_ = false;
