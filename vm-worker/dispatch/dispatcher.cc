@@ -37,10 +37,12 @@ SegmentVerdict Dispatcher::Enter(const SegmentEntry& entry) {
     return SegmentVerdict::kInterpretAndTell;
   }
   // An error of a reference step (an index out of range) is reported by the interpreter, which names the node.
-  if (!RunPlan(entry, memo, counters).has_value()) {
+  if (const Status ran = RunPlan(entry, memo, counters); !ran.has_value()) [[unlikely]] {
     Count(counters.plans_not_run);
-    // The next call looks for a plan that needs no device.
-    if (memo.device_instance != nullptr && options_.lane->device().lost()) memo.version = 0;
+    // The next call looks for a plan that needs no device, or less of it.
+    if (memo.device_instance != nullptr &&
+        (ran.error().code == ErrorCode::kResourceExhausted || options_.lane->device().lost()))
+      memo.version = 0;
     return SegmentVerdict::kInterpretAndTell;
   }
   const uint32_t every = runtime.sample_every.load(std::memory_order_relaxed);

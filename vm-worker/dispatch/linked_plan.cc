@@ -221,7 +221,8 @@ int64_t LinkedPlan::packed_bytes() const {
 }
 
 int64_t LinkedPlan::bytes() const {
-  return static_cast<int64_t>(code_->size() + plan_->steps.size() * sizeof(PlanStep) +
+  const size_t code = on_device() ? 0 : code_->size();
+  return static_cast<int64_t>(code + plan_->steps.size() * sizeof(PlanStep) +
                               plan_->values.size() * sizeof(PlanValue));
 }
 

@@ -39,11 +39,18 @@ inline uint64_t DoubleCount(const char* what) {
 }
 
 // tests/support/cuda_driver/test_kernel.cc, compiled as `name`.
-inline std::vector<uint8_t> TestKernel(const std::string& name, Target target = Target::kSm90, uint32_t driver = 12000) {
+inline std::vector<uint8_t> TestKernel(const std::string& name, Target target = Target::kSm90,
+                                       uint32_t driver = 12000) {
   std::ifstream file(KILN_CUDA_DOUBLE_DIR "/kernels/" + name + ".so", std::ios::binary);
   const std::vector<uint8_t> image{std::istreambuf_iterator<char>(file), {}};
   EXPECT_FALSE(image.empty()) << name;
-  return BuildDeviceBlob(target, {.threads = 64, .items_per_block = 64, .pointers = 2, .dims = 1, .driver_version = driver},
+  const bool adds = name == "adds";
+  return BuildDeviceBlob(target,
+                         {.threads = 64,
+                          .items_per_block = 64,
+                          .pointers = adds ? 3u : 2u,
+                          .dims = adds ? 2u : 1u,
+                          .driver_version = driver},
                          image);
 }
 

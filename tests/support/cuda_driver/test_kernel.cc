@@ -1,17 +1,26 @@
-// A kernel as the double loads it, written by hand: y = f(x) over f32, one item of the range per element. What it does
-// besides is chosen where it is compiled.
+// A kernel as the double loads it, written by hand: y = f(x), or x + w, over f32, one item of the range per element.
+// What it does besides is chosen where it is compiled.
 #include <cstdint>
 #include <cstring>
 
 namespace {
 
+#if defined(KILN_KERNEL_ADDS)
+struct Args {
+  float* pointers[3];  // x, y, w
+  long long dims[2];   // elements, elements of w
+};
+#else
 struct Args {
   float* pointers[2];  // x, y
   long long dims[1];   // elements
 };
+#endif
 
 float Of(float x) {
-#if defined(KILN_KERNEL_WRONG)
+#if defined(KILN_KERNEL_ADDS)
+  return x;
+#elif defined(KILN_KERNEL_WRONG)
   return x < 0 ? -x : x;
 #else
   return x < 0 ? 0 : x;
@@ -25,7 +34,11 @@ extern "C" int kiln_shim_launch(unsigned grid_x, unsigned block_x, unsigned, voi
   const long long begin = *static_cast<long long*>(parameters[1]), end = *static_cast<long long*>(parameters[2]);
   // As a grid does it: a thread per item, those beyond the end do nothing.
   for (long long i = begin; i < begin + static_cast<long long>(grid_x) * block_x && i < end; ++i)
+#if defined(KILN_KERNEL_ADDS)
+    args.pointers[1][i] = Of(args.pointers[0][i]) + args.pointers[2][i % args.dims[1]];
+#else
     args.pointers[1][i] = Of(args.pointers[0][i]);
+#endif
 #if defined(KILN_KERNEL_FAULTS)
   args.pointers[1][1ll << 40] = 1;
 #endif

@@ -99,10 +99,15 @@ class FakeFleet final : public PlanServices {
     asked.push_back(request.Key());
     compile_tiers.push_back(request.tier);
     compile_weights.push_back(request.weights);
+    compile_targets.push_back(request.target);
     Answer<CompileReply>(std::move(done), [this, request]() -> Result<CompileReply> {
+      const bool for_device = InfoOf(*TargetFromName(request.target)).is_device();
       if (compile_fails) return Fail(*compile_fails, "no plan");
+      if (for_device && device_fails) return Fail(*device_fails, "no NVRTC here");
       const SymbolGuard& asked = request.symbols.at(0);
-      Plan plan = make_plan(asked.min, asked.max, knows_forms ? request.weights : WeightForm::kPacked);
+      Plan plan = for_device
+                      ? make_device_plan(asked.min, asked.max)
+                      : make_plan(asked.min, asked.max, knows_forms ? request.weights : WeightForm::kPacked);
       plan.guard.symbols[0].divisor = asked.divisor;
       if (request.tier == PlanTier::kGeneric && general_holds_for) plan.guard.symbols[0] = *general_holds_for;
       plan.tuned = request.tier == PlanTier::kTuned;
@@ -111,7 +116,7 @@ class FakeFleet final : public PlanServices {
       if (quarantined.contains(reply.plan_key))
         return Fail(ErrorCode::kQuarantined, "plan " + reply.plan_key.ShortHex() + " is quarantined");
       reply.already_there = plans.contains(reply.plan_key);
-      if (!reply.already_there) Publish(std::move(plan));
+      if (!reply.already_there) Publish(std::move(plan), 0, for_device ? device_blobs : decltype(device_blobs)());
       return reply;
     });
   }
@@ -138,8 +143,12 @@ class FakeFleet final : public PlanServices {
     FetchedPlan fetched;
     fetched.key = key;
     fetched.plan = std::make_shared<const Plan>(stored.plan);
-    const std::vector<std::span<const uint8_t>> blobs(stored.blobs.begin(), stored.blobs.end());
-    ASSIGN_OR_RETURN(fetched.code, CodeMapping::Map(stored.plan.kernels, blobs, HostTargets().front()));
+    if (const Target target = *TargetFromName(stored.plan.target); InfoOf(target).is_device()) {
+      ASSIGN_OR_RETURN(fetched.images, VerifyImages(stored.plan.kernels, stored.blobs, target));
+    } else {
+      const std::vector<std::span<const uint8_t>> blobs(stored.blobs.begin(), stored.blobs.end());
+      ASSIGN_OR_RETURN(fetched.code, CodeMapping::Map(stored.plan.kernels, blobs, HostTargets().front()));
+    }
     fetched.contents = HashBytes(EncodePlan(stored.plan));
     fetched.contents.bytes[0] ^= static_cast<uint8_t>(stored.revision);
     fetched.signer = stored.signer;
@@ -189,6 +198,10 @@ class FakeFleet final : public PlanServices {
   std::vector<Digest> asked, cancelled;  // compile requests, by key
   std::vector<PlanTier> compile_tiers;
   std::vector<WeightForm> compile_weights;
+  std::vector<std::string> compile_targets;
+  std::function<Plan(int64_t min, int64_t max)> make_device_plan;
+  std::vector<std::vector<uint8_t>> device_blobs;  // of what it makes
+  std::optional<ErrorCode> device_fails;           // of requests for a device's target
   std::function<Plan(int64_t min, int64_t max, WeightForm weights)> make_plan =
       [](int64_t min, int64_t max, WeightForm) { return ReluPlan(min, max); };
   std::vector<ReproduceRequest> reproductions;
@@ -267,8 +280,12 @@ struct SteppedWorker {
   std::shared_ptr<Model> model = std::make_shared<Model>("m", program, epochs);
   ModelThread& thread = model->AddThread();
   std::unique_ptr<CallObserver> observer = tiers.MakeObserver(model, thread);
-  Dispatcher dispatcher{
-      model->runtimes(), thread.counters, *observer, {.budget = tiers.options().budget, .clock = &call_clock}};
+  std::unique_ptr<DeviceLane> lane =
+      tiers.options().device == nullptr ? nullptr : DeviceLane::Open(*tiers.options().device).value();
+  Dispatcher dispatcher{model->runtimes(),
+                        thread.counters,
+                        *observer,
+                        {.lane = lane.get(), .budget = tiers.options().budget, .clock = &call_clock}};
   VmContext context;
   int reader = epochs.RegisterReader();
   uint64_t wrong_answers = 0;
