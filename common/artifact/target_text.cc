@@ -46,8 +46,7 @@ Status CheckTargetLimit() {
   if (named && !InfoOf(*named).is_device()) return {};
   std::string names;
   for (const Rung& rung : kRungs)
-    if (!InfoOf(rung.target).is_device())
-      names += (names.empty() ? "" : ", ") + std::string(InfoOf(rung.target).name);
+    if (!InfoOf(rung.target).is_device()) names += (names.empty() ? "" : ", ") + std::string(InfoOf(rung.target).name);
   return Fail(ErrorCode::kInvalidArgument,
               "KILN_MAX_TARGET is \"" + std::string(text) + "\", which is no processor's target; use one of " + names);
 }
