@@ -59,10 +59,10 @@ Status MemoryBudget::Reserve(MemoryUse use, int64_t bytes, WithoutRoom without_r
     if (bytes > limit_ - now) {
       // Nothing makes room for more than the limit.
       if (bytes <= limit_ && without_room == WithoutRoom::kMakeRoom) refusals_.fetch_add(1, std::memory_order_relaxed);
-      return Fail(ErrorCode::kResourceExhausted,
-                  std::to_string(bytes) + " bytes of " + std::string(MemoryUseText(use)) + " pass " +
-                      std::string(what_) + " of " + std::to_string(limit_) + " bytes (" + std::string(flag_) +
-                      "), used by: " + Text());
+      return Fail(ErrorCode::kResourceExhausted, std::to_string(bytes) + " bytes of " +
+                                                     std::string(MemoryUseText(use)) + " pass " + std::string(what_) +
+                                                     " of " + std::to_string(limit_) + " bytes (" + std::string(flag_) +
+                                                     "), used by: " + Text());
     }
   } while (!total_.compare_exchange_weak(now, now + bytes, std::memory_order_relaxed));
   by_use_[static_cast<size_t>(use)].fetch_add(bytes, std::memory_order_relaxed);

@@ -4,14 +4,16 @@
 #include "common/worker_api/explain.h"
 #include "tests/end_to_end/fleet_fixture.h"
 #include "tests/end_to_end/publish_plan.h"
+#include "tests/end_to_end/small_model.h"
+#include "tests/support/cuda/nvrtc_double.h"
 #include "tests/support/shell.h"
 #include "tests/vm-worker/dispatch/device_fixture.h"
 
 namespace kiln {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::Eventually;
+using ::testing::HasSubstr;
 
 constexpr const char* kRelu = R"(program "p" {
   symbol n in [0, 4096]
@@ -130,13 +132,91 @@ TEST_F(DeviceFleet, AFaultingKernelCostsTheDeviceUntilARestart) {
   EXPECT_EQ(failed_ + wrong_, 0);
 }
 
+// Both doubles: a compile service that makes plans for the device of a model with a size that is not known before, and
+// workers that run them.
+class BakedForDevice : public DeviceFleet {
+ protected:
+  RpcClient* ModelWorker(const std::string& disk) {
+    return StartWorker(
+        {"--device", "cuda:0", "--model", "m=" + model_.WriteTo(directory_), "--disk-cache", directory_ + "/" + disk});
+  }
+  // Whether a plan answered; the answer is checked against the interpreter's.
+  bool AskModel(RpcClient& worker, int64_t rows) {
+    const auto reply = CallRun(worker, {"m", {{"x", model_.Input(rows)}}}, 20'000);
+    failed_ += reply.has_value() ? 0 : 1;
+    if (!reply.has_value()) return false;
+    const std::string difference = model_.Difference(rows, reply->outputs.at(0).tensor);
+    EXPECT_EQ(difference, "") << rows;
+    wrong_ += difference.empty() ? 0 : 1;
+    return reply->timing.plan_segments > 0;
+  }
+  std::string PublishedTarget(RpcClient& worker) {
+    const auto reply = CallExplain(worker, {.model = "m"}, 10'000);
+    if (!reply.has_value() || reply->segments.empty()) return "";
+    for (const ExplainedPlan& plan : reply->segments.front().plans)
+      if (plan.state == "published") return plan.target;
+    return "";
+  }
+  testing::SmallModel model_;
+};
+
+TEST_F(BakedForDevice, OneWorkerHasItMadeAndTheNextIsWarmWithoutACompileService) {
+  fleet_->StopCompile();
+  ASSERT_TRUE(fleet_->StartCompile({"--nvrtc", testing::kNvrtcDouble}).has_value());
+  RpcClient* first = ModelWorker("a");
+  int64_t rows = 0;
+  ASSERT_TRUE(Eventually([&] { return AskModel(*first, 1 + rows++ % 7); }, 180'000));
+  EXPECT_EQ(PublishedTarget(*first), "sm_90");
+  for (const int64_t n : {1, 2, 3, 31, 32, 33, 64, 100, 257}) EXPECT_TRUE(AskModel(*first, n)) << n;
+  const uint64_t allocations = Stat(*first, "device_allocations");
+  for (int64_t i = 0; i < 50; ++i) EXPECT_TRUE(AskModel(*first, 1 + i % 100));
+  EXPECT_EQ(Stat(*first, "device_allocations"), allocations);
+  EXPECT_EQ(Stat(*first, "shadow_mismatches") + Stat(*first, "shadow_faults"), 0u);
+
+  fleet_->StopCompile();
+  RpcClient* second = ModelWorker("b");
+  EXPECT_TRUE(AskModel(*second, 5)) << "its first request is answered by plan";
+  EXPECT_EQ(PublishedTarget(*second), "sm_90");
+  EXPECT_EQ(Stat(*second, "compile_requests"), 0u);
+  EXPECT_EQ(failed_ + wrong_, 0);
+}
+
+TEST_F(BakedForDevice, ADeviceThatBreaksIsFollowedByPlansForTheProcessor) {
+  testing::SetCudaDouble("fail=200:700");
+  fleet_->StopCompile();
+  ASSERT_TRUE(fleet_->StartCompile({"--nvrtc", testing::kNvrtcDouble}).has_value());
+  RpcClient* worker = ModelWorker("a");
+  int64_t rows = 0;
+  ASSERT_TRUE(Eventually([&] { return AskModel(*worker, 1 + rows++ % 7); }, 180'000));
+  ASSERT_TRUE(Eventually([&] {
+    AskModel(*worker, 1 + rows++ % 7);
+    return Stat(*worker, "device_lost") == 1;
+  }));
+  EXPECT_TRUE(Eventually([&] { return AskModel(*worker, 1 + rows++ % 7); })) << "by a plan for the processor";
+  EXPECT_EQ(PublishedTarget(*worker), InfoOf(HostTargets().front()).name);
+  EXPECT_EQ(failed_ + wrong_, 0);
+}
+
+TEST_F(BakedForDevice, WithoutNvrtcPlansForTheProcessorAreMadeAndTheDeviceIsAskedForOnce) {
+  RpcClient* worker = ModelWorker("a");  // the fleet's compile service has none
+  int64_t rows = 0;
+  ASSERT_TRUE(Eventually([&] { return AskModel(*worker, 1 + rows++ % 7); }, 120'000));
+  EXPECT_EQ(PublishedTarget(*worker), InfoOf(HostTargets().front()).name);
+  EXPECT_EQ(Stat(*worker, "compile_requests"), 2u);
+  EXPECT_EQ(Stat(*worker, "compile_failures"), 1u);
+  const auto explained = CallExplain(*worker, {.model = "m"}, 10'000);
+  ASSERT_TRUE(explained.has_value());
+  EXPECT_THAT(explained->host, HasSubstr("the compile service makes no plans for it"));
+  EXPECT_EQ(failed_ + wrong_, 0);
+}
+
 // What a worker is started with decides whether it goes on without the device that is not there.
 TEST(WorkerDevice, WithoutADriverOnlyAnExplicitWishKeepsItFromStarting) {
   unsetenv("LD_LIBRARY_PATH");
   const testing::TempDirectory directory;
   const std::string& path = directory.path();
-  const std::string worker = KILN_BIN_DIR "/kiln-worker --insecure --keys " + path + "/keys --listen ipc://" + path +
-                             "/w.sock --device ";
+  const std::string worker =
+      KILN_BIN_DIR "/kiln-worker --insecure --keys " + path + "/keys --listen ipc://" + path + "/w.sock --device ";
   for (const char* wish : {"cuda:0", "cuda:x", "gpu", "cuda:-1", ""}) {
     const auto refused = testing::RunShell("timeout 20 " + worker + "'" + wish + "' 2>&1");
     EXPECT_NE(refused.status, 0) << wish;

@@ -21,9 +21,9 @@ Status CheckRecord(const PlanRecord& record, const Plan& plan, const PlanKey& ke
                                                 std::to_string(KILN_KERNEL_ABI));
   const std::optional<Target> target = TargetFromName(record.target);
   if (!target || !(CanRun(host, *target) || (device && CanRun(*device, *target))))
-    return Fail(ErrorCode::kTargetMismatch,
-                "plan " + key.ShortHex() + " is for " + record.target + ", this host runs at most " +
-                    std::string(InfoOf(host).name) + (device ? ", its device " + std::string(InfoOf(*device).name) : ""));
+    return Fail(ErrorCode::kTargetMismatch, "plan " + key.ShortHex() + " is for " + record.target +
+                                                ", this host runs at most " + std::string(InfoOf(host).name) +
+                                                (device ? ", its device " + std::string(InfoOf(*device).name) : ""));
   return {};
 }
 

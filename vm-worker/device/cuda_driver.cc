@@ -79,10 +79,10 @@ Result<std::unique_ptr<const CudaDriver>> CudaDriver::Open(const std::string& li
                                                 "; kernels need one of CUDA " + VersionText(cuda::kCudaApiVersion) +
                                                 " or later");
   }
-#define KILN_CUDA_ENTRY(name, symbol, ...)                                                                   \
-  if (void* entry = nullptr; find(symbol, &entry, cuda::kCudaApiVersion, 0, nullptr) == cuda::kSuccess)      \
-    driver->name = reinterpret_cast<decltype(driver->name)>(entry);                                          \
-  if (driver->name == nullptr)                                                                               \
+#define KILN_CUDA_ENTRY(name, symbol, ...)                                                              \
+  if (void* entry = nullptr; find(symbol, &entry, cuda::kCudaApiVersion, 0, nullptr) == cuda::kSuccess) \
+    driver->name = reinterpret_cast<decltype(driver->name)>(entry);                                     \
+  if (driver->name == nullptr)                                                                          \
     return Fail(ErrorCode::kTargetMismatch, "the CUDA driver lacks " symbol "; install a later one");
 #include "vm-worker/device/driver_entry_points.def"
 #undef KILN_CUDA_ENTRY

@@ -10,7 +10,7 @@ namespace kiln {
 namespace {
 
 constexpr int64_t kBudgetFifths = 4;  // of what is free, unless a number is given
-thread_local uint64_t entered = 0;  // CudaDevice::id_ of the device whose context is this thread's
+thread_local uint64_t entered = 0;    // CudaDevice::id_ of the device whose context is this thread's
 std::atomic<uint64_t> devices{0};
 
 Result<DeviceFacts> FactsOf(const CudaDriver& driver, int ordinal, cuda::DeviceHandle& handle, DeviceState& state) {
@@ -27,8 +27,8 @@ Result<DeviceFacts> FactsOf(const CudaDriver& driver, int ordinal, cuda::DeviceH
   }
   if (ordinal < 0 || ordinal >= count) {
     state = DeviceState::kBadOrdinal;
-    return Fail(ErrorCode::kTargetMismatch, "there is no device cuda:" + std::to_string(ordinal) + "; the driver sees " +
-                                                std::to_string(count) + ", counted from 0");
+    return Fail(ErrorCode::kTargetMismatch, "there is no device cuda:" + std::to_string(ordinal) +
+                                                "; the driver sees " + std::to_string(count) + ", counted from 0");
   }
   DeviceFacts facts;
   facts.ordinal = ordinal;
@@ -48,8 +48,8 @@ Result<DeviceFacts> FactsOf(const CudaDriver& driver, int ordinal, cuda::DeviceH
   facts.targets = DeviceTargets(facts.major, facts.minor);
   if (facts.targets.empty()) {
     state = DeviceState::kNoTarget;
-    return Fail(ErrorCode::kTargetMismatch, facts.name + " has compute capability " + std::to_string(facts.major) + "." +
-                                                std::to_string(facts.minor) + ", which no kernels are made for");
+    return Fail(ErrorCode::kTargetMismatch, facts.name + " has compute capability " + std::to_string(facts.major) +
+                                                "." + std::to_string(facts.minor) + ", which no kernels are made for");
   }
   return facts;
 }
@@ -148,8 +148,8 @@ Result<DeviceBlock> CudaDevice::Allocate(MemoryUse use, int64_t bytes, WithoutRo
   DeviceBlock block;
   ASSIGN_OR_RETURN(block.charge_, MemoryCharge::Take(&budget_, use, bytes, without_room));
   counters_.allocations.fetch_add(1, std::memory_order_relaxed);
-  RETURN_IF_ERROR(Check(driver_->MemAlloc(&block.address_, static_cast<size_t>(std::max<int64_t>(bytes, 1))),
-                        "cuMemAlloc"));
+  RETURN_IF_ERROR(
+      Check(driver_->MemAlloc(&block.address_, static_cast<size_t>(std::max<int64_t>(bytes, 1))), "cuMemAlloc"));
   block.device_ = this;
   return block;
 }

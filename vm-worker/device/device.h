@@ -24,12 +24,12 @@ class DeviceLane;
 struct DeviceFacts {
   int ordinal = 0;
   std::string name;
-  int major = 0, minor = 0;           // compute capability
-  int driver_version = 0;             // 12040 is CUDA 12.4
-  int64_t memory_bytes = 0;           // of the device
-  int64_t free_bytes = 0;             // when it was opened
-  int64_t shared_bytes_per_block = 0; // at most, with the opt-in
-  std::vector<Target> targets;        // that it runs, best first
+  int major = 0, minor = 0;            // compute capability
+  int driver_version = 0;              // 12040 is CUDA 12.4
+  int64_t memory_bytes = 0;            // of the device
+  int64_t free_bytes = 0;              // when it was opened
+  int64_t shared_bytes_per_block = 0;  // at most, with the opt-in
+  std::vector<Target> targets;         // that it runs, best first
 };
 
 // A piece of the device's memory, 256-byte aligned; freed at its end, unless the device is lost.
@@ -53,8 +53,8 @@ class DeviceBlock {
 // Why a device is lost.
 struct DeviceLoss {
   std::string text;
-  bool by_kernel = false;         // a kernel faulted or never ended…
-  std::vector<Digest> suspects;   // …of one of these plans, which were running: unproven ones where there are any
+  bool by_kernel = false;        // a kernel faulted or never ended…
+  std::vector<Digest> suspects;  // …of one of these plans, which were running: unproven ones where there are any
 };
 
 struct DeviceCounters {
@@ -70,7 +70,7 @@ class CudaDevice {
   struct Options {
     std::string library = "libcuda.so.1";
     int ordinal = 0;
-    int64_t memory_bytes = 0;                // that may be used; 0: four fifths of what is free now
+    int64_t memory_bytes = 0;     // that may be used; 0: four fifths of what is free now
     int64_t run_max_ms = 30'000;  // of one run; then the device is given up
     const Clock* clock = &SystemClock();
   };

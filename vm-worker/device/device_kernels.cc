@@ -35,9 +35,9 @@ Result<std::shared_ptr<const DeviceModules::Module>> DeviceModules::LoadOne(cons
   const DeviceLaunch& launch = *view.launch;
   const DeviceFacts& facts = device_.facts();
   if (static_cast<int64_t>(launch.driver_version) > facts.driver_version)
-    return Fail(ErrorCode::kTargetMismatch,
-                "kernel " + id.ShortHex() + " needs a driver of version " + std::to_string(launch.driver_version) +
-                    ", this machine has " + std::to_string(facts.driver_version));
+    return Fail(ErrorCode::kTargetMismatch, "kernel " + id.ShortHex() + " needs a driver of version " +
+                                                std::to_string(launch.driver_version) + ", this machine has " +
+                                                std::to_string(facts.driver_version));
   if (static_cast<int64_t>(launch.shared_bytes) > facts.shared_bytes_per_block)
     return Fail(ErrorCode::kTargetMismatch, "kernel " + id.ShortHex() + " asks for " +
                                                 std::to_string(launch.shared_bytes) +
@@ -65,8 +65,8 @@ Result<std::shared_ptr<const DeviceModules::Module>> DeviceModules::LoadOne(cons
                                                   static_cast<int>(launch.shared_bytes)),
                           "cuFuncSetAttribute"));
   int threads = 0;
-  RETURN_IF_ERROR(check(driver.FuncGetAttribute(&threads, cuda::kFunctionThreadsMax, kernel.function),
-                        "cuFuncGetAttribute"));
+  RETURN_IF_ERROR(
+      check(driver.FuncGetAttribute(&threads, cuda::kFunctionThreadsMax, kernel.function), "cuFuncGetAttribute"));
   if (static_cast<int64_t>(launch.threads) > threads)
     return Fail(ErrorCode::kTargetMismatch, "kernel " + id.ShortHex() + " wants " + std::to_string(launch.threads) +
                                                 " threads a block; with its registers the device has room for " +

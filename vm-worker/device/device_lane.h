@@ -12,9 +12,9 @@ namespace kiln {
 // A kernel that is loaded (DeviceKernels).
 struct DeviceKernel {
   cuda::FunctionHandle function = nullptr;
-  uint32_t threads = 0;          // per block
-  int64_t items_per_block = 1;   // of the range
-  uint32_t dynamic_shared = 0;   // bytes
+  uint32_t threads = 0;         // per block
+  int64_t items_per_block = 1;  // of the range
+  uint32_t dynamic_shared = 0;  // bytes
   uint32_t pointers = 0, dims = 0;
 };
 
@@ -58,9 +58,9 @@ class DeviceLane {
   CudaDevice& device_;
   cuda::StreamHandle stream_ = nullptr;
   DeviceBlock arena_;
-  bool under_way_ = false;             // of an earlier run…
-  int64_t left_ns_ = 0;                // …since then…
-  std::shared_ptr<const void> kept_;   // …which uses this
+  bool under_way_ = false;            // of an earlier run…
+  int64_t left_ns_ = 0;               // …since then…
+  std::shared_ptr<const void> kept_;  // …which uses this
   struct Running {
     Digest plan;
     bool unproven;

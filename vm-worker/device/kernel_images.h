@@ -16,8 +16,8 @@ struct KernelImages {
   std::vector<KernelId> ids;
   std::vector<Bytes> blobs;
 };
-// IntegrityFailure: a blob is not what its id names, or no kernel; TargetMismatch: not for a device whose best target is
-// `device`.
+// IntegrityFailure: a blob is not what its id names, or no kernel; TargetMismatch: not for a device whose best target
+// is `device`.
 Result<std::shared_ptr<const KernelImages>> VerifyImages(std::span<const KernelId> ids, std::vector<Bytes> blobs,
                                                          Target device);
 

@@ -47,7 +47,8 @@ DeviceInstance::HostAddress DeviceInstance::HostAddressOf(const EvaluatedValue& 
     address.offset += value.offset;
     return address;
   }
-  const auto first_weight = static_cast<int32_t>(linked_->segment().runtime_inputs + linked_->plan().outputs.size() + 1);
+  const auto first_weight =
+      static_cast<int32_t>(linked_->segment().runtime_inputs + linked_->plan().outputs.size() + 1);
   const auto first_packed = first_weight + static_cast<int32_t>(linked_->weights().size());
   return {(value.storage == StorageKind::kWeight ? first_weight : first_packed) + value.index, value.offset};
 }
@@ -94,8 +95,7 @@ Status DeviceInstance::AddLaunch(size_t step, const EvaluatedPlan& evaluated, st
   for (int32_t index : kernel.pointers) {
     const EvaluatedValue& value = evaluated.values[static_cast<size_t>(index)];
     if (const int32_t storage = StorageIndex(*linked_, value); storage >= 0) {
-      patches_.push_back(
-          {words_.size(), layout_.storages[static_cast<size_t>(storage)].device_offset + value.offset});
+      patches_.push_back({words_.size(), layout_.storages[static_cast<size_t>(storage)].device_offset + value.offset});
       words_.push_back(0);
       continue;
     }

@@ -56,8 +56,7 @@ StepReads ReadsOf(const Plan& plan, bool of_kernels) {
 
 Result<std::shared_ptr<const DevicePart>> PlaceOnDevice(const Plan& plan, std::shared_ptr<const DeviceKernels> kernels,
                                                         std::span<const TensorRef> weights, PackedWeights& packer,
-                                                        DeviceWeights& copies,
-                                                        const std::shared_ptr<const void>& owner,
+                                                        DeviceWeights& copies, const std::shared_ptr<const void>& owner,
                                                         WithoutRoom without_room,
                                                         std::vector<std::shared_ptr<const Tensor>>& on_host) {
   RETURN_IF_ERROR(CheckKernels(plan, *kernels));
@@ -69,11 +68,11 @@ Result<std::shared_ptr<const DevicePart>> PlaceOnDevice(const Plan& plan, std::s
   for (size_t i = 0; i < weights.size(); ++i) {
     part->weights.emplace_back();
     if (!read.weights[i] || weights[i].bytes() == 0) continue;
-    ASSIGN_OR_RETURN(part->weights.back(), copies.Get(WeightKey(weights[i]), owner, MemoryUse::kWeights,
-                                                      [&]() -> Result<DeviceWeights::Contents> {
-                                                        return DeviceWeights::Contents{weights[i].data,
-                                                                                       weights[i].bytes(), nullptr};
-                                                      }));
+    ASSIGN_OR_RETURN(
+        part->weights.back(),
+        copies.Get(WeightKey(weights[i]), owner, MemoryUse::kWeights, [&]() -> Result<DeviceWeights::Contents> {
+          return DeviceWeights::Contents{weights[i].data, weights[i].bytes(), nullptr};
+        }));
   }
   for (size_t i = 0; i < plan.recipes.size(); ++i) {
     part->packed.emplace_back();

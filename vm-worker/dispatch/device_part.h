@@ -44,9 +44,9 @@ StepReads ReadsOf(const Plan& plan, bool of_kernels);
 
 // Immutable but for `refusal`; shared by the instances of the plan.
 struct DevicePart {
-  std::shared_ptr<const DeviceKernels> kernels;                      // as plan.kernels
+  std::shared_ptr<const DeviceKernels> kernels;                     // as plan.kernels
   std::vector<std::shared_ptr<const DeviceBlock>> weights, packed;  // null where no kernel reads them
-  std::vector<int64_t> packed_bytes;                                 // per recipe
+  std::vector<int64_t> packed_bytes;                                // per recipe
   const std::unique_ptr<DeviceRefusal> refusal = std::make_unique<DeviceRefusal>();
 };
 
@@ -54,8 +54,7 @@ struct DevicePart {
 class PackedWeights;
 Result<std::shared_ptr<const DevicePart>> PlaceOnDevice(const Plan& plan, std::shared_ptr<const DeviceKernels> kernels,
                                                         std::span<const TensorRef> weights, PackedWeights& packer,
-                                                        DeviceWeights& copies,
-                                                        const std::shared_ptr<const void>& owner,
+                                                        DeviceWeights& copies, const std::shared_ptr<const void>& owner,
                                                         WithoutRoom without_room,
                                                         std::vector<std::shared_ptr<const Tensor>>& on_host);
 

@@ -222,8 +222,7 @@ int64_t LinkedPlan::packed_bytes() const {
 
 int64_t LinkedPlan::bytes() const {
   const size_t code = on_device() ? 0 : code_->size();
-  return static_cast<int64_t>(code + plan_->steps.size() * sizeof(PlanStep) +
-                              plan_->values.size() * sizeof(PlanValue));
+  return static_cast<int64_t>(code + plan_->steps.size() * sizeof(PlanStep) + plan_->values.size() * sizeof(PlanValue));
 }
 
 }  // namespace kiln

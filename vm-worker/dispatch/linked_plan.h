@@ -38,7 +38,8 @@ class PackedWeights {
                        const std::shared_ptr<const void>& owner, WithoutRoom without_room = WithoutRoom::kMakeRoom);
   int64_t bytes() const;  // of everything alive
 
-  // What a recipe makes of weights, by content of the recipe and place of the weights: names it while their owner lives.
+  // What a recipe makes of weights, by content of the recipe and place of the weights: names it while their owner
+  // lives.
   static Result<Digest> KeyOf(const PrepackRecipe& recipe, std::span<const TensorRef> weights);
   // What the recipe makes, for the caller alone; booked as long as it is held.
   Result<std::shared_ptr<const Tensor>> MakeAlone(const PrepackRecipe& recipe, std::span<const TensorRef> weights,
@@ -84,11 +85,13 @@ class LinkedPlan : public std::enable_shared_from_this<LinkedPlan> {
   // The same on a device: `kernels` are plan.kernels there. What kernels read of weights is copied to the device once
   // for all plans; what reference steps read of packed ones stays on the host as well. ResourceExhausted: the host's
   // memory or the device's has no room for all of it. Blocks for the copies.
-  static Result<std::shared_ptr<const LinkedPlan>> LinkOnDevice(
-      std::shared_ptr<const Plan> plan, PlanKey key, const Segment& segment,
-      std::shared_ptr<const DeviceKernels> kernels, std::span<const TensorRef> weights, PackedWeights& packer,
-      DeviceWeights& copies, const std::shared_ptr<const void>& owner = nullptr,
-      WithoutRoom without_room = WithoutRoom::kMakeRoom);
+  static Result<std::shared_ptr<const LinkedPlan>> LinkOnDevice(std::shared_ptr<const Plan> plan, PlanKey key,
+                                                                const Segment& segment,
+                                                                std::shared_ptr<const DeviceKernels> kernels,
+                                                                std::span<const TensorRef> weights,
+                                                                PackedWeights& packer, DeviceWeights& copies,
+                                                                const std::shared_ptr<const void>& owner = nullptr,
+                                                                WithoutRoom without_room = WithoutRoom::kMakeRoom);
 
   const Plan& plan() const { return *plan_; }
   const PlanKey& key() const { return key_; }

@@ -161,8 +161,8 @@ Status PlanInstance::Run(const PlanCall& call) {
     } else {
       unlooked = kLookOperations;
       ReferenceCallStep& reference = references_[static_cast<size_t>(step.index)];
-      RETURN_IF_ERROR(RunReference(*linked_, reference.call, pointer_table_.data() + reference.first_value,
-                                   *call.memory));
+      RETURN_IF_ERROR(
+          RunReference(*linked_, reference.call, pointer_table_.data() + reference.first_value, *call.memory));
     }
     if (!timed) continue;
     if (!step.is_kernel && call.reference_ns != nullptr) *call.reference_ns += clock.NowNs() - start;

@@ -157,19 +157,22 @@ std::vector<ExplainedNode> NodesOutside(const LoadedProgram& loaded, const std::
   return outside;
 }
 
-// The first kernel of the segment's plans whose id begins so.
-void AddCode(const SegmentStatus& status, const std::string& id, ExplainReply& reply) {
+// The first kernel of the segment's plans whose id begins so. Unsupported: a device runs it.
+Status AddCode(const SegmentStatus& status, const std::string& id, ExplainReply& reply) {
   for (const PlanStatus& plan : status.plans) {
     const std::vector<KernelId>& kernels = plan.plan->plan().kernels;
     for (size_t kernel = 0; kernel < kernels.size(); ++kernel) {
       if (!kernels[kernel].Hex().starts_with(id)) continue;
-      if (plan.plan->on_device()) continue;  // images are for the device's driver alone
+      if (plan.plan->on_device())
+        return Fail(ErrorCode::kUnsupported, "the image of a kernel for " + plan.plan->plan().target +
+                                                 " is for the device's driver alone; there is no listing of it");
       const std::span<const uint8_t> code = plan.plan->code().blob(kernel);
       reply.kernel = kernels[kernel].Hex();
       reply.code.assign(code.begin(), code.end());
-      return;
+      return {};
     }
   }
+  return {};
 }
 
 }  // namespace
@@ -188,7 +191,7 @@ Result<ExplainReply> ExplainModel(const Model& model, const TierController& tier
     const SegmentNames names(model.program(), status.segment);
     if (!Wanted(status, names, request, model.program().sites().size())) continue;
     reply.segments.push_back(ExplainSegment(model, status, names, tiers.options(), request.plans));
-    if (!request.code.empty() && reply.code.empty()) AddCode(status, request.code, reply);
+    if (!request.code.empty() && reply.code.empty()) RETURN_IF_ERROR(AddCode(status, request.code, reply));
     if (request.plans) model.runtime(status.segment).timing_wanted.store(kTimedCalls);
   }
   if (!request.code.empty() && reply.code.empty())

@@ -173,8 +173,8 @@ Result<std::unique_ptr<Fleet>> ConnectFleet(const Flags& flags, const Security& 
   ASSIGN_OR_RETURN(fleet->store, cache::CacheClient::Connect(loop, std::move(store_options)));
   std::optional<Target> device;
   if (tiers.device != nullptr) device = tiers.device->facts().targets.front();
-  fleet->source = std::make_unique<PlanSource>(*fleet->store, fleet->disk.get(), fleet->trusted, tiers.targets.front(),
-                                               device);
+  fleet->source =
+      std::make_unique<PlanSource>(*fleet->store, fleet->disk.get(), fleet->trusted, tiers.targets.front(), device);
   if (!flags.compile.empty()) {
     RpcClientOptions compile_options;
     compile_options.endpoint = flags.compile;
@@ -344,9 +344,10 @@ void AddPlanFlags(CLI::App& app, Flags& flags) {
                  "plans asked for per second, for all models; bursts of 128 s of it, a quarter of both for one model")
       ->check(CLI::Range(0.01, 1e6))
       ->capture_default_str();
-  app.add_option("--device", flags.device,
-                 "where plans run: cpu; cuda:N, and the worker does not start without that device; auto, the first device "
-                 "if there is one")
+  app.add_option(
+         "--device", flags.device,
+         "where plans run: cpu; cuda:N, and the worker does not start without that device; auto, the first device "
+         "if there is one")
       ->capture_default_str();
   app.add_option("--device-memory", flags.device_memory,
                  "bytes of the device's memory that the worker may hold (default: four fifths of what is free when it "

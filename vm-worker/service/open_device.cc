@@ -38,10 +38,9 @@ Result<OpenedDevice> OpenDevice(const std::string& wish, int64_t memory_bytes) {
     return opened;
   }
   if (!any)
-    return Fail(device.error().code, "--device " + wish + ": " + device.error().message +
-                                         " (--device auto goes on without a device)");
-  spdlog::info("no device ({}): {}; plans run on the processor", DeviceStateText(opened.state),
-               device.error().message);
+    return Fail(device.error().code,
+                "--device " + wish + ": " + device.error().message + " (--device auto goes on without a device)");
+  spdlog::info("no device ({}): {}; plans run on the processor", DeviceStateText(opened.state), device.error().message);
   return opened;
 }
 

@@ -322,10 +322,9 @@ Result<std::span<const TensorRef>> WorkerService::Execute(Thread& thread,
     own.served = served;
     own.counters = &model.AddThread();
     own.observer = tiers_.MakeObserver(served->model, *own.counters);
-    own.dispatcher = std::make_unique<Dispatcher>(model.runtimes(), own.counters->counters, *own.observer,
-                                                  DispatcherOptions{.lane = thread.lane.get(),
-                                                                    .pool = &kernel_pool_,
-                                                                    .budget = budget_});
+    own.dispatcher = std::make_unique<Dispatcher>(
+        model.runtimes(), own.counters->counters, *own.observer,
+        DispatcherOptions{.lane = thread.lane.get(), .pool = &kernel_pool_, .budget = budget_});
   }
   struct Sums {
     uint64_t kernel_ns = 0, reference_ns = 0, plan_calls = 0, interpreted_calls = 0;

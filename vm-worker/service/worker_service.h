@@ -29,7 +29,7 @@ struct WorkerServiceOptions {
   // Temporary memory of runs, all request threads together; each may use an equal share of it.
   size_t run_memory_bytes = size_t{1} << 40;
   MemoryBudget* budget = nullptr;  // of the whole worker; null: no limit. Outlives the service
-  CudaDevice* device = nullptr;        // where plans run that are for it; outlives the service
+  CudaDevice* device = nullptr;    // where plans run that are for it; outlives the service
   DeviceState device_state{};      // why there is none
   StreamOptions streams;
   std::vector<std::pair<std::string, StateLink>> states;  // model, and a link of streams that name none

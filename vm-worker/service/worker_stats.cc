@@ -80,8 +80,8 @@ void AddDevice(CudaDevice* device, DeviceState state, std::vector<MetricSample>&
   samples.push_back({"device_memory_limit", static_cast<uint64_t>(device->budget().limit()), ""});
   for (size_t use = 0; use < kMemoryUses; ++use)
     if (const int64_t bytes = device->budget().used(static_cast<MemoryUse>(use)); bytes > 0)
-      samples.push_back({"device_memory", static_cast<uint64_t>(bytes),
-                         std::string(MemoryUseText(static_cast<MemoryUse>(use)))});
+      samples.push_back(
+          {"device_memory", static_cast<uint64_t>(bytes), std::string(MemoryUseText(static_cast<MemoryUse>(use)))});
 }
 
 }  // namespace

@@ -93,8 +93,7 @@ Status TierController::FetchAndLink(const FetchJob& job, const std::shared_ptr<M
       return Fail(ErrorCode::kLimitExceeded, "the segment has as many plans as it may (--plans)");
     fetched.linked.push_back(*std::move(linked));
   }
-  if (options_.perf_map != nullptr && !fetched.on_device)
-    options_.perf_map->Add(model->name(), *plan.plan, *plan.code);
+  if (options_.perf_map != nullptr && !fetched.on_device) options_.perf_map->Add(model->name(), *plan.plan, *plan.code);
   return {};
 }
 

@@ -34,8 +34,7 @@ void TierController::OnDeviceRefused(const ModelState& state, Group& group, cons
                state.model->name(), group.id.ShortHex(), ToString(error));
   // Of requests that were under way together, the first one tells.
   if (!for_all || (!device_refusal_.empty() && now < device_refused_until_ns_)) return;
-  device_refusal_ms_ =
-      device_refusal_.empty() ? kRefusalFirstMs : std::min(device_refusal_ms_ * 2, kRefusalMaxMs);
+  device_refusal_ms_ = device_refusal_.empty() ? kRefusalFirstMs : std::min(device_refusal_ms_ * 2, kRefusalMaxMs);
   device_refused_until_ns_ = now + device_refusal_ms_ * 1'000'000;
   device_refusal_ = error.message;
 }
@@ -48,10 +47,11 @@ void TierController::WatchDevice() {
       std::vector<std::pair<PlanKey, std::string>> refused;
       for (const auto& [key, entry] : group.plans)
         for (const auto& linked : entry.linked)
-          if (!linked->on_device()) break;
-          else if (const auto why = linked->device().refusal->why()) refused.emplace_back(key, *why);
-      for (const auto& [key, why] : refused)
-        Drop(state, group, key, MissReason::kDeviceRefused, why, Blame::kContents);
+          if (!linked->on_device())
+            break;
+          else if (const auto why = linked->device().refusal->why())
+            refused.emplace_back(key, *why);
+      for (const auto& [key, why] : refused) Drop(state, group, key, MissReason::kDeviceRefused, why, Blame::kContents);
     }
 }
 

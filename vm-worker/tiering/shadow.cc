@@ -114,12 +114,12 @@ Status RunPlanOnDevice(const ShadowSample& sample, std::span<const int64_t> symb
   const DeviceLoss loss = lane->device().loss();
   const bool lost_by_this = loss.by_kernel && std::ranges::count(loss.suspects, sample.plan->key()) > 0;
   const ErrorCode code = ran.error().code;
-  faulted = lost_by_this || (!lane->device().lost() &&
-                             (code == ErrorCode::kIntegrityFailure || code == ErrorCode::kInternal));
+  faulted = lost_by_this ||
+            (!lane->device().lost() && (code == ErrorCode::kIntegrityFailure || code == ErrorCode::kInternal));
   if (faulted || code == ErrorCode::kOutOfRange) return ran;
-  return lane->device().lost() || code == ErrorCode::kUnavailable ? Fail(ErrorCode::kResourceExhausted,
-                                                                          ran.error().message)
-                                                                   : ran;
+  return lane->device().lost() || code == ErrorCode::kUnavailable
+             ? Fail(ErrorCode::kResourceExhausted, ran.error().message)
+             : ran;
 }
 
 std::vector<TensorRef> Refs(const std::vector<Tensor>& tensors) {

@@ -76,7 +76,7 @@ class ShadowRunner {
     bool own_thread = true;  // false: samples wait for Step
     const Clock* clock = &SystemClock();
     MemoryBudget* budget = nullptr;  // where samples are booked; outlives the runner
-    CudaDevice* device = nullptr;        // where plans of devices are checked; outlives the runner
+    CudaDevice* device = nullptr;    // where plans of devices are checked; outlives the runner
   };
   MemoryBudget* budget() const { return options_.budget; }
   ShadowRunner(Options options, std::function<void(ShadowVerdict)> report);  // `report` runs on the shadow thread
@@ -95,7 +95,7 @@ class ShadowRunner {
   const std::function<void(ShadowVerdict)> report_;
   std::unique_ptr<DeviceLane> lane_;  // opened with the first sample that needs it
   std::atomic<size_t> waiting_{0};    // queue_.size(), for HasRoom
-  std::mutex mutex_;                // guards what follows
+  std::mutex mutex_;                  // guards what follows
   std::condition_variable wake_;
   std::deque<ShadowSample> queue_;
   bool stopping_ = false;

@@ -246,7 +246,7 @@ class TierController {
   };
   TokenBucket requests_;                           // to the compile service
   std::map<PlanKey, Reproduction> reproductions_;  // that the compile service has not answered
-  bool device_lost_ = false;  // and what ran there has been dropped
+  bool device_lost_ = false;                       // and what ran there has been dropped
   // Why the compile service makes nothing for the device, and until when it is not asked; empty: it does, as far as is
   // known. One request finds out whether it still holds.
   std::string device_refusal_;

@@ -31,8 +31,8 @@ struct TierOptions {
   TierPolicy policy;
   RequestRates rates;
   NumericMode numeric_mode = NumericMode::kDefault;
-  std::vector<Target> targets;  // of the processor that are acceptable, best first; the first is asked for…
-  CudaDevice* device = nullptr;     // …unless there is a device, whose best one then is. Outlives the controller
+  std::vector<Target> targets;   // of the processor that are acceptable, best first; the first is asked for…
+  CudaDevice* device = nullptr;  // …unless there is a device, whose best one then is. Outlives the controller
   int shadow_runs = 3;
   int undecided_max = 16;        // shadow runs that cannot tell before a plan is given up
   uint32_t sample_every = 1024;  // calls answered by a plan that only others have proven, per sample

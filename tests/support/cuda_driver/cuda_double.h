@@ -78,8 +78,8 @@ void UnloadModule(Module* module);
 int RunGuarded(const Module& module, unsigned grid, unsigned block, unsigned shared, void** parameters);
 
 struct Stream {
-  bool busy = false;    // a launch since the last query that found it done
-  bool queried = false; // a busy stream is not done when it is asked for the first time
+  bool busy = false;                          // a launch since the last query that found it done
+  bool queried = false;                       // a busy stream is not done when it is asked for the first time
   std::vector<std::function<void()>> copies;  // to the host: done when somebody has asked
 };
 

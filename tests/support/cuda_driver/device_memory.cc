@@ -1,5 +1,5 @@
-#include <linux/falloc.h>
 #include <fcntl.h>
+#include <linux/falloc.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

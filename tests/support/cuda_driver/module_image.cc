@@ -56,8 +56,7 @@ Module* LoadModule(const void* image) {
     return nullptr;
   }
   // The file stays open: its number is the library's name, which no other one must have.
-  module->library =
-      dlopen(("/proc/self/fd/" + std::to_string(module->file)).c_str(), RTLD_NOW | RTLD_LOCAL);
+  module->library = dlopen(("/proc/self/fd/" + std::to_string(module->file)).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (module->library != nullptr) {
     module->launch =
         reinterpret_cast<int (*)(unsigned, unsigned, unsigned, void**)>(dlsym(module->library, "kiln_shim_launch"));

@@ -1,15 +1,16 @@
 // Kernels on a device: loading, launching, and what their faults do.
+#include "vm-worker/device/device_kernels.h"
+
 #include <gmock/gmock.h>
 
 #include "common/base/hash.h"
 #include "tests/support/cuda_driver/double_device.h"
-#include "vm-worker/device/device_kernels.h"
 
 namespace kiln {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::DoubleCount;
+using ::testing::HasSubstr;
 using testing::OpenDouble;
 using testing::TestKernel;
 
@@ -84,8 +85,8 @@ TEST(DeviceModules, AKernelIsLoadedOnceForAllPlans) {
 TEST(DeviceModules, WhatTheDriverDoesNotTakeIsRefusedAndNothingIsLost) {
   const auto device = OpenDouble("driver=12040");
   DeviceModules modules(*device);
-  const auto no_image = Images({BuildDeviceBlob(Target::kSm90, {.threads = 32, .items_per_block = 1, .driver_version = 12000},
-                                                std::vector<uint8_t>(100, 0x7f))});
+  const auto no_image = Images({BuildDeviceBlob(
+      Target::kSm90, {.threads = 32, .items_per_block = 1, .driver_version = 12000}, std::vector<uint8_t>(100, 0x7f))});
   EXPECT_EQ(modules.Load(*no_image).error().code, ErrorCode::kTargetMismatch);
   const auto later = modules.Load(*Images({TestKernel("relu", Target::kSm90, 13000)}));
   ASSERT_FALSE(later.has_value());

@@ -10,8 +10,8 @@
 namespace kiln {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::DoubleCount;
+using ::testing::HasSubstr;
 using testing::OpenDouble;
 
 struct Closed {

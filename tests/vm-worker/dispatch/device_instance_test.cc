@@ -12,10 +12,10 @@
 namespace kiln {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::DeviceLinker;
 using testing::DeviceReluPlan;
 using testing::DoubleCount;
+using ::testing::HasSubstr;
 using testing::Numbers;
 using testing::OpenDouble;
 using testing::RunOnce;

@@ -1,5 +1,5 @@
-// A worker with a device: which target it asks for, what it does when nobody makes plans for the device, when the device
-// refuses them, has no room, gives wrong results or is lost.
+// A worker with a device: which target it asks for, what it does when nobody makes plans for the device, when the
+// device refuses them, has no room, gives wrong results or is lost.
 #include <gmock/gmock.h>
 
 #include "tests/vm-worker/dispatch/device_fixture.h"
@@ -9,8 +9,8 @@ namespace kiln {
 namespace {
 
 using ::testing::Contains;
-using ::testing::HasSubstr;
 using testing::DeviceReluPlan;
+using ::testing::HasSubstr;
 using testing::OpenDouble;
 using testing::SteppedWorker;
 using testing::TestKernel;
@@ -206,9 +206,7 @@ TEST(DevicePlans, WithoutRoomForItsKernelsTheProcessorsAreAskedFor) {
   worker.Run(3);
   worker.Live(5'000);
   EXPECT_EQ(worker.PublishedTarget(), worker.HostTarget());
-  EXPECT_GT(worker.tiers.Stats().misses.calls[static_cast<size_t>(MissReason::kNoDeviceMemory)] +
-                worker.ByPlan(),
-            0u);
+  EXPECT_GT(worker.tiers.Stats().misses.calls[static_cast<size_t>(MissReason::kNoDeviceMemory)] + worker.ByPlan(), 0u);
   EXPECT_THAT(worker.fleet.compile_targets, Contains("sm_90"));
 }
 

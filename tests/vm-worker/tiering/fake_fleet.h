@@ -105,9 +105,8 @@ class FakeFleet final : public PlanServices {
       if (compile_fails) return Fail(*compile_fails, "no plan");
       if (for_device && device_fails) return Fail(*device_fails, "no NVRTC here");
       const SymbolGuard& asked = request.symbols.at(0);
-      Plan plan = for_device
-                      ? make_device_plan(asked.min, asked.max)
-                      : make_plan(asked.min, asked.max, knows_forms ? request.weights : WeightForm::kPacked);
+      Plan plan = for_device ? make_device_plan(asked.min, asked.max)
+                             : make_plan(asked.min, asked.max, knows_forms ? request.weights : WeightForm::kPacked);
       plan.guard.symbols[0].divisor = asked.divisor;
       if (request.tier == PlanTier::kGeneric && general_holds_for) plan.guard.symbols[0] = *general_holds_for;
       plan.tuned = request.tier == PlanTier::kTuned;
