@@ -14,7 +14,7 @@ for program in "$@"; do
 done
 # What drivers and compilers that are opened at run time load of the C library, apart from what the programs do: empty shells of old names.
 for library in libdl.so.2 librt.so.1 libpthread.so.0; do
-  path=$(ldconfig -p | sed -nE "s|^\s*$library .*x86-64.* => (.*)$|\1|p" | head -1)
+  path=$(ldconfig -p | sed -nE "s|^\s*$library .* => (.*)$|\1|p" | head -1)
   [ -z "$path" ] || [ -e "$out$path" ] || install -D "$(realpath "$path")" "$out$path"
 done
 mkdir -p "$out/etc" "$out/proc" "$out/sys" "$out/dev" "$out/models"

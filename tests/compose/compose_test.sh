@@ -28,6 +28,8 @@ cleanup() {
 trap cleanup EXIT
 trap 'exit 130' INT TERM
 
+compose --profile gpu config -q || { echo "docker-compose.yml: its profile of workers with a GPU is not accepted"; exit 1; }
+
 containers() { docker ps -q --filter "label=com.docker.compose.project=$COMPOSE_PROJECT_NAME" --filter "label=com.docker.compose.service=$1" --filter label=com.docker.compose.oneoff=False; }
 address() { docker inspect -f '{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}' "$1"; }
 # The workers that were there when `fleet_scale` was called come first.

@@ -43,7 +43,10 @@ void TierController::OnVariants(ModelState& state, Group& group, const Result<ca
            (weights == WeightForm::kPacked || weights == group.WeightsWanted());
   };
   for (const cache::Variant& variant : reply->variants)
-    if (is_wanted(variant)) Want(state, group, variant.plan_key, variant.evidence);
+    if (is_wanted(variant)) {
+      const std::optional<Target> target = TargetFromName(variant.target);
+      Want(state, group, variant.plan_key, variant.evidence, {}, target && InfoOf(*target).is_device());
+    }
 }
 
 bool TierController::TakeTokens(ModelState& state, Group& group) {
@@ -228,8 +231,9 @@ void TierController::OnCompiled(ModelState& state, Group& group, const Result<Co
     group.profile.compile_ns = static_cast<int64_t>(reply->compile_us * 1000);
   }
   const int64_t now = Now();
-  int64_t* const retry_ns = exact_wish.empty() ? &group.retry_ns : &group.exact_asked[exact_wish];
-  switch (Want(state, group, reply->plan_key, {}, exact_wish)) {
+  int64_t* const without_wish = group.request_for_device ? &group.device_retry_ns : &group.retry_ns;
+  int64_t* const retry_ns = exact_wish.empty() ? without_wish : &group.exact_asked[exact_wish];
+  switch (Want(state, group, reply->plan_key, {}, exact_wish, group.request_for_device)) {
     case Wanted::kFetching:
       break;
     case Wanted::kPaused:

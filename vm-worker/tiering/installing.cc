@@ -17,16 +17,23 @@ constexpr int64_t kShadowTurnNs = 1'000'000'000;
 }  // namespace
 
 TierController::Wanted TierController::Want(ModelState& state, Group& group, const PlanKey& key,
-                                            const Evidence& evidence, const std::vector<int64_t>& exact_wish) {
+                                            const Evidence& evidence, const std::vector<int64_t>& exact_wish,
+                                            bool for_device) {
   if (group.plans.contains(key)) return Wanted::kThere;
   if (group.fetching.contains(key)) return Wanted::kFetching;
   if (const int64_t retry_ns = group.rejected.RetryNs(key, Now()); retry_ns > 0) {
     group.variants_again_ns = group.variants_again_ns == 0 ? retry_ns : std::min(group.variants_again_ns, retry_ns);
     return Wanted::kPaused;
   }
-  FetchJob job{
-      state.model,          group.id, key, evidence, group.sites, group.rejected.ContentsOf(key), HasRoom(group, true),
-      group.WeightsWanted()};
+  FetchJob job{state.model,
+               group.id,
+               key,
+               evidence,
+               group.sites,
+               group.rejected.ContentsOf(key),
+               HasRoom(group, true),
+               group.WeightsWanted(),
+               for_device};
   // Plans of others do not leave for packed weights where a plan answers without them.
   const bool stands_in = !group.no_pack_room.empty() && group.HasGeneric();
   job.without_room = stands_in ? WithoutRoom::kGoWithout : WithoutRoom::kMakeRoom;
@@ -52,6 +59,7 @@ TierController::Fetched TierController::FetchAndLink(const FetchJob& job) {
   Fetched fetched;
   fetched.key = job.key;
   fetched.evidence = job.evidence;
+  fetched.on_device = job.for_device;
   fetched.status = Caught([&]() -> Status {
     const std::shared_ptr<Model> model = job.model.lock();
     if (model == nullptr) return Fail(ErrorCode::kCancelled, "the model was unloaded");
@@ -150,21 +158,31 @@ void TierController::OnNotFetched(ModelState& state, Group& group, const Fetched
     Reject(state, group, fetched.key, {}, MissReason::kNoPackRoom, ToString(error), exact_wish, false);
     return OnNoPackRoom(group, error.message);
   }
-  if (fetched.on_device && HasDevice() && error.code != ErrorCode::kUnavailable) {
-    const bool no_room = error.code == ErrorCode::kResourceExhausted;
-    const MissReason reason = no_room ? MissReason::kNoDeviceMemory : MissReason::kDeviceRefused;
-    Reject(state, group, fetched.key, no_room ? Digest{} : fetched.contents, reason, ToString(error), exact_wish,
-           false);
-    return HoldDevice(group, (group.rejected.RetryNs(fetched.key, Now()) - Now()) / 1'000'000);
-  }
+  const bool full = error.code == ErrorCode::kLimitExceeded;
+  const bool came = fetched.contents != Digest{};  // then what failed is of the device, not of the store
+  if (fetched.on_device && HasDevice() && !full &&
+      (came ? error.code != ErrorCode::kUnavailable : !IsTransient(error.code)))
+    return OnNoDevicePlan(state, group, fetched, exact_wish);
   if (IsTransient(error.code)) {
     group.ListAgain();  // so that it is met again
     return BackOff(state, group, MissReason::kNoService, error);
   }
-  const bool full = error.code == ErrorCode::kLimitExceeded;
   const MissReason reason = full ? group.trouble : ReasonOf(error.code);
   if (!full && reason == MissReason::kCompileFailed) ++stats_.rejected;
   Reject(state, group, fetched.key, fetched.contents, reason, ToString(error), exact_wish, !full && exact_wish.empty());
+}
+
+// One for the processor is asked for while it is paused.
+void TierController::OnNoDevicePlan(ModelState& state, Group& group, const Fetched& fetched,
+                                    const std::vector<int64_t>& exact_wish) {
+  const Error& error = fetched.status.error();
+  const bool came = fetched.contents != Digest{}, no_room = came && error.code == ErrorCode::kResourceExhausted;
+  MissReason reason = ReasonOf(error.code);
+  if (came && error.code != ErrorCode::kQuarantined)
+    reason = no_room ? MissReason::kNoDeviceMemory : MissReason::kDeviceRefused;
+  if (reason == MissReason::kCompileFailed || reason == MissReason::kDeviceRefused) ++stats_.rejected;
+  Reject(state, group, fetched.key, no_room ? Digest{} : fetched.contents, reason, ToString(error), exact_wish, false);
+  HoldDevice(group, (group.rejected.RetryNs(fetched.key, Now()) - Now()) / 1'000'000);
 }
 
 // A plan with packed weights has no room, or left for want of it. Where no other such plan stands in for it, one that

@@ -117,6 +117,7 @@ class TierController {
     Digest rejected;  // contents that were rejected under the key
     bool exact_has_room = false;
     WeightForm weights{};  // that is wanted
+    bool for_device = false;
     WithoutRoom without_room{};
   };
   // What came of it. `contents` and `signer` are known from where the record could be read on.
@@ -164,7 +165,7 @@ class TierController {
 
   enum class Wanted : uint8_t { kFetching, kThere, kPaused };
   Wanted Want(ModelState& state, Group& group, const PlanKey& key, const Evidence& evidence,
-              const std::vector<int64_t>& exact_wish = {});
+              const std::vector<int64_t>& exact_wish = {}, bool for_device = false);
   Fetched FetchAndLink(const FetchJob& job);
   Status FetchAndLink(const FetchJob& job, const std::shared_ptr<Model>& model, Fetched& fetched);
   Result<std::shared_ptr<const LinkedPlan>> LinkAt(size_t site, const FetchJob& job,
@@ -173,6 +174,7 @@ class TierController {
   void OnFetched(ModelState& state, Group& group, Fetched& fetched);
   void OnNotFetched(ModelState& state, Group& group, const Fetched& fetched, const std::vector<int64_t>& exact_wish);
   void OnNoPackRoom(Group& group, const std::string& detail);
+  void OnNoDevicePlan(ModelState& state, Group& group, const Fetched& fetched, const std::vector<int64_t>& exact_wish);
   bool HasRoom(const Group& group, bool exact) const;
   void TurnShadow(ModelState& state, Group& group);
   void BeginShadow(ModelState& state, Group& group, PlanEntry& entry);

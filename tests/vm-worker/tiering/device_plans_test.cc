@@ -8,7 +8,6 @@
 namespace kiln {
 namespace {
 
-using ::testing::Contains;
 using testing::DeviceReluPlan;
 using ::testing::HasSubstr;
 using testing::OpenDouble;
@@ -199,15 +198,20 @@ TEST(DevicePlans, ImagesThatTheDriverDoesNotTakeAreRefusedAndTheProcessorsAskedF
   EXPECT_LE(worker.Asked("sm_90"), 20u) << "its pause doubles";
 }
 
-TEST(DevicePlans, WithoutRoomForItsKernelsTheProcessorsAreAskedFor) {
+TEST(DevicePlans, WithoutRoomForItsKernelsTheProcessorsAreAskedForAndLaterTheyAgain) {
   const auto device = OpenDouble("", {.memory_bytes = 4 << 20});
   auto others = device->Allocate(MemoryUse::kWeights, (4 << 20) - 100).value();
   DeviceWorker worker(*device);
-  worker.Run(3);
   worker.Live(5'000);
+  EXPECT_EQ(worker.Asked("sm_90"), 1u);
   EXPECT_EQ(worker.PublishedTarget(), worker.HostTarget());
-  EXPECT_GT(worker.tiers.Stats().misses.calls[static_cast<size_t>(MissReason::kNoDeviceMemory)] + worker.ByPlan(), 0u);
-  EXPECT_THAT(worker.fleet.compile_targets, Contains("sm_90"));
+  EXPECT_FALSE(device->lost());
+  others = {};
+  worker.Live(600'000, 1'000);
+  const auto calls = device->counters().calls.load();
+  worker.Live(1'000);
+  EXPECT_GT(device->counters().calls, calls) << "it has room now, and goes before the processor's";
+  EXPECT_EQ(worker.wrong_answers, 0u);
 }
 
 }  // namespace
