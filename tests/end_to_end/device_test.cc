@@ -86,7 +86,7 @@ TEST_F(DeviceFleet, PlansRunThereAndASecondWorkerIsWarm) {
 TEST_F(DeviceFleet, ADeviceThatBreaksInUseFailsNoRequest) {
   testing::SetCudaDouble("fail=100:719");
   Publish("relu");
-  RpcClient* worker = Worker("a", {"--device", "cuda:0", "--threads", "2"});
+  RpcClient* worker = Worker("a");
   for (int64_t i = 0; i < 400; ++i) Ask(*worker, 1 + i % 50);
   ASSERT_TRUE(Eventually([&] {
     Ask(*worker, 9);
@@ -198,7 +198,9 @@ TEST_F(BakedForDevice, ADeviceThatBreaksIsFollowedByPlansForTheProcessor) {
 }
 
 TEST_F(BakedForDevice, WithoutNvrtcPlansForTheProcessorAreMadeAndTheDeviceIsAskedForOnce) {
-  RpcClient* worker = ModelWorker("a");  // the fleet's compile service has none
+  fleet_->StopCompile();
+  ASSERT_TRUE(fleet_->StartCompile({"--nvrtc", testing::kCudaDouble}).has_value()) << "a library that is none";
+  RpcClient* worker = ModelWorker("a");
   int64_t rows = 0;
   ASSERT_TRUE(Eventually([&] { return AskModel(*worker, 1 + rows++ % 7); }, 120'000));
   EXPECT_EQ(PublishedTarget(*worker), InfoOf(HostTargets().front()).name);

@@ -174,5 +174,35 @@ TEST_F(PlanSourceTest, APoisonedDiskIsDroppedAndHealsFromTheStore) {
   EXPECT_EQ(Fetched(disk.get()), ErrorCode{}) << "the disk has a good copy now";
 }
 
+// Kernels of a device are verified as code is, and kept as images: nothing of them is mapped.
+TEST_F(PlanSourceTest, ADevicesPlanIsTakenByWhoHasTheDeviceAndOnlyWithItsOwnKernels) {
+  const DeviceLaunch launch{.threads = 32, .items_per_block = 1, .pointers = 2, .dims = 1, .driver_version = 12000};
+  const Bytes blob = BuildDeviceBlob(Target::kSm90, launch, Bytes(100, 7));
+  Plan plan = testing::ReluPlan(1, 64);
+  plan.target = "sm_90";
+  plan.kernels = {HashBytes(blob)};
+  const auto fetch = [&](std::optional<Target> device, const Bytes& code) {
+    {
+      const std::lock_guard lock(served_mutex_);
+      PlanRecord record = RecordOf(plan);
+      record.kernels = {{plan.kernels[0], blob.size()}};
+      served_record_ = EncodeAndSign(record, key_);
+      served_code_ = code;
+    }
+    PlanSource source(*store_, nullptr, {key_.public_key()}, HostTargets().front(), device);
+    return source.Fetch(ComputePlanKey(plan), plan.segment, kWaitMs);
+  };
+  const auto fetched = fetch(Target::kSm90, blob);
+  ASSERT_TRUE(fetched.has_value()) << ToString(fetched.error());
+  EXPECT_EQ(fetched->code, nullptr);
+  ASSERT_NE(fetched->images, nullptr);
+  EXPECT_EQ(fetched->images->blobs.at(0), blob);
+  EXPECT_EQ(fetch(std::nullopt, blob).error().code, ErrorCode::kTargetMismatch);
+  EXPECT_EQ(fetch(Target::kSm80, blob).error().code, ErrorCode::kTargetMismatch);
+  Bytes damaged = blob;
+  damaged.back() ^= 1;
+  EXPECT_FALSE(fetch(Target::kSm90, damaged).has_value());
+}
+
 }  // namespace
 }  // namespace kiln
