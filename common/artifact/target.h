@@ -27,8 +27,8 @@ struct TargetInfo {
   int f32_lanes() const { return vector_bytes / 4; }
   // A device beside the processor: kernels have a grid of threads and shared memory instead of vector registers.
   bool is_device() const { return architecture == Architecture::kCuda; }
-  // Tiles of a product lie in the vector registers of one core: Winograd's form of a convolution, code of its own for few
-  // rows and dot products with a turned factor are made of them, and its weights' columns fill them.
+  // Tiles of a product lie in the vector registers of one core: Winograd's form of a convolution, code of its own for
+  // few rows and dot products with a turned factor are made of them, and its weights' columns fill them.
   bool has_register_tiles() const { return !is_device(); }
   bool has_avx512() const { return architecture == Architecture::kX86 && rung >= 4; }
 };

@@ -19,8 +19,8 @@ bool IsWithin(const SymbolGuard& made, const SymbolGuard& asked) {
 
 }  // namespace
 
-Status CheckLowered(const LowerAnswer& answer, const Plan& plan, const CompileRequest& request,
-                    const Segment& segment, const Digest& codegen_id) {
+Status CheckLowered(const LowerAnswer& answer, const Plan& plan, const CompileRequest& request, const Segment& segment,
+                    const Digest& codegen_id) {
   if (plan.segment != segment.id) return Refuse("a plan of another segment, " + plan.segment.ShortHex());
   if (plan.target != request.target) return Refuse("a plan for " + plan.target + ", not for " + request.target);
   if (plan.numeric_mode != request.numeric_mode) return Refuse("a plan of another numeric mode");

@@ -1,5 +1,5 @@
-// kiln-compile-child: lowers segments and generates code, of processors by LLVM and of GPUs by NVRTC, one job at a time. Runs no generated code and talks to nobody
-// but its parent.
+// kiln-compile-child: lowers segments and generates code, of processors by LLVM and of GPUs by NVRTC, one job at a
+// time. Runs no generated code and talks to nobody but its parent.
 #include <malloc.h>
 
 #include <cstdio>

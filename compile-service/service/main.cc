@@ -198,9 +198,10 @@ int Main(int argc, char** argv) {
                  "kernels are timed for tuned plans on a core that is idle for this share of the time; 0: on any")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  app.add_option("--nvrtc", flags.nvrtc,
-                 "NVRTC of CUDA 13, which compiles plans for GPUs (default: what the loader finds as libnvrtc.so.13, or "
-                 "/usr/local/cuda/lib64); without it there are none");
+  app.add_option(
+      "--nvrtc", flags.nvrtc,
+      "NVRTC of CUDA 13, which compiles plans for GPUs (default: what the loader finds as libnvrtc.so.13, or "
+      "/usr/local/cuda/lib64); without it there are none");
   app.add_option("--replay-dir", flags.replay_directory,
                  "where jobs that ended a child, and kernels that failed their trials, are kept, the newest of them");
   app.add_option("--metrics", flags.metrics, "HOST:PORT that answers /metrics for Prometheus (plain HTTP)");

@@ -163,7 +163,7 @@ std::string OpTable(const std::map<TensorOp, Support>& support) {
     const auto found = support.find(row.op);
     const bool typed = found != support.end() && !found->second.interpreted.empty();
     const std::string interpreted = typed ? Text(found->second.interpreted) : "yes";
-    const auto kernels = [&](Types Support::*types) -> std::string {
+    const auto kernels = [&](Types Support::* types) -> std::string {
       if (row.family == OpFamily::kView) return "no work";
       return typed ? Text(found->second.*types) : "–";
     };
@@ -196,7 +196,8 @@ std::string OnnxPage(const std::string& case_file) {
          "\n## Ops\n"
          "Element types are those of the data; indices, axes and sizes are i64 or i32. *Interpreter*: the reference "
          "kernel, which plans\n"
-         "call where no kernel is generated. *CPU kernel*: the compile service generates one, tried for x86-64-v4. *GPU kernel*: "
+         "call where no kernel is generated. *CPU kernel*: the compile service generates one, tried for x86-64-v4. "
+         "*GPU kernel*: "
          "the same for sm_90;\n"
          "its text is tested on a processor, and was not run on a GPU. Views cost nothing where\n"
          "strides allow. A type is listed where some form of the op has a kernel: integers that Resize interpolates, "

@@ -9,7 +9,7 @@ namespace kiln::codegen::cuda {
 namespace {
 
 constexpr int64_t kWarp = 32, kGroup = 4;
-constexpr int64_t kDepth = 16;       // of a slice, where there is room
+constexpr int64_t kDepth = 16;      // of a slice, where there is room
 constexpr int64_t kSumsMax = 32;    // of a thread
 constexpr int64_t kColumnsMax = 8;  // of a thread
 constexpr int64_t kRowsMax = 4;     // of a thread

@@ -11,8 +11,8 @@
 
 namespace kiln::codegen::cuda {
 
-// Where the library lies: `given`, or where the loader finds libnvrtc.so.13, or the toolkit's usual place. Does not open
-// it. NotFound names the places and what to do.
+// Where the library lies: `given`, or where the loader finds libnvrtc.so.13, or the toolkit's usual place. Does not
+// open it. NotFound names the places and what to do.
 Result<std::string> FindNvrtc(const std::string& given);
 
 // What NVRTC is called with for a target.

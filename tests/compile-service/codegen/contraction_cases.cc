@@ -82,7 +82,8 @@ void SetEpilogue(SpecBuilder& builder, ContractionSpec& spec, int64_t batch, int
 ir::Tile RandomTile(std::mt19937_64& random, int lanes) {
   if (lanes == 32) {  // a block of a device: what its threads hold, or more, or no multiple of a warp
     constexpr int32_t kRows[] = {64, 64, 32, 16, 8, 1};
-    const int32_t rows = Pick(random, 0, 2) == 0 ? static_cast<int32_t>(Pick(random, 1, 64)) : kRows[Pick(random, 0, 5)];
+    const int32_t rows =
+        Pick(random, 0, 2) == 0 ? static_cast<int32_t>(Pick(random, 1, 64)) : kRows[Pick(random, 0, 5)];
     return {rows, static_cast<int32_t>(Pick(random, 0, 2) == 0 ? Pick(random, 1, 5) : 2)};
   }
   const int64_t registers = lanes == 16 ? 28 : 12;

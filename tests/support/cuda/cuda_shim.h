@@ -2,8 +2,8 @@
 // variables, barriers and shuffles of a block's threads, which are fibers, and shared memory whose every access is
 // looked at. Included in front of the emitted text (g++ -include).
 //
-// A launch goes through the grid block by block. Between two meetings (barriers, shuffles) the threads run one after the
-// other, in an order that the schedule gives. Reported as a fault, with the line of the text:
+// A launch goes through the grid block by block. Between two meetings (barriers, shuffles) the threads run one after
+// the other, in an order that the schedule gives. Reported as a fault, with the line of the text:
 //   - shared memory: an access out of bounds or unaligned, a word that nobody wrote in this block, and a race: a word
 //     that one thread writes and another reads or writes without a barrier in between
 //   - a barrier or shuffle that some threads of the block or warp reach and others do not
@@ -66,9 +66,9 @@ struct Fiber {
   ucontext_t context;
 #endif
   State state = State::kDone;
-  int line = 0;          // of the meeting that it waits at
-  uint64_t given = 0;    // to a shuffle, as bits
-  unsigned from = 0;     // whose value it asks for
+  int line = 0;        // of the meeting that it waits at
+  uint64_t given = 0;  // to a shuffle, as bits
+  unsigned from = 0;   // whose value it asks for
   uint64_t taken = 0;
 };
 
@@ -349,7 +349,8 @@ class Shared {
   void Put(long long index, T value, int line) {
     Mark& mark = At(index, 1, line);
     Machine& m = machine;
-    if (mark.written == m.epoch && mark.writer != m.current) Fault(line, "writes what another thread wrote: no barrier");
+    if (mark.written == m.epoch && mark.writer != m.current)
+      Fault(line, "writes what another thread wrote: no barrier");
     if (mark.read == m.epoch && (mark.reader != m.current || mark.readers > 1))
       Fault(line, "writes what another thread read: no barrier");
     mark.written = m.epoch;
@@ -389,9 +390,15 @@ T FromBits(auto bits) {
 #define __shfl_xor_sync(mask, value, distance) ::kiln_shim::ShuffleAs(value, threadIdx.x ^ (distance), __LINE__)
 #define __shfl_sync(mask, value, lane) ::kiln_shim::ShuffleAs(value, lane, __LINE__)
 
-static inline float __uint_as_float(unsigned bits) { return kiln_shim::FromBits<float>(bits); }
-static inline unsigned __float_as_uint(float value) { return kiln_shim::FromBits<unsigned>(value); }
-static inline double __longlong_as_double(long long bits) { return kiln_shim::FromBits<double>(bits); }
+static inline float __uint_as_float(unsigned bits) {
+  return kiln_shim::FromBits<float>(bits);
+}
+static inline unsigned __float_as_uint(float value) {
+  return kiln_shim::FromBits<unsigned>(value);
+}
+static inline double __longlong_as_double(long long bits) {
+  return kiln_shim::FromBits<double>(bits);
+}
 
 // What the text says in the device's assembly.
 static inline float kiln_from_f16(unsigned short bits) {
@@ -428,21 +435,21 @@ KILN_SHIM_EXPORT const char* kiln_shim_error() {
 }
 
 // `run`: calls `function`, a kernel with its Args in scope, with the driver's parameters.
-#define KILN_SHIM_RUN(run, function)                                                                   \
-  static void run(void* call) {                                                                        \
-    void** parameters = static_cast<void**>(call);                                                     \
-    function(*static_cast<const Args*>(parameters[0]), *static_cast<const long long*>(parameters[1]),  \
-             *static_cast<const long long*>(parameters[2]));                                           \
+#define KILN_SHIM_RUN(run, function)                                                                  \
+  static void run(void* call) {                                                                       \
+    void** parameters = static_cast<void**>(call);                                                    \
+    function(*static_cast<const Args*>(parameters[0]), *static_cast<const long long*>(parameters[1]), \
+             *static_cast<const long long*>(parameters[2]));                                          \
   }
 
 // A kernel as kiln_shim_launch, one schedule after the other.
-#define KILN_SHIM_ENTRY(function)                                                                                   \
-  KILN_SHIM_RUN(kiln_shim_run, function)                                                                            \
-  KILN_SHIM_EXPORT int kiln_shim_launch(unsigned grid_x, unsigned block_x, unsigned dynamic_shared_bytes,           \
-                                        void** kernel_params) {                                                     \
-    static uint64_t launches = 0;                                                                                   \
-    ++launches;                                                                                                     \
-    if (dynamic_shared_bytes != 0) return 1; /* no kernel of ours has any */                                        \
-    return ::kiln_shim::Launch(kiln_shim_run, kernel_params, grid_x, block_x,                                       \
-                               static_cast<::kiln_shim::Schedule>(launches % 3), launches);                         \
+#define KILN_SHIM_ENTRY(function)                                                                         \
+  KILN_SHIM_RUN(kiln_shim_run, function)                                                                  \
+  KILN_SHIM_EXPORT int kiln_shim_launch(unsigned grid_x, unsigned block_x, unsigned dynamic_shared_bytes, \
+                                        void** kernel_params) {                                           \
+    static uint64_t launches = 0;                                                                         \
+    ++launches;                                                                                           \
+    if (dynamic_shared_bytes != 0) return 1; /* no kernel of ours has any */                              \
+    return ::kiln_shim::Launch(kiln_shim_run, kernel_params, grid_x, block_x,                             \
+                               static_cast<::kiln_shim::Schedule>(launches % 3), launches);               \
   }

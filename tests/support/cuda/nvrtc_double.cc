@@ -33,9 +33,13 @@ struct Program {
 // The target, "sm_90"; empty where an option is none of those that are known.
 std::string TargetOf(int count, const char* const* options) {
   constexpr std::string_view kArchitecture = "--gpu-architecture=";
-  constexpr std::string_view kKnown[] = {
-      "--std=c++17",          "--fmad=false",      "--no-cache", "--ptxas-options=-v", "--ptxas-options=-warn-spills",
-      "--ptxas-options=-Werror", "--diag-suppress=177"};
+  constexpr std::string_view kKnown[] = {"--std=c++17",
+                                         "--fmad=false",
+                                         "--no-cache",
+                                         "--ptxas-options=-v",
+                                         "--ptxas-options=-warn-spills",
+                                         "--ptxas-options=-Werror",
+                                         "--diag-suppress=177"};
   std::string target;
   for (int i = 0; i < count; ++i) {
     const std::string_view option = options[i];

@@ -146,10 +146,9 @@ ShimCase RowBroadcast() {
   ProgramBuilder& p = test.program;
   const int32_t loaded = p.Load(x), largest = p.StageResult(0), kept = p.Load(row);
   const int32_t twice = p.Op(ScalarOp::kAdd, largest, largest), difference = p.Op(ScalarOp::kSub, loaded, kept);
-  return test.Finish(
-      {ReduceStage(ir::Combine::kMax, loaded), StoreStage(Stage::Domain::kRow, {{row, twice}}),
-       StoreStage(Stage::Domain::kInner, {{y, difference}})},
-      {rows, length}, "row that is read again");
+  return test.Finish({ReduceStage(ir::Combine::kMax, loaded), StoreStage(Stage::Domain::kRow, {{row, twice}}),
+                      StoreStage(Stage::Domain::kInner, {{y, difference}})},
+                     {rows, length}, "row that is read again");
 }
 
 ShimCase ColumnSums() {
@@ -159,7 +158,8 @@ ShimCase ColumnSums() {
   nest.inner = SpecInt::Const(37);
   NestCase test(nest);
   const int64_t outer = 23, rows = 41;
-  const int32_t x = test.Add(outer * rows * 5 * 37, {SpecInt::Argument(2), SpecInt::Const(185), SpecInt::Const(37), kOne});
+  const int32_t x =
+      test.Add(outer * rows * 5 * 37, {SpecInt::Argument(2), SpecInt::Const(185), SpecInt::Const(37), kOne});
   const int32_t y = test.Add(outer * 37, {SpecInt::Const(37), SpecInt::Const(0), SpecInt::Const(0), kOne});
   const int32_t loaded = test.program.Load(x), sum = test.program.StageResult(0);
   return test.Finish({ReduceStage(ir::Combine::kSum, loaded), StoreStage(Stage::Domain::kInner, {{y, sum}})},
@@ -181,8 +181,7 @@ ShimCase PackedProduct() {
     const int64_t m = ValueOf(c.m, test.dims), n = ValueOf(c.n, test.dims), k = ValueOf(c.k, test.dims);
     return c.b_layout == ir::BLayout::kPanels && c.tile == ir::Tile{64, 2} && m > 64 && m % 64 != 0 && n > 64 &&
            n % 64 != 0 && k > 32 && k % 16 != 0 && !c.batch.empty() && ValueOf(c.batch[0], test.dims) > 1 &&
-           ValueOf(c.b.strides[0], test.dims) != 0 &&
-           c.a.strides[1] == kOne && c.a.strides[2] != kOne;
+           ValueOf(c.b.strides[0], test.dims) != 0 && c.a.strides[1] == kOne && c.a.strides[2] != kOne;
   });
 }
 
@@ -235,7 +234,8 @@ ShimCase MaximumWindow() {
 ShimCase MaskedAttention() {
   return First(RandomAttention, [](const SpecCase& test) {
     const auto& a = std::get<ir::AttentionSpec>(test.spec.kernel);
-    const bool masked = !a.accesses.empty() && !test.buffers[static_cast<size_t>(a.accesses[0].pointer)].values.empty() &&
+    const bool masked = !a.accesses.empty() &&
+                        !test.buffers[static_cast<size_t>(a.accesses[0].pointer)].values.empty() &&
                         std::isinf(test.buffers[static_cast<size_t>(a.accesses[0].pointer)].values[0]);
     return masked && a.tile.nv == 2 && ValueOf(a.m, test.dims) > 34 && ValueOf(a.m, test.dims) % 32 != 0 &&
            ValueOf(a.n, test.dims) > 110 && ValueOf(a.n, test.dims) % 32 != 0 && a.key_elements % 8 != 0 &&
@@ -253,7 +253,7 @@ ShimCase Recurrence() {
       shorter = shorter || (length > 1 && length < static_cast<float>(ValueOf(r.time, test.dims)));
     }
     return negative && shorter && r.reversed && ValueOf(r.time, test.dims) > 4 && ValueOf(r.rows, test.dims) > 3 &&
-           r.units > 40 && r.steps[0].gates > 1 && r.steps[0].vectors == 1;
+           r.units > 40 && r.steps[0].gates == 2 && r.steps[0].vectors == 1;
   });
 }
 

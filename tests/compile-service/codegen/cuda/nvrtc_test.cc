@@ -92,7 +92,8 @@ TEST_P(NvrtcTest, EqualSpecsGiveEqualBytes) {
 // Whatever tile a spec has, its threads have registers and shared memory for it.
 TEST_P(NvrtcTest, TilesOfAnyShapeCompile) {
   if (GetParam() != Target::kSm90) GTEST_SKIP() << "tiles are tried on one target";
-  for (const auto& [mr, nv] : {std::pair{64, 1}, {64, 3}, {1, 24}, {32, 24}, {16, 23}, {64, 12}, {9, 13}, {33, 5}, {64, 2}, {64, 7}}) {
+  for (const auto& [mr, nv] :
+       {std::pair{64, 1}, {64, 3}, {1, 24}, {32, 24}, {16, 23}, {64, 12}, {9, 13}, {33, 5}, {64, 2}, {64, 7}}) {
     ir::ContractionSpec spec;
     spec.m = spec.n = spec.k = ir::SpecInt::Argument(0);
     spec.a = {0, DType::kF32, {ir::SpecInt::Argument(0), ir::SpecInt::Const(1)}};
@@ -121,10 +122,11 @@ TEST(Nvrtc, WhatIsWrongWithAProgramIsTold) {
   EXPECT_EQ(wrong.error().code, ErrorCode::kCompileFailed);
   EXPECT_NE(wrong.error().message.find("nothing"), std::string::npos) << wrong.error().message;
   // More shared memory than a block has.
-  EXPECT_FALSE(compile("extern \"C\" __global__ void kiln_kernel(int* a) { __shared__ int s[20000]; s[threadIdx.x] = a[0];"
-                       " __syncthreads(); *a = s[threadIdx.x + 1]; }",
-                       10'000)
-                   .has_value());
+  EXPECT_FALSE(
+      compile("extern \"C\" __global__ void kiln_kernel(int* a) { __shared__ int s[20000]; s[threadIdx.x] = a[0];"
+              " __syncthreads(); *a = s[threadIdx.x + 1]; }",
+              10'000)
+          .has_value());
   // Registers that do not suffice.
   const auto spills = compile(
       "extern \"C\" __global__ void __launch_bounds__(1024, 2) kiln_kernel(float* a) { float x[64];\n#pragma unroll\n"

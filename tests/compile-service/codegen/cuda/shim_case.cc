@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -10,16 +11,28 @@
 namespace kiln::testing {
 namespace {
 
-// The memory of a case between guard pages.
+// In front of a buffer lie bytes that are no number, and that nobody may change; behind it a page that nobody may
+// touch.
+constexpr size_t kFrontBytes = 4096;
+constexpr uint8_t kMark = 0xff;
+
+// The memory of a case.
 struct Memory {
   std::vector<GuardedBuffer> buffers;
   std::vector<void*> pointers;
   explicit Memory(const ShimCase& test) {
     for (const PointerMemory& memory : test.memory) {
-      GuardedBuffer& buffer = buffers.emplace_back(memory.bytes.size());
-      if (!memory.bytes.empty()) std::memcpy(buffer.data(), memory.bytes.data(), memory.bytes.size());
-      pointers.push_back(buffer.as<uint8_t>() + memory.origin * DTypeBytes(memory.storage));
+      GuardedBuffer& buffer = buffers.emplace_back(kFrontBytes + memory.bytes.size());
+      std::memset(buffer.data(), kMark, kFrontBytes);
+      uint8_t* const first = buffer.as<uint8_t>() + kFrontBytes;
+      if (!memory.bytes.empty()) std::memcpy(first, memory.bytes.data(), memory.bytes.size());
+      pointers.push_back(first + memory.origin * DTypeBytes(memory.storage));
     }
+  }
+  const uint8_t* elements(size_t pointer) const { return buffers[pointer].as<uint8_t>() + kFrontBytes; }
+  bool HasItsMarks(size_t pointer) const {
+    const uint8_t* front = buffers[pointer].as<uint8_t>();
+    return std::all_of(front, front + kFrontBytes, [](uint8_t byte) { return byte == kMark; });
   }
 };
 
@@ -36,11 +49,12 @@ std::optional<std::string> FirstDifference(const ShimCase& test, const Memory& g
   for (size_t i = 0; i < test.memory.size(); ++i) {
     const DType storage = test.memory[i].storage;
     std::optional<std::string> wrong;
+    if (!got.HasItsMarks(i)) return "pointer " + std::to_string(i) + ": stores in front of it";
     DispatchDType(storage, [&]<class T>() {
-      for (size_t j = 0; j < got.buffers[i].size() / sizeof(T) && !wrong; ++j) {
+      for (size_t j = 0; j < test.memory[i].bytes.size() / sizeof(T) && !wrong; ++j) {
         T a, b;
-        std::memcpy(&a, got.buffers[i].as<uint8_t>() + j * sizeof(T), sizeof(T));
-        std::memcpy(&b, expected.buffers[i].as<uint8_t>() + j * sizeof(T), sizeof(T));
+        std::memcpy(&a, got.elements(i) + j * sizeof(T), sizeof(T));
+        std::memcpy(&b, expected.elements(i) + j * sizeof(T), sizeof(T));
         if (std::memcmp(&a, &b, sizeof(T)) == 0) continue;
         const double x = Number(a), y = Number(b);
         if (std::isnan(x) && std::isnan(y)) continue;
@@ -106,8 +120,7 @@ std::optional<std::string> WrongInShim(const ShimKernels& kernels, size_t kernel
     const bool whole = schedule == ShimSchedule::kForward;
     const int64_t a = whole ? 0 : Pick(random, 0, range), b = whole ? 0 : Pick(random, a, range);
     for (const auto& [begin, end] : {std::pair{b, range}, {int64_t{0}, a}, {a, b}})
-      if (auto fault = kernels.Run(kernel, got.pointers, test.dims, begin, end, schedule, random()))
-        return fault;
+      if (auto fault = kernels.Run(kernel, got.pointers, test.dims, begin, end, schedule, random())) return fault;
     if (auto wrong = FirstDifference(test, got, expected)) return wrong;
     if (first && !SameBits(*first, got)) return "the bits depend on the schedule, or on how the range is cut";
     if (!first) first = std::move(got);
