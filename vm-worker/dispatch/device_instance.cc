@@ -151,7 +151,8 @@ Status DeviceInstance::RunActions(DeviceLane& lane, const DeviceCall& call) {
         break;
       }
       case DeviceAction::Kind::kWait:
-        RETURN_IF_ERROR(lane.Wait(call.deadline_ns));
+        // A copy to the host's memory is never left under way: that memory is somebody else's after the call.
+        RETURN_IF_ERROR(lane.Wait(action.index == DeviceAction::kForKernels ? call.deadline_ns : 0));
         break;
       case DeviceAction::Kind::kLaunch: {
         const Launch& launch = launches_[static_cast<size_t>(index_of_[index])];

@@ -144,7 +144,7 @@ class Planner {
 
   void Wait() {
     if (!begun_) return;
-    layout_.actions.push_back({Kind::kWait, 0});
+    layout_.actions.push_back({Kind::kWait, launched_ ? DeviceAction::kForKernels : DeviceAction::kForCopies});
     begun_ = launched_ = false;
   }
   // Copies are made while nothing runs: no copy then waits for a kernel, and a kernel that never ends is met by Wait.

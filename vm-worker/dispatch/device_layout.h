@@ -17,10 +17,11 @@ struct DeviceAction {
   enum class Kind : uint8_t {
     kUpload,    // of storage `index`, all of it
     kDownload,  // the same
-    kWait,      // for what was begun: before copies, and before the host reads what was copied
+    kWait,      // for what was begun, kernels or copies: before copies, and before the host reads what was copied
     kLaunch,    // kernel step `index` of the plan
     kReference  // reference step `index` of the plan
   };
+  static constexpr int32_t kForCopies = 0, kForKernels = 1;  // index of kWait
   Kind kind;
   int32_t index;
 };

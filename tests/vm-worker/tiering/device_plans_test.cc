@@ -199,8 +199,8 @@ TEST(DevicePlans, ImagesThatTheDriverDoesNotTakeAreRefusedAndTheProcessorsAskedF
 }
 
 TEST(DevicePlans, WithoutRoomForItsKernelsTheProcessorsAreAskedForAndLaterTheyAgain) {
-  const auto device = OpenDouble("", {.memory_bytes = 4 << 20});
-  auto others = device->Allocate(MemoryUse::kWeights, (4 << 20) - 100).value();
+  const auto device = OpenDouble("", {.memory_bytes = 16 << 20});
+  auto others = device->Allocate(MemoryUse::kWeights, (16 << 20) - 100).value();
   DeviceWorker worker(*device);
   worker.Live(5'000);
   EXPECT_EQ(worker.Asked("sm_90"), 1u);
