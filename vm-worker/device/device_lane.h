@@ -41,7 +41,7 @@ class DeviceLane {
   Status Upload(cuda::Pointer to, const void* from, int64_t bytes);
   Status Download(void* to, cuda::Pointer from, int64_t bytes);
   Status Fill(cuda::Pointer to, uint8_t value, int64_t bytes);
-  // [0, range) in as many launches as grids of 2^31-1 blocks need. `args`: KilnDeviceArgs of the kernel, by value.
+  // [0, range) in as many launches as grids of 2^31-1 blocks need. `args`: the kernel's Args (kernel_abi.h).
   Status Launch(const DeviceKernel& kernel, void* args, int64_t range);
   // Until all of it is done, by asking; DeadlineExceeded at `deadline_ns` (SystemClock; 0: none). What does not end
   // within run_max_ms loses the device.
