@@ -53,6 +53,7 @@ class ContractionEmitter {
   void ByteWord(const std::string& j);
   void Keep(const std::string& slice);
   void GetFour(const std::string& array, int64_t first, const std::string& place);
+  void WithSums(const std::function<void()>& body);
   void Multiply();
   void Epilogue();
   void ForLoads(int64_t loads, int64_t elements, const std::function<void()>& body);
@@ -264,9 +265,18 @@ void ContractionEmitter::GetFour(const std::string& array, int64_t first, const 
   });
 }
 
+// What only threads with sums do.
+void ContractionEmitter::WithSums(const std::function<void()>& body) {
+  if (tile_.has_idle_threads()) {
+    out_.Block(fmt::format("if (down < {})", tile_.down), body);
+  } else {
+    body();
+  }
+}
+
 // sums[i][c] += left[i] * right[c] over the steps of the slice at word `now`.
 void ContractionEmitter::Multiply() {
-  out_.Put(tile_.has_registers() ? "#pragma unroll" : "#pragma unroll 1");
+  out_.Put("#pragma unroll");
   out_.Block(fmt::format("for (int step = 0; step < {}; ++step)", tile_.depth), [&] {
     out_.Line("{} left_now[{}], right_now[{}];", WordType(), tile_.rows, tile_.columns);
     const std::string left = fmt::format("now + step * {} + down * {}", tile_.row_pitch(), tile_.rows);
@@ -296,12 +306,14 @@ void ContractionEmitter::Multiply() {
 // Through shared memory to the epilogue, a column per thread.
 void ContractionEmitter::Epilogue() {
   const std::string_view as_word = bytes() ? "static_cast<unsigned>(sums[i][c])" : "sums[i][c]";
-  out_.Put("#pragma unroll");
-  out_.Block(fmt::format("for (int i = 0; i < {}; ++i)", tile_.rows), [&] {
+  WithSums([&] {
     out_.Put("#pragma unroll");
-    out_.Line(
-        "for (int c = 0; c < {}; ++c) KILN_PUT(words, (down * {} + i) * {} + across * 4 + c / 4 * {} + c % 4, {});",
-        tile_.columns, tile_.rows, tile_.width, 4 * tile_.across, as_word);
+    out_.Block(fmt::format("for (int i = 0; i < {}; ++i)", tile_.rows), [&] {
+      out_.Put("#pragma unroll");
+      out_.Line(
+          "for (int c = 0; c < {}; ++c) KILN_PUT(words, (down * {} + i) * {} + across * 4 + c / 4 * {} + c % 4, {});",
+          tile_.columns, tile_.rows, tile_.width, 4 * tile_.across, as_word);
+    });
   });
   out_.Put("__syncthreads();");
   out_.Block(
@@ -336,7 +348,7 @@ void ContractionEmitter::Pass() {
       FetchLeft();
       FetchRight();
     });
-    Multiply();
+    WithSums([&] { Multiply(); });
     out_.Line("now = {} - now;", tile_.slice_words());
     out_.Block("if (slice < steps)", [&] { Keep("now"); });
     out_.Put("__syncthreads();");

@@ -1,7 +1,6 @@
 #include "compile-service/codegen/cuda/contraction_tile.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "compile-service/codegen/cuda/cuda_source.h"
 
@@ -21,6 +20,10 @@ int64_t CeilDiv(int64_t a, int64_t b) {
 
 }  // namespace
 
+int64_t ThreadTile::threads() const {
+  return CeilDiv(across * down, kWarp) * kWarp;
+}
+
 int64_t ThreadTile::shared_words() const {
   return std::max(2 * slice_words(), pass_rows() * width);
 }
@@ -28,23 +31,18 @@ int64_t ThreadTile::shared_words() const {
 ThreadTile ThreadTileFor(const ir::Tile& tile) {
   ThreadTile t;
   t.width = tile.nv * kWarp;
-  int64_t whole_warps = 1;  // rows of threads that are whole warps
-  for (t.columns = t.width < kColumnsMax * kWarp ? kGroup : kColumnsMax;; t.columns = kGroup) {
-    t.across = t.width / t.columns;
-    whole_warps = kWarp / std::gcd(kWarp, t.across);
-    t.down = std::max<int64_t>(kBlockThreads / t.across / whole_warps, 1) * whole_warps;
-    if (t.has_registers() || t.columns == kGroup) break;
-  }
-  const int64_t down_max = t.down, rows_max = t.has_registers() ? std::min(kRowsMax, kSumsMax / t.columns) : 1;
-  t.rows = std::clamp<int64_t>(CeilDiv(tile.mr, down_max), 1, rows_max);
-  t.down = std::min(CeilDiv(CeilDiv(tile.mr, t.rows), whole_warps) * whole_warps, down_max);
+  t.columns = t.width < kColumnsMax * kWarp ? kGroup : kColumnsMax;
+  t.across = t.width / t.columns;
+  const int64_t down_max = std::max<int64_t>(kBlockThreads / t.across, 1);
+  t.rows = std::clamp<int64_t>(CeilDiv(tile.mr, down_max), 1, std::min(kRowsMax, kSumsMax / t.columns));
+  t.down = std::min(CeilDiv(tile.mr, t.rows), down_max);
   t.depth = kDepth;
   constexpr int64_t kWords = kStaticSharedBytes / 4;
   const auto too_deep = [&] {
     return 2 * t.slice_words() > kWords || t.depth * std::max(t.width, t.pass_rows()) > kLoadsMax * t.threads();
   };
   while (too_deep() && t.depth > kGroup) t.depth /= 2;
-  while (t.shared_words() > kWords && t.down > whole_warps) t.down -= whole_warps;
+  while (t.shared_words() > kWords && t.down > 1) --t.down;
   while (t.shared_words() > kWords && t.rows > 1) --t.rows;
   return t;
 }

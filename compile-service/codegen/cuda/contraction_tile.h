@@ -11,13 +11,13 @@ namespace kiln::codegen::cuda {
 struct ThreadTile {
   int64_t width = 0;             // columns of a block: those of a panel
   int64_t columns = 0;           // of a thread, in groups of four that are `across * 4` apart
-  int64_t across = 0, down = 0;  // threads of a block
+  int64_t across = 0, down = 0;  // threads that have sums
   int64_t rows = 0;              // of a thread
   int64_t depth = 0;             // of a slice, in steps of k
-  // Whether threads have registers for several steps at once: larger blocks share them among more threads.
-  bool has_registers() const { return threads() <= 512; }
   int64_t pass_rows() const { return down * rows; }
-  int64_t threads() const { return across * down; }
+  // Whole warps: the last threads may have no sums, and only load.
+  int64_t threads() const;
+  bool has_idle_threads() const { return threads() != across * down; }
   int64_t row_pitch() const { return pass_rows() + 4; }  // of the left slice: fewer threads meet in one bank
   int64_t left_words() const { return depth * row_pitch(); }
   int64_t slice_words() const { return left_words() + depth * width; }

@@ -15,10 +15,11 @@ class KernelText {
   explicit KernelText(const ir::KernelSpec& spec);
 
   SourceWriter& out() { return out_; }
-  // Writes the function with `body` inside. Once.
+  // Writes the function with `body` inside. Once. That one block at a time is enough keeps the assembler from spilling
+  // registers so that more blocks fit.
   template <class Body>
   CudaSource Function(uint32_t threads, uint32_t items_per_block, Body&& body) {
-    out_.Block(fmt::format("extern \"C\" __global__ void __launch_bounds__({}) kiln_kernel(const Args args, "
+    out_.Block(fmt::format("extern \"C\" __global__ void __launch_bounds__({}, 1) kiln_kernel(const Args args, "
                            "const long long begin, const long long end)",
                            threads),
                body);
