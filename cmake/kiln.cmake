@@ -25,6 +25,20 @@ function(kiln_library name)
   endif()
 endfunction()
 
+# kiln_sources_id(NAME CONSTANT constant GENERATOR text SOURCES …): a header generated_NAME.h with the hash of a code generator's sources, in
+# ${NAME}.
+function(kiln_sources_id name)
+  cmake_parse_arguments(arg "" "CONSTANT;GENERATOR" "SOURCES" ${ARGN})
+  list(SORT arg_SOURCES)
+  string(REPLACE ";" "|" joined "${arg_SOURCES}")
+  set(header ${CMAKE_CURRENT_BINARY_DIR}/generated_${name}.h)
+  set(script ${PROJECT_SOURCE_DIR}/cmake/hash_sources.cmake)
+  add_custom_command(OUTPUT ${header}
+    COMMAND ${CMAKE_COMMAND} -DOUTPUT=${header} -DCONSTANT=${arg_CONSTANT} "-DGENERATOR=${arg_GENERATOR}" "-DSOURCES=${joined}" -P ${script}
+    DEPENDS ${arg_SOURCES} ${script} VERBATIM)
+  set(${name} ${header} PARENT_SCOPE)
+endfunction()
+
 # kiln_binary(NAME SOURCES main.cc [DEPS targets…]): an executable under build/<preset>/bin.
 function(kiln_binary name)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})

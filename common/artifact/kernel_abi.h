@@ -14,7 +14,18 @@
  * the node. Such a call says nothing about the plan: it counts neither for nor against it. So that no kernel depends on
  * that order for where it reads, a position that comes from memory is brought into [0, extent) first, whatever it is
  * (to 0 where the extent is 0, of which no call with a position passes the check); what a kernel computes is defined,
- * and validated, for any numbers. */
+ * and validated, for any numbers.
+ *
+ * Kernels of a device (CUDA). The image has one function,
+ *
+ *   extern "C" __global__ void kiln_kernel(const Args args, long long begin, long long end);
+ *   struct Args { void* pointers[P]; long long dims[D]; };   passed by value; P and D at least 1
+ *
+ * with P and D as the header of the blob has them. It does the part [begin, end) of the same parallel dimension, by a
+ * one-dimensional grid of ceil((end - begin) / items per block) blocks of as many threads as the header says; a range
+ * that needs more than 2^31 - 1 blocks is launched in parts. Pointers are addresses of the device, and what was said
+ * about them, about numbers in memory and about refusing calls holds alike. There is no scratch: a kernel uses shared
+ * memory, its own or as much dynamic one as the header says. Kernels of a plan are launched in order on one stream. */
 #ifndef KILN_COMMON_ARTIFACT_KERNEL_ABI_H_
 #define KILN_COMMON_ARTIFACT_KERNEL_ABI_H_
 

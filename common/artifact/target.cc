@@ -20,6 +20,8 @@ constexpr TargetInfo kTargets[] = {
 #undef KILN_TARGET
 };
 
+constexpr int kMinors = 10;  // of a device's compute capability, in its rung
+
 #if defined(__x86_64__)
 
 struct CpuidLeaf {
@@ -110,10 +112,20 @@ std::vector<Target> HostTargets() {
   return targets;
 }
 
+std::vector<Target> DeviceTargets(int major, int minor) {
+  std::vector<Target> targets;
+  for (const TargetInfo& info : kTargets)
+    if (info.is_device() && info.rung / kMinors == major && info.rung % kMinors <= minor)
+      targets.push_back(info.target);
+  std::sort(targets.begin(), targets.end(), [](Target a, Target b) { return InfoOf(a).rung > InfoOf(b).rung; });
+  return targets;
+}
+
 bool CanRun(Target host, Target code) {
   const TargetInfo& a = InfoOf(host);
   const TargetInfo& b = InfoOf(code);
-  return a.architecture == b.architecture && a.rung >= b.rung;
+  if (a.architecture != b.architecture || a.rung < b.rung) return false;
+  return !a.is_device() || a.rung / kMinors == b.rung / kMinors;
 }
 
 }  // namespace kiln

@@ -27,7 +27,7 @@ std::string TargetsText(const std::vector<Target>& targets) {
   const Rung* next = nullptr;  // the lowest rung above
   for (const Rung& candidate : kRungs) {
     const TargetInfo& info = InfoOf(candidate.target);
-    if (info.architecture != (best == nullptr ? kHost : best->architecture)) continue;
+    if (info.is_device() || info.architecture != (best == nullptr ? kHost : best->architecture)) continue;
     if (info.rung > (best == nullptr ? 0 : best->rung) && (next == nullptr || info.rung < InfoOf(next->target).rung))
       next = &candidate;
   }
@@ -41,11 +41,14 @@ std::string TargetsText(const std::vector<Target>& targets) {
 
 Status CheckTargetLimit() {
   const char* text = std::getenv("KILN_MAX_TARGET");
-  if (text == nullptr || TargetFromName(text)) return {};
+  if (text == nullptr) return {};
+  const std::optional<Target> named = TargetFromName(text);
+  if (named && !InfoOf(*named).is_device()) return {};
   std::string names;
-  for (const Rung& rung : kRungs) names += (names.empty() ? "" : ", ") + std::string(InfoOf(rung.target).name);
+  for (const Rung& rung : kRungs)
+    if (!InfoOf(rung.target).is_device()) names += (names.empty() ? "" : ", ") + std::string(InfoOf(rung.target).name);
   return Fail(ErrorCode::kInvalidArgument,
-              "KILN_MAX_TARGET is \"" + std::string(text) + "\", which is no target; use one of " + names);
+              "KILN_MAX_TARGET is \"" + std::string(text) + "\", which is no processor's target; use one of " + names);
 }
 
 }  // namespace kiln

@@ -13,8 +13,8 @@ namespace kiln {
 // F, BW, CD, DQ, VL". With no target: what the lowest rung needs.
 std::string TargetsText(const std::vector<Target>& targets);
 
-// InvalidArgument when KILN_MAX_TARGET (see HostTargets) names no target: a limit that was meant must not be
-// overlooked. For every main whose process asks for HostTargets.
+// InvalidArgument when KILN_MAX_TARGET (see HostTargets) names no processor's target: a limit that was meant must not
+// be overlooked. For every main whose process asks for HostTargets.
 Status CheckTargetLimit();
 
 }  // namespace kiln

@@ -190,9 +190,9 @@ class Verifier {
   Status Check(const ContractionSpec& c) {
     RETURN_IF_ERROR(CheckExtents(c.batch, "batch"));
     for (const SpecInt* extent : {&c.m, &c.n, &c.k}) RETURN_IF_ERROR(CheckInt(*extent, "matrix extent", 0));
-    if (c.tile.mr < 1 || c.tile.mr > 32 || c.tile.nv < 1 || c.tile.nv > 24)
+    if (c.tile.mr < 1 || c.tile.mr > 64 || c.tile.nv < 1 || c.tile.nv > 24 || c.tile.mr * c.tile.nv > 32 * 24)
       return InvalidSpec("tile " + std::to_string(c.tile.mr) + "x" + std::to_string(c.tile.nv) +
-                         " is outside 1..32 x 1..24");
+                         " is outside 1..64 x 1..24, of at most 768 vectors");
     const size_t batch = c.batch.size();
     RETURN_IF_ERROR(CheckAccess(c.a, c.conv ? batch : batch + 2));
     if (c.b_layout > BLayout::kTransposed) return InvalidSpec("unknown layout of B");

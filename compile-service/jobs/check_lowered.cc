@@ -1,7 +1,6 @@
 #include "compile-service/jobs/check_lowered.h"
 
 #include "common/artifact/kernel_abi.h"
-#include "compile-service/codegen/llvm/codegen_id.h"
 #include "compile-service/ir/kernel_spec.h"
 #include "compile-service/lower/take_places.h"
 
@@ -20,8 +19,8 @@ bool IsWithin(const SymbolGuard& made, const SymbolGuard& asked) {
 
 }  // namespace
 
-Status CheckLowered(const LowerAnswer& answer, const Plan& plan, const CompileRequest& request,
-                    const Segment& segment) {
+Status CheckLowered(const LowerAnswer& answer, const Plan& plan, const CompileRequest& request, const Segment& segment,
+                    const Digest& codegen_id) {
   if (plan.segment != segment.id) return Refuse("a plan of another segment, " + plan.segment.ShortHex());
   if (plan.target != request.target) return Refuse("a plan for " + plan.target + ", not for " + request.target);
   if (plan.numeric_mode != request.numeric_mode) return Refuse("a plan of another numeric mode");
@@ -39,13 +38,13 @@ Status CheckLowered(const LowerAnswer& answer, const Plan& plan, const CompileRe
     if (!IsWithin(plan.guard.symbols[i], request.symbols[i]))
       return Refuse("a guard that admits other values of symbol " + std::to_string(i) + " than were asked for");
   }
-  if (answer.codegen_id != codegen::CodegenId())
+  if (answer.codegen_id != codegen_id)
     return Refuse("code of another generator, " + answer.codegen_id.ShortHex() +
                   "; front and children are to be of one build");
   std::vector<ir::KernelSpec> specs;
   for (const LowerAnswer::Kernel& kernel : answer.kernels) {
     ASSIGN_OR_RETURN(ir::KernelSpec spec, ir::DecodeSpec(kernel.spec));
-    if (kernel.key != ir::ComputeKernelKey(spec, request.target, codegen::CodegenId()))
+    if (kernel.key != ir::ComputeKernelKey(spec, request.target, codegen_id))
       return Refuse("a kernel whose key " + kernel.key.ShortHex() + " is not that of its spec");
     specs.push_back(std::move(spec));
   }

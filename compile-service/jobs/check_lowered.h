@@ -11,6 +11,8 @@ namespace kiln {
 // CompileFailed names what differs: the plan's segment, target, numeric mode, ABI or guard (of symbols that inputs
 // show, it may be narrower than what was asked for, not wider), the code generator, the key of a kernel, which
 // follows from its spec, or a buffer in a place that its kernel does not allow.
-Status CheckLowered(const LowerAnswer& answer, const Plan& plan, const CompileRequest& request, const Segment& segment);
+// `codegen_id`: of the request's target (codegen_id_of.h).
+Status CheckLowered(const LowerAnswer& answer, const Plan& plan, const CompileRequest& request, const Segment& segment,
+                    const Digest& codegen_id);
 
 }  // namespace kiln

@@ -1,5 +1,5 @@
-// kiln-compile-child: lowers segments and generates code, one job at a time. Runs no generated code and talks to nobody
-// but its parent.
+// kiln-compile-child: lowers segments and generates code, of processors by LLVM and of GPUs by NVRTC, one job at a
+// time. Runs no generated code and talks to nobody but its parent.
 #include <malloc.h>
 
 #include <cstdio>
@@ -10,10 +10,12 @@
 #include "common/base/printable.h"
 #include "common/compile_api/compile_api.h"
 #include "common/segment/segment.h"
+#include "compile-service/codegen/cuda/cuda_compiler.h"
+#include "compile-service/codegen/cuda/nvrtc_build.h"
 #include "compile-service/codegen/disassembler/disassembler.h"
-#include "compile-service/codegen/llvm/codegen_id.h"
 #include "compile-service/codegen/llvm/kernel_compiler.h"
 #include "compile-service/ir/spec_form.h"
+#include "compile-service/jobs/codegen_id_of.h"
 #include "compile-service/jobs/job_codec.h"
 #include "compile-service/jobs/replay_files.h"
 #include "compile-service/jobs/trial_dims.h"
@@ -39,17 +41,18 @@ LowerAnswer::Tunable ToAnswer(const lower::Tunable& tunable, const std::string& 
 }
 
 // `chosen`: forms of the tunable kernels; null: as the cost model has it.
-Result<Frame> Lower(const std::vector<uint8_t>& bytes, const std::vector<uint32_t>* chosen) {
+Result<Frame> Lower(const std::vector<uint8_t>& bytes, const std::vector<uint32_t>* chosen, const std::string& nvrtc) {
   ASSIGN_OR_RETURN(CompileRequest request, DecodeCompileRequest({bytes, {}}));
   ASSIGN_OR_RETURN(Segment segment, DecodeSegment(request.segment));
   const std::optional<Target> target = TargetFromName(request.target);
   if (!target) return Fail(ErrorCode::kInvalidArgument, "unknown target \"" + request.target + "\"");
+  ASSIGN_OR_RETURN(const Digest codegen_id, CodegenIdOf(*target, nvrtc));
   lower::LowerRequest lowering{segment, *target, request.numeric_mode, request.hints, {}};
   lowering.weights = request.weights;
   for (const SymbolGuard& guard : request.symbols) lowering.symbols.push_back(ChoiceOf(guard));
   ASSIGN_OR_RETURN(lower::LoweredSegment lowered, lower::LowerSegment(lowering));
   LowerAnswer answer;
-  answer.codegen_id = codegen::CodegenId();
+  answer.codegen_id = codegen_id;
   if (request.tier == PlanTier::kTuned) {
     lowered.plan.tuned = true;
     const std::vector<lower::Tunable> tunable = lower::FindTunable(lowered, *target, request.hints);
@@ -72,25 +75,43 @@ Result<Frame> Lower(const std::vector<uint8_t>& bytes, const std::vector<uint32_
 // Compilers live as long as the process: setting one up costs more than a kernel.
 class Compilers {
  public:
-  Result<codegen::KernelCompiler*> For(Target target) {
-    auto& slot = compilers_[target];
-    if (slot == nullptr) {
-      ASSIGN_OR_RETURN(slot, codegen::KernelCompiler::Create(target));
+  explicit Compilers(std::string nvrtc) : nvrtc_(std::move(nvrtc)) {}
+
+  Status Warm(Target target) {
+    const bool device = InfoOf(target).is_device();
+    if (device && cuda_[target] == nullptr) {
+      RETURN_IF_ERROR(CodegenIdOf(target, nvrtc_));  // says what is missing
+      ASSIGN_OR_RETURN(cuda_[target], codegen::cuda::CudaCompiler::Create(target, nvrtc_));
     }
-    return slot.get();
+    if (!device && llvm_[target] == nullptr) {
+      ASSIGN_OR_RETURN(llvm_[target], codegen::KernelCompiler::Create(target));
+    }
+    return {};
   }
+  // As kernel_blob.h has it.
+  Result<std::vector<uint8_t>> Compile(Target target, const ir::KernelSpec& spec) {
+    RETURN_IF_ERROR(Warm(target));
+    if (InfoOf(target).is_device()) {
+      ASSIGN_OR_RETURN(codegen::cuda::CudaCode code, cuda_[target]->Compile(spec));
+      return std::move(code.bytes);
+    }
+    ASSIGN_OR_RETURN(codegen::KernelCode code, llvm_[target]->Compile(spec));
+    return std::move(code.bytes);
+  }
+  const std::string& nvrtc() const { return nvrtc_; }
 
  private:
-  std::map<Target, std::unique_ptr<codegen::KernelCompiler>> compilers_;
+  const std::string nvrtc_;  // the library's path; empty: none
+  std::map<Target, std::unique_ptr<codegen::KernelCompiler>> llvm_;
+  std::map<Target, std::unique_ptr<codegen::cuda::CudaCompiler>> cuda_;
 };
 
 Result<Frame> CompileKernel(const Frame& frame, Compilers& compilers) {
   ASSIGN_OR_RETURN(CompileKernelJob job, CompileKernelJobFrom(frame));
   ASSIGN_OR_RETURN(ir::KernelSpec spec, ir::DecodeSpec(job.spec));
   RETURN_IF_ERROR(ir::VerifySpec(spec));
-  ASSIGN_OR_RETURN(codegen::KernelCompiler * compiler, compilers.For(job.target));
-  ASSIGN_OR_RETURN(codegen::KernelCode code, compiler->Compile(spec));
-  return ToFrame(CompileKernelAnswer{std::move(code.bytes)});
+  ASSIGN_OR_RETURN(std::vector<uint8_t> code, compilers.Compile(job.target, spec));
+  return ToFrame(CompileKernelAnswer{std::move(code)});
 }
 
 Result<Frame> Disassemble(const Frame& frame) {
@@ -99,10 +120,10 @@ Result<Frame> Disassemble(const Frame& frame) {
 }
 
 Result<Frame> Do(const Frame& job, Compilers& compilers) {
-  if (job.kind == static_cast<uint8_t>(JobKind::kLower)) return Lower(job.payload, nullptr);
+  if (job.kind == static_cast<uint8_t>(JobKind::kLower)) return Lower(job.payload, nullptr, compilers.nvrtc());
   if (job.kind == static_cast<uint8_t>(JobKind::kLowerTuned)) {
     ASSIGN_OR_RETURN(const LowerTunedJob tuned, LowerTunedJobFrom(job));
-    return Lower(tuned.request, &tuned.chosen);
+    return Lower(tuned.request, &tuned.chosen, compilers.nvrtc());
   }
   if (job.kind == static_cast<uint8_t>(JobKind::kDisassemble)) return Disassemble(job);
   return CompileKernel(job, compilers);
@@ -110,7 +131,7 @@ Result<Frame> Do(const Frame& job, Compilers& compilers) {
 
 // Does the job of a replay file again.
 int Replay(const char* path) {
-  Compilers compilers;
+  Compilers compilers(codegen::cuda::FindNvrtc("").value_or(std::string()));
   const Result<Frame> job = ReadReplay(path);
   const Result<Frame> answer = job.has_value() ? Do(*job, compilers) : job;
   if (answer.has_value()) {
@@ -123,12 +144,17 @@ int Replay(const char* path) {
 
 int Main(int argc, char** argv) {
   if (argc == 3 && std::strcmp(argv[1], "--replay") == 0) return Replay(argv[2]);
-  const bool cold = argc == 2 && std::strcmp(argv[1], kColdChild) == 0;
+  bool cold = false;
+  std::string nvrtc;
+  for (int i = 1; i < argc; ++i) {
+    cold = cold || std::strcmp(argv[i], kColdChild) == 0;
+    if (std::string_view(argv[i]).starts_with(kNvrtcArgument)) nvrtc = argv[i] + std::strlen(kNvrtcArgument);
+  }
   mallopt(M_MMAP_THRESHOLD, 64 << 20);
   mallopt(M_TRIM_THRESHOLD, 128 << 20);
-  Compilers compilers;
+  Compilers compilers(std::move(nvrtc));
   if (const std::vector<Target> targets = HostTargets(); !cold && !targets.empty())
-    auto ignored = compilers.For(targets.front());  // warm before the first job
+    auto ignored = compilers.Warm(targets.front());  // before the first job
   for (;;) {
     Result<Frame> job = ReadFrame(kChildSocket, -1);
     if (!job.has_value()) return 0;  // the parent is gone or done with us

@@ -9,6 +9,7 @@
 #include "common/artifact/record.h"
 #include "common/segment/segment.h"
 #include "compile-service/jobs/check_lowered.h"
+#include "compile-service/jobs/codegen_id_of.h"
 #include "compile-service/jobs/tune_kernels.h"
 
 namespace kiln {
@@ -33,6 +34,7 @@ struct CompileJob::State {
   const int64_t started_ns;
   CompileOutcome outcome;
   Target target{};
+  Digest codegen_id;
   Segment segment;
   std::optional<LowerAnswer> lowered;
   Plan plan;
@@ -126,7 +128,7 @@ Status TakeLowered(State& job, Frame frame) {
   ASSIGN_OR_RETURN(Frame answer, Await(job, pending));
   ASSIGN_OR_RETURN(LowerAnswer lowered, LowerAnswerFrom(answer));
   ASSIGN_OR_RETURN(job.plan, DecodePlan(lowered.plan));
-  RETURN_IF_ERROR(CheckLowered(lowered, job.plan, job.request, job.segment));
+  RETURN_IF_ERROR(CheckLowered(lowered, job.plan, job.request, job.segment, job.codegen_id));
   job.kernels.assign(lowered.kernels.size(), {});
   job.hearsay.assign(lowered.kernels.size(), false);
   job.fresh_code.assign(lowered.kernels.size(), {});
@@ -151,6 +153,7 @@ Status Lower(State& job) {
   if (!target) return Fail(ErrorCode::kInvalidArgument, "unknown target \"" + job.request.target + "\"");
   job.target = *target;
   RETURN_IF_ERROR(CheckHost(job));
+  ASSIGN_OR_RETURN(job.codegen_id, CodegenIdOf(job.target, job.workshop.nvrtc));
   ASSIGN_OR_RETURN(job.segment, DecodeSegment(job.request.segment));
   RETURN_IF_ERROR(TakeLowered(job, LowerFrame(EncodeCompileRequest(job.request).payload)));
   job.plan_key = job.outcome.reply.plan_key = ComputePlanKey(job.plan);

@@ -51,6 +51,7 @@ struct CompileWorkshop {
   std::function<Result<TimeAnswer>(const TimeJob&)> time_kernel = {};
   ChildPool* disassemblers = nullptr;  // children of one job each; null: no listings
   RandomBits random = SystemRandomBits;
+  std::string nvrtc = {};  // the library's path, as the compile children have it; empty: no plans for GPUs
 };
 
 struct CompileOutcome {

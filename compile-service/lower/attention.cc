@@ -17,6 +17,7 @@ namespace {
 // Rows of scores and of results are as many as accumulators that cover the latency of a multiply-add; they should
 // divide common sizes of heads.
 ir::Tile TileFor(const TargetInfo& info, int64_t queries) {
+  if (!info.has_register_tiles()) return {8, 1};  // a block's threads at a time
   const bool many_registers = info.architecture == Architecture::kArm || info.f32_lanes() == 16;
   return {many_registers ? 8 : 4, queries <= info.f32_lanes() ? 1 : 2};
 }

@@ -120,7 +120,8 @@ Status EmitRows(PlanBuilder& b, const Group& group, GroupBody& body, const Produ
   spec.b_layout = product.b.layout;
   if (spec.b_layout != ir::BLayout::kPanels) spec.b.strides.push_back(arguments.Stride(product.b.row));
   spec.tile = product.tile;
-  spec.few_rows = product.few_rows && spec.m.is_argument && spec.b_layout != ir::BLayout::kTransposed;
+  spec.few_rows = product.few_rows && spec.m.is_argument && spec.b_layout != ir::BLayout::kTransposed &&
+                  InfoOf(b.target()).has_register_tiles();
   FillEpilogue(body, rows, columns, 2, arguments, spec);
   spec.epilogue = body.scalars().Take();
   spec.stores = std::move(stores);
@@ -137,6 +138,11 @@ int64_t RowsHint(PlanBuilder& b, std::span<const Dim> dims) {
   int64_t rows = 1;
   for (Dim dim : dims) rows *= b.RawHint(dim);
   return rows;
+}
+
+// Whether rows so few are made as dot products with the rows of a transposed factor.
+bool IsForDots(PlanBuilder& b, std::span<const Dim> dims) {
+  return InfoOf(b.target()).has_register_tiles() && RowsHint(b, dims) <= ir::kDotRowsMax;
 }
 
 // What the tile is chosen for.
@@ -246,7 +252,7 @@ Result<Product> ProductOf(PlanBuilder& b, const Group& group, GraphValueId left,
     ASSIGN_OR_RETURN(product.b, PackedRightSideOf(b, right, group.dims, product.tile));
   } else {
     ASSIGN_OR_RETURN(product.b, RightSideOf(b, right, group.dims));
-    if (product.b.layout == ir::BLayout::kTransposed && in_rows && RowsHint(b, rows) <= ir::kDotRowsMax)
+    if (product.b.layout == ir::BLayout::kTransposed && in_rows && IsForDots(b, rows))
       product.tile = DotTile(b.target(), RowsHint(b, rows));
   }
   product.a_k = bytes ? kOne : place.strides.back();
@@ -352,7 +358,8 @@ Status EmitImplicit(PlanBuilder& b, const Group& group, GroupBody& body, const G
   for (size_t i = 2; i < group.dims.size(); ++i) rows *= b.RawHint(group.dims[i]);
   const bool packed = b.graph().value(weights_id).prepack;
   // Panels half as wide cost less than the products that Winograd's form saves; of one vector, about as much.
-  const bool fewer_products = packed && !bytes && b.mode() != NumericMode::kStrict;
+  const bool fewer_products =
+      packed && !bytes && b.mode() != NumericMode::kStrict && InfoOf(b.target()).has_register_tiles();
   const int64_t widest = fewer_products ? WinogradVectorsMax(shape, channels) : 0;
   const ir::Tile tile = widest >= 2 ? ChooseTile(b.target(), rows, out, taps * channels, packed, widest)
                                     : ChooseTile(b.target(), rows, out, taps * channels, packed);
@@ -446,8 +453,7 @@ Status EmitPointwise(PlanBuilder& b, const Group& group, GroupBody& body, const 
   } else {
     ASSIGN_OR_RETURN(const Operand columns, GivenColumns(b, conv, product.row_dims.size()));
     product.b = {columns, ir::BLayout::kTransposed, Dim::Const(in)};
-    if (product.a_k == kOne && RowsHint(b, rows) <= ir::kDotRowsMax)
-      product.tile = DotTile(b.target(), RowsHint(b, rows));
+    if (product.a_k == kOne && IsForDots(b, rows)) product.tile = DotTile(b.target(), RowsHint(b, rows));
   }
   return EmitRows(b, group, body, product, std::move(stores), "conv 1x1");
 }
@@ -479,7 +485,8 @@ Status EmitConvolution(PlanBuilder& b, const Group& group) {
   if (const std::optional<ByteProduct> bytes = ByteProductOf(b.graph(), conv)) {
     ASSIGN_OR_RETURN(image, WithKernelRowsTogether(b, *bytes, std::move(image), group.dims));
   }
-  const bool bordered = x.dtype == DType::kF32 && GainsFromBorder(image, group.dims.back());
+  const bool bordered =
+      x.dtype == DType::kF32 && InfoOf(b.target()).has_register_tiles() && GainsFromBorder(image, group.dims.back());
   if (bordered) {
     ASSIGN_OR_RETURN(Place zero, b.ZeroOf(DType::kF32));
     ASSIGN_OR_RETURN(image, WithBorder(b, DType::kF32, std::move(zero), std::move(image), group.dims));

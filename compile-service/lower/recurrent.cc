@@ -22,8 +22,9 @@ constexpr int32_t kTileRowsMax = 8;
 // Rows whose sums should fit beside each other.
 constexpr int32_t kTileRows = 3;
 
-// Sums that registers hold beside the factors, per rung of x86 and for Arm.
+// Sums that registers hold beside the factors, per rung of x86 and for Arm; a device has a block of threads per row.
 int32_t SumsMax(const TargetInfo& info) {
+  if (!info.has_register_tiles()) return 1;
   if (info.architecture == Architecture::kArm) return 20;
   return info.rung >= 4 ? 24 : 10;
 }

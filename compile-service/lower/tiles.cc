@@ -18,8 +18,9 @@ constexpr TileRow kTiles[] = {
 #undef KILN_TILE
 };
 
-// Rungs above 4 have the registers of rung 4.
+// Rungs above 4 have the registers of rung 4; devices share one set of tiles.
 int TileRung(const TargetInfo& info) {
+  if (info.is_device()) return 80;
   return info.architecture == Architecture::kArm ? 1 : std::min(info.rung, 4);
 }
 

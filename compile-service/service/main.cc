@@ -11,6 +11,8 @@
 #include "common/process/process.h"
 #include "common/security/key_directory.h"
 #include "common/telemetry/metrics.h"
+#include "compile-service/codegen/cuda/nvrtc_build.h"
+#include "compile-service/jobs/codegen_id_of.h"
 #include "compile-service/jobs/job_codec.h"
 #include "compile-service/service/compile_service.h"
 
@@ -29,6 +31,7 @@ struct Flags {
   int64_t job_deadline_ms = 20'000;
   double tune_idle_share = 0.8;
   double client_rate = CompileServiceOptions{}.client_rate.per_s;
+  std::string nvrtc;
   std::string replay_directory;
   std::string metrics;
   std::string log_level = "info";
@@ -53,13 +56,26 @@ struct Children {
   std::unique_ptr<ChildPool> compilers, validators, disassemblers;
 };
 
-Result<Children> StartChildren(const Flags& flags) {
+// Where NVRTC is; empty where there is none and none was named.
+Result<std::string> NvrtcOf(const Flags& flags) {
+  Result<std::string> path = codegen::cuda::FindNvrtc(flags.nvrtc);
+  if (path.has_value()) {
+    spdlog::info("plans for GPUs are compiled by {}", *path);
+    return path;
+  }
+  if (!flags.nvrtc.empty()) return path;
+  spdlog::info("no plans for GPUs: {}", path.error().message);
+  return std::string();
+}
+
+Result<Children> StartChildren(const Flags& flags, const std::string& nvrtc) {
   ASSIGN_OR_RETURN(const std::string directory, BinaryDirectory());
   ChildPoolOptions options;
   options.job_deadline_ms = flags.job_deadline_ms;
   options.replay_directory = flags.replay_directory;
   options.binary = directory + "/kiln-compile-child";
   options.children = flags.compile_children;
+  if (!nvrtc.empty()) options.arguments = {kNvrtcArgument + nvrtc};
   Children children;
   ASSIGN_OR_RETURN(children.compilers, ChildPool::Start(options));
   options.arguments = {kColdChild};
@@ -112,7 +128,8 @@ Status Serve(const Flags& flags) {
     ASSIGN_OR_RETURN(client_security, keys.ClientFor("compile", "cache"));
   }
 
-  ASSIGN_OR_RETURN(const Children children, StartChildren(flags));
+  ASSIGN_OR_RETURN(const std::string nvrtc, NvrtcOf(flags));
+  ASSIGN_OR_RETURN(const Children children, StartChildren(flags, nvrtc));
   ASSIGN_OR_RETURN(auto loop, Loop::Start("compile-loop"));
   cache::CacheClientOptions store_options;
   store_options.endpoint = flags.store;
@@ -126,6 +143,7 @@ Status Serve(const Flags& flags) {
   service_options.client_rate = {flags.client_rate * kClientBurstS, flags.client_rate};
   CompileWorkshop workshop{*children.compilers, *children.validators, *store, signing_key, trusted, holder};
   workshop.disassemblers = children.disassemblers.get();
+  workshop.nvrtc = nvrtc;
   CompileService service(workshop, service_options);
   RpcServerOptions server_options;
   server_options.endpoints = flags.listen;
@@ -180,6 +198,10 @@ int Main(int argc, char** argv) {
                  "kernels are timed for tuned plans on a core that is idle for this share of the time; 0: on any")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
+  app.add_option(
+      "--nvrtc", flags.nvrtc,
+      "NVRTC of CUDA 13, which compiles plans for GPUs (default: what the loader finds as libnvrtc.so.13, or "
+      "/usr/local/cuda/lib64); without it there are none");
   app.add_option("--replay-dir", flags.replay_directory,
                  "where jobs that ended a child, and kernels that failed their trials, are kept, the newest of them");
   app.add_option("--metrics", flags.metrics, "HOST:PORT that answers /metrics for Prometheus (plain HTTP)");

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/segment/segment.h"
+#include "compile-service/codegen/cuda/cuda_source.h"
 #include "compile-service/lower/lower_segment.h"
 #include "tests/common/ops/typed_case.h"
 
@@ -52,7 +53,8 @@ std::string Text(const Types& types) {
   return text;
 }
 
-bool Lowers(const TypedCase& typed, bool weights) {
+// Whether kernels alone compute it; on a device, whether each has a text.
+bool Lowers(const TypedCase& typed, bool weights, Target target) {
   const Result<std::vector<TensorDesc>> outputs = InferOp(typed.op);
   if (!outputs) return false;
   const Program program = OneNode(typed, *outputs, weights);
@@ -62,12 +64,17 @@ bool Lowers(const TypedCase& typed, bool weights) {
   const Result<Segment> segment = CanonicalSegment(program, sites[0]);
   if (!segment) return false;
   const auto lowered = lower::LowerSegment(
-      {*segment, Target::kX86V4, NumericMode::kDefault, std::vector<int64_t>(segment->symbols.size(), 1), {}});
-  return lowered && lowered->coverage.kernel_nodes > 0 && lowered->coverage.reference_nodes == 0;
+      {*segment, target, NumericMode::kDefault, std::vector<int64_t>(segment->symbols.size(), 1), {}});
+  if (!lowered || lowered->coverage.kernel_nodes == 0 || lowered->coverage.reference_nodes > 0) return false;
+  return !InfoOf(target).is_device() || std::ranges::all_of(lowered->specs, [](const ir::KernelSpec& spec) {
+    return codegen::cuda::EmitCuda(spec).has_value();
+  });
 }
 
+constexpr Target kProcessor = Target::kX86V4, kDevice = Target::kSm90;
+
 struct Support {
-  Types interpreted, compiled;
+  Types interpreted, compiled, on_device;
 };
 
 std::map<TensorOp, Support> Measure(const std::string& case_file) {
@@ -80,7 +87,9 @@ std::map<TensorOp, Support> Measure(const std::string& case_file) {
         const TypedCase typed = InType(file_case, type, alone);
         if (!Runs(typed)) continue;
         row.interpreted.insert(type);
-        if (!row.compiled.contains(type) && (Lowers(typed, false) || Lowers(typed, true))) row.compiled.insert(type);
+        for (const auto& [target, types] : {std::pair{kProcessor, &row.compiled}, {kDevice, &row.on_device}})
+          if (!types->contains(type) && (Lowers(typed, false, target) || Lowers(typed, true, target)))
+            types->insert(type);
       }
     }
   }
@@ -154,9 +163,12 @@ std::string OpTable(const std::map<TensorOp, Support>& support) {
     const auto found = support.find(row.op);
     const bool typed = found != support.end() && !found->second.interpreted.empty();
     const std::string interpreted = typed ? Text(found->second.interpreted) : "yes";
-    const std::string compiled = row.family == OpFamily::kView ? "no work" : typed ? Text(found->second.compiled) : "–";
-    text +=
-        "| " + std::string(row.name) + " | " + interpreted + " | " + compiled + " | – | " + Escaped(row.doc) + " |\n";
+    const auto kernels = [&](Types Support::* types) -> std::string {
+      if (row.family == OpFamily::kView) return "no work";
+      return typed ? Text(found->second.*types) : "–";
+    };
+    text += "| " + std::string(row.name) + " | " + interpreted + " | " + kernels(&Support::compiled) + " | " +
+            kernels(&Support::on_device) + " | " + Escaped(row.doc) + " |\n";
   }
   return text;
 }
@@ -185,11 +197,13 @@ std::string OnnxPage(const std::string& case_file) {
          "Element types are those of the data; indices, axes and sizes are i64 or i32. *Interpreter*: the reference "
          "kernel, which plans\n"
          "call where no kernel is generated. *CPU kernel*: the compile service generates one, tried for x86-64-v4. "
-         "Views cost nothing where\n"
+         "*GPU kernel*: "
+         "the same for sm_90;\n"
+         "its text is tested on a processor, and was not run on a GPU. Views cost nothing where\n"
          "strides allow. A type is listed where some form of the op has a kernel: integers that Resize interpolates, "
          "antialiasing where it "
          "shrinks, and convolutions whose weights are made at run time\n"
-         "are left to the reference kernel. Nodes that draw random numbers are in no plan. There is no GPU target. "
+         "are left to the reference kernel. Nodes that draw random numbers are in no plan. "
          "Extremes: a NaN wins in Min, Max, ReduceMin and "
          "ReduceMax, as in "
          "NumPy.\n"

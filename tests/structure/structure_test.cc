@@ -92,12 +92,12 @@ TEST(Output, TheCommandSpeaksThroughOnePlace) {
 
 TEST(LinkContents, EachBinaryLinksOnlyWhatItsRoleNeeds) {
   const std::map<std::string, std::vector<std::string>> forbidden = {
-      {"kiln-worker", {"libLLVM", "librocksdb", "libcuda"}},
-      {"kiln-cache", {"libLLVM", "libcuda", "libprotobuf"}},
-      {"kiln-compile", {"libLLVM", "librocksdb", "libcuda"}},
-      {"kiln-validate-child", {"libLLVM", "librocksdb"}},
-      {"kiln-compile-child", {"librocksdb"}},
-      {"kiln", {"libLLVM", "librocksdb"}}};
+      {"kiln-worker", {"libLLVM", "librocksdb", "libcuda", "libnvrtc"}},
+      {"kiln-cache", {"libLLVM", "libcuda", "libnvrtc", "libprotobuf"}},
+      {"kiln-compile", {"libLLVM", "librocksdb", "libcuda", "libnvrtc"}},
+      {"kiln-validate-child", {"libLLVM", "librocksdb", "libcuda", "libnvrtc"}},
+      {"kiln-compile-child", {"librocksdb", "libcuda", "libnvrtc"}},
+      {"kiln", {"libLLVM", "librocksdb", "libcuda", "libnvrtc"}}};
   for (const auto& [binary, libraries] : forbidden) {
     const std::string linked = OutputOf("ldd " KILN_BIN_DIR "/" + binary);
     ASSERT_NE(linked.find("libc.so"), std::string::npos) << binary;

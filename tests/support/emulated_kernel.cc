@@ -37,6 +37,10 @@ std::optional<Emulator> EmulatorOf(Target target) {
       return Emulator{"qemu-aarch64", "cortex-a72", KILN_RUNNER_ARM};
     case Target::kX86V4:
     case Target::kX86V4Bf16Vnni:
+    case Target::kSm80:
+    case Target::kSm90:
+    case Target::kSm100:
+    case Target::kSm120:
       return std::nullopt;
   }
   return std::nullopt;

@@ -202,6 +202,9 @@ class Listing {
 
 Result<std::string> Disassemble(std::span<const uint8_t> bytes) {
   ASSIGN_OR_RETURN(const KernelBlobView blob, ParseKernelBlob(bytes));
+  if (InfoOf(blob.target).is_device())
+    return Fail(ErrorCode::kUnsupported, "the image of a kernel for " + std::string(InfoOf(blob.target).name) +
+                                             " is for the device's driver alone; there is no listing of it");
   ASSIGN_OR_RETURN(Reader reader, Reader::For(InfoOf(blob.target)));
   Listing listing(reader, blob);
   listing.Walk();

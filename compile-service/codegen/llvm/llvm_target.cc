@@ -51,8 +51,11 @@ LlvmTarget::LlvmTarget(const TargetInfo& info, std::unique_ptr<llvm::TargetMachi
 LlvmTarget::~LlvmTarget() = default;
 
 Result<std::unique_ptr<LlvmTarget>> LlvmTarget::Create(Target target) {
-  InitializeBackends();
   const TargetInfo& info = InfoOf(target);
+  if (info.is_device())
+    return Fail(ErrorCode::kUnsupported,
+                "LLVM makes no kernels for target " + std::string(info.name) + "; codegen/cuda does");
+  InitializeBackends();
   const bool is_x86 = info.architecture == Architecture::kX86;
   const char* triple = is_x86 ? "x86_64-unknown-linux-gnu" : "aarch64-unknown-linux-gnu";
   std::string message;

@@ -64,6 +64,14 @@ TEST(Disassembler, EndlessCodeIsCutOff) {
   EXPECT_LE(listing->size(), limits::kListingBytesMax + 4096);
 }
 
+// What a driver loads is nobody's to read: there is no listing, whatever the image is.
+TEST(Disassembler, ImagesOfDevicesAreNotLookedInto) {
+  const DeviceLaunch launch{32, 1, 0, 1, 1, 13000};
+  const auto listing = Disassemble(BuildDeviceBlob(Target::kSm90, launch, std::vector<uint8_t>(100, 0x7f)));
+  ASSERT_FALSE(listing.has_value());
+  EXPECT_EQ(listing.error().code, ErrorCode::kUnsupported);
+}
+
 TEST(Disassembler, BytesThatAreNoKernelAreRefusedAndAnyCodeIsRead) {
   EXPECT_EQ(Disassemble({}).error().code, ErrorCode::kMalformed);
   EXPECT_FALSE(Disassemble(std::vector<uint8_t>(200, 7)).has_value());

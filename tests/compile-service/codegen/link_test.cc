@@ -17,6 +17,13 @@ const Target kAllTargets[] = {
 #undef KILN_TARGET
 };
 
+std::vector<Target> ProcessorTargets() {
+  std::vector<Target> targets;
+  for (Target target : kAllTargets)
+    if (!InfoOf(target).is_device()) targets.push_back(target);
+  return targets;
+}
+
 // Every operation of the scalar language that takes floats, in one chain, through every storage dtype: what LLVM might
 // turn into a library call shows as an undefined symbol, which the linker refuses.
 ir::KernelSpec EverythingOnce() {
@@ -58,7 +65,7 @@ ir::KernelSpec EverythingOnce() {
 }
 
 TEST(Codegen, NoOperationOrConversionNeedsALibrary) {
-  for (Target target : kAllTargets) {
+  for (Target target : ProcessorTargets()) {
     auto compiler = codegen::KernelCompiler::Create(target);
     ASSERT_TRUE(compiler.has_value()) << InfoOf(target).name;
     auto code = (*compiler)->Compile(EverythingOnce());
@@ -67,7 +74,7 @@ TEST(Codegen, NoOperationOrConversionNeedsALibrary) {
 }
 
 TEST(Codegen, RandomNestsCompileForTargetsTheHostCannotRun) {
-  for (Target target : kAllTargets) {
+  for (Target target : ProcessorTargets()) {
     auto compiler = codegen::KernelCompiler::Create(target);
     ASSERT_TRUE(compiler.has_value());
     for (uint64_t seed = 0; seed < 10; ++seed) {
@@ -76,6 +83,15 @@ TEST(Codegen, RandomNestsCompileForTargetsTheHostCannotRun) {
       EXPECT_TRUE(code.has_value()) << InfoOf(target).name << ": " << (code ? "" : ToString(code.error())) << "\n"
                                     << ir::PrintSpec(kernel.spec);
     }
+  }
+}
+
+TEST(Codegen, LlvmMakesNothingForDevices) {
+  for (Target target : kAllTargets) {
+    if (!InfoOf(target).is_device()) continue;
+    const auto compiler = codegen::KernelCompiler::Create(target);
+    ASSERT_FALSE(compiler.has_value()) << InfoOf(target).name;
+    EXPECT_EQ(compiler.error().code, ErrorCode::kUnsupported);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "compile-service/jobs/check_lowered.h"
+#include "compile-service/jobs/codegen_id_of.h"
 #include "tests/compile-service/jobs/workshop_fixture.h"
 
 namespace kiln {
@@ -128,7 +129,8 @@ TEST_F(CompileJobTest, AnAnswerThatDoesNotFitTheRequestIsRefused) {
   const CompileRequest request = Request();
   const Segment segment = DecodeSegment(request.segment).value();
   const Plan plan = DecodePlan(good.plan).value();
-  ASSERT_TRUE(CheckLowered(good, plan, request, segment).has_value());
+  const Digest own = CodegenIdOf(Target::kX86V2, "").value();
+  ASSERT_TRUE(CheckLowered(good, plan, request, segment, own).has_value());
   const std::pair<const char*, std::function<void(LowerAnswer&, Plan&)>> lies[] = {
       {"another kernel's key", [](LowerAnswer& answer, Plan&) { answer.kernels[0].key.bytes[0] ^= 1; }},
       {"bytes that are no spec", [](LowerAnswer& answer, Plan&) { answer.kernels[0].spec.pop_back(); }},
@@ -149,18 +151,18 @@ TEST_F(CompileJobTest, AnAnswerThatDoesNotFitTheRequestIsRefused) {
     LowerAnswer answer = good;
     Plan made = plan;
     lie(answer, made);
-    EXPECT_FALSE(CheckLowered(answer, made, request, segment).has_value()) << name;
+    EXPECT_FALSE(CheckLowered(answer, made, request, segment, own).has_value()) << name;
   }
   Plan narrower = plan;
   narrower.guard.symbols[0] = {8, 64, 8};
-  EXPECT_TRUE(CheckLowered(good, narrower, request, segment).has_value());
+  EXPECT_TRUE(CheckLowered(good, narrower, request, segment, own).has_value());
 
   Plan open = plan;
   open.guard.symbols[0] = SymbolGuard{};
-  EXPECT_FALSE(CheckLowered(good, open, request, segment).has_value());
+  EXPECT_FALSE(CheckLowered(good, open, request, segment, own).has_value());
   Segment inner = segment;
   inner.symbols[0].kind = SymbolSource::Kind::kValueDim;
-  EXPECT_TRUE(CheckLowered(good, open, request, inner).has_value()) << "no input shows the symbol's value";
+  EXPECT_TRUE(CheckLowered(good, open, request, inner, own).has_value()) << "no input shows the symbol's value";
 }
 
 TEST_F(CompileJobTest, AQuarantinedPlanIsMadeAgainByAnotherCodeGeneratorOnly) {

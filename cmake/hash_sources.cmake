@@ -1,0 +1,10 @@
+# Writes OUTPUT: the hash of a code generator (SOURCES, in order, and GENERATOR) as the constant CONSTANT of a header. Run with cmake -P by the build.
+set(text "${GENERATOR}\n")
+string(REPLACE "|" ";" SOURCES "${SOURCES}")
+foreach(source ${SOURCES})
+  file(SHA256 ${source} hash)
+  get_filename_component(name ${source} NAME)
+  string(APPEND text "${name} ${hash}\n")
+endforeach()
+string(SHA256 id "${text}")
+file(WRITE ${OUTPUT} "#pragma once\n\ninline constexpr char ${CONSTANT}[] =\n    \"${id}\";\n")
